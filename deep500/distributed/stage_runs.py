@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,20 +10,8 @@ import numpy as np
 from deep500.distributed.transports.communicator import Communicator
 from deep500.networks.execution.capabilities import PullsBack
 from deep500.networks.execution.executor import BoundNetwork, GraphExecutor
-from deep500.networks.network import Network
 from deep500.tensors import numpy_dtype
 from deep500.transformations.stages import SEED, Stage
-
-_OPTIONS = ("compile", "precision", "deterministic")
-
-
-def executor_like(executor: GraphExecutor, network: Network) -> GraphExecutor:
-    """An executor of the same backend, on the same device, for another network."""
-    kind: Any = type(executor)
-    taken = inspect.signature(kind.__init__).parameters
-    options = {name: getattr(executor, name) for name in _OPTIONS if name in taken and hasattr(executor, name)}
-    made: GraphExecutor = kind(network, executor.device, **options)
-    return made
 
 
 class StageRun:
@@ -41,7 +28,7 @@ class StageRun:
 
     def __init__(self, stage: Stage, like: GraphExecutor) -> None:
         self.stage, self.home = stage, like.network
-        self.executor = executor_like(like, stage.network)
+        self.executor = like.like(stage.network)
         # a backend may draw otherwise where nobody reads the mask; backward it is read
         drawn = [value for node in stage.network.nodes if node.is_random for value in node.writes]
         self._forward = [*dict.fromkeys([*stage.hands_on, *stage.outputs, *stage.statistics.values(), *drawn])]

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import datetime
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from deep500.events import Event
 from deep500.measure.fingerprint import differences, fingerprint, full_environment
 from deep500.measure.load import read_load
 from deep500.progress import progress, stage
-from deep500.recipe.build import Notes, Parts, load_custom_ops, load_data, make_executor, make_parts
+from deep500.recipe.build import Notes, Parts, load_custom_ops, load_data, make_parts
 from deep500.recipe.console import Console
 from deep500.recipe.model import check_qualities
 from deep500.recipe.names import describe
@@ -116,9 +115,8 @@ class Session:
             return
         self.console.say(sentence(plan))
         if self.options.dry_run and self.comm.rank == 0:
-            make = partial(make_executor, self.plan.values)
             with self.notes.collecting(self.options.strict):
-                self.verified = verify_plan(parts.executor, plan, first_batch(sampler), make)
+                self.verified = verify_plan(parts.executor, plan, first_batch(sampler))
             self.console.say(f"checkpointing: {self.verified}")
 
     def _new_record(self, data: tuple[Dataset, ...], parts: Parts) -> Record:

@@ -124,7 +124,7 @@ class _Cached:
         shapes = {name: (d.shape, d.dtype) for name, d in network.inputs.items()}
         known = _SECOND.get(executor)
         if known is None or known[0] != shapes:
-            known = _SECOND[executor] = shapes, type(executor)(network, executor.device)
+            known = _SECOND[executor] = shapes, executor.like(network)
         else:  # compiled already
             for name in network.trainable():
                 known[1].network.feed_tensor(name, network.parameters[name].value)

@@ -116,6 +116,7 @@ class Executor(GraphExecutor):
     """A network as jitted functions on a device; see :func:`from_model` for the arguments."""
 
     backend = "jax"
+    choices = ("precision", "deterministic")
     always_random = False  # whether every run gets a key, whatever its nodes are
     network: JaxNetwork
 

@@ -77,6 +77,7 @@ class Executor(EmittedGradientExecutor):
     """
 
     backend = "onnxruntime"
+    choices = ("threads", "optimization", "precision", "deterministic")
 
     def __init__(
         self,
@@ -98,7 +99,8 @@ class Executor(EmittedGradientExecutor):
         self.deterministic = deterministic and self.device.kind == "gpu"
         cuda = (CUDA, {"device_id": self.device.index, "use_tf32": int(self.precision == "tf32")})
         self.providers: list[Any] = [cuda] * (self.device.kind == "gpu") + ["CPUExecutionProvider"]
-        self.threads, self.settings = threads, options(threads, optimization=optimization)
+        self.threads, self.optimization = threads, optimization
+        self.settings = options(threads, optimization=optimization)
         self.settings.use_deterministic_compute = self.deterministic
         self.seed = seed
         self._live = False  # whether parameters are inputs of the inference sessions

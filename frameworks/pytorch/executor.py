@@ -229,6 +229,7 @@ class Executor(GraphExecutor):
     backend = "pytorch"
     network: TorchNetwork
     recognise = False
+    choices = ("compile", "recompute", "recognise", "precision", "deterministic")
 
     def __init__(
         self,
@@ -541,11 +542,10 @@ class Executor(GraphExecutor):
         return int(peak)
 
     @contextmanager
-    def rehearsal(self) -> Iterator[Executor]:
+    def rehearsal(self) -> Iterator[GraphExecutor]:
         """See the base class; what it draws does not move torch's generators, which belong to the whole process."""
-        options: dict[str, Any] = {name: getattr(self, name) for name in ("recompute", "recognise", "precision")}
-        with torch.random.fork_rng():
-            yield Executor(self.network.copy(), self.device, deterministic=self.deterministic, **options)
+        with torch.random.fork_rng(), super().rehearsal() as twin:
+            yield twin
 
     def step_memory(self, inputs: Mapping[str, Any], loss: str = "loss") -> int:
         """By the allocator's own events, also on the processor (see ``CountsStepMemory``)."""

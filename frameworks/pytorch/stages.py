@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from deep500.errors import PlanError
 from deep500.frameworks.pytorch.memory import footprint, settle
 from deep500.frameworks.pytorch.operators.normalization import running_again
 from deep500.frameworks.pytorch.split import Cutter
@@ -68,18 +67,22 @@ def measure(
             parameter.grad = gradient
     least = [_Readings(*map(min, zip(*readings, strict=True))) for readings in zip(*times, strict=True)]
     state = 0 if device.type == "cuda" else _STATE  # a GPU's is 16 bytes, on the processor
-    return [
-        _stage(f"stage {i}", *numbers, state=state)
-        for i, numbers in enumerate(zip(sizes, least, gradients, (g.random for g in sweep.groups), strict=True))
-    ]
+    measured: list[Stage] = []
+    for group, size, seconds, gradient in zip(sweep.groups, sizes, least, gradients, strict=True):
+        name = f"stage {len(measured)}"
+        stage = _stage(name, size, seconds, gradient, state if group.random else 0)
+        if not group.parts:  # its nodes run as part of another stage's function: it hands on what it was given
+            handed = measured[-1].output if measured else 0
+            stage = Stage(name, handed, (Mode(0.0, 0.0, 0),), 0.0, gradient=gradient)
+        measured.append(stage)
+    return measured
 
 
-def _stage(name: str, size: _Readings, seconds: _Readings, gradient: int, random: bool, state: int) -> Stage:
+def _stage(name: str, size: _Readings, seconds: _Readings, gradient: int, state: int) -> Stage:
     mode = Mode(
         seconds.record, seconds.reverse, size.record.left, size.record.peak - size.record.left, size.reverse.peak
     )
-    output = size.run.left + (state if random else 0)
-    return Stage(name, output, (mode,), seconds.run, size.run.peak - size.run.left, gradient)
+    return Stage(name, size.run.left + state, (mode,), seconds.run, size.run.peak - size.run.left, gradient)
 
 
 @dataclass
@@ -100,8 +103,6 @@ def _grouped(parts: Sequence[Part], count: int) -> list[_Group]:
     for part in parts:
         current = current if part.region is None else part.region
         groups[current].parts.append(part)
-    if empty := [i for i, group in enumerate(groups) if not any(part.again for part in group.parts)]:
-        raise PlanError(f"got no code for stages {empty[:4]}; expected some for each: plan again for this network")
     return groups
 
 

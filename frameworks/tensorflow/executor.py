@@ -166,6 +166,7 @@ class Executor(GraphExecutor):
     """
 
     backend = "tensorflow"
+    choices = ("jit_compile", "precision", "deterministic")
     network: TensorFlowNetwork
 
     def __init__(

@@ -8,7 +8,9 @@ import pytest
 
 from deep500.networks.emit import Emitter
 from deep500.networks.gradients.rules import RULES, ZERO
+from deep500.networks.losses import gradient_name
 from deep500.networks.network import Network
+from deep500.registry import load_backend
 from tests.networks.evaluate import evaluate
 from tests.networks.gradient_cases import CASES, DIFFERENT, Case
 from tests.tolerances import assert_close
@@ -94,3 +96,34 @@ def test_every_rule_has_a_row() -> None:
 
 def test_no_operator_is_both_zero_and_ruled() -> None:
     assert not set(ZERO) & {op for domain, op in RULES if not domain}
+
+
+def test_scales_that_are_put_together_from_constants_are_known() -> None:
+    """PyTorch's exporter writes ``interpolate(scale_factor=2)`` so; PyTorch differentiates it by itself."""
+    torch = pytest.importorskip("torch")
+    net = Network("twice")
+    net.add_input("x", (1, 2, 3, 4), "float64")
+    net.add_parameter("w", np.random.default_rng(0).standard_normal((1, 2, 3, 4)))
+    for name in ("ones", "twos"):
+        net.add_parameter(name, np.full(2, 1.0 + (name == "twos"), "float32"), trainable=False)
+    net.add_node("Mul", ["x", "w"], ["y"])
+    net.add_node("Concat", ["ones", "twos"], ["scales"], axis=0)
+    net.add_node(
+        "Resize",
+        ["y", "", "scales"],
+        ["z"],
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
+    net.add_node("Mul", ["z", "z"], ["square"])
+    net.add_node("ReduceMean", ["square"], ["loss"], keepdims=0)
+    net.add_output("loss")
+    x, w = np.random.default_rng(1).standard_normal((1, 2, 3, 4)), net.parameters["w"].value
+    executor = load_backend("reference").from_model(net)
+    executor.inference_and_backprop({"x": x})
+    (got,) = executor.network.fetch_tensors([gradient_name("w")])
+    leaf = torch.tensor(w, requires_grad=True)
+    large = torch.nn.functional.interpolate(torch.tensor(x) * leaf, scale_factor=2.0, mode="nearest")
+    (large * large).mean().backward()
+    np.testing.assert_allclose(got, leaf.grad.numpy(), rtol=1e-12)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -180,6 +180,7 @@ class GraphExecutor(abc.ABC):
         precision: how float32 is computed, see :mod:`deep500.networks.execution.precision`.
         deterministic: whether only kernels were allowed that give the same bits every time.
         checkpointing: the plan under which training runs compute values again; see :meth:`set_checkpointing`.
+        choices: arguments, and attributes of the same names, that another executor like this one is made with.
     """
 
     backend: str = "?"
@@ -187,6 +188,7 @@ class GraphExecutor(abc.ABC):
     checkpointing: Recomputation | None = None
     precision: str = "ieee"
     deterministic: bool = False
+    choices: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, device: Device | str | None = None) -> None:
         self.device = to_device(device)
@@ -261,8 +263,22 @@ class GraphExecutor(abc.ABC):
             ...     twin.backend, twin is executor
             ('reference', False)
         """
+        yield self.like(self.network.copy())
+
+    def like(self, network: Network) -> GraphExecutor:
+        """An executor of the same backend with the same choices, on the same device, for another network.
+
+        Example:
+            >>> import deep500.frameworks.reference as d5ref
+            >>> from deep500.networks import create
+            >>> executor = d5ref.from_model(create("mlp", shape=(4,)))
+            >>> other = executor.like(create("mlp", shape=(5,)))
+            >>> other.backend, other.network.inputs["input"].shape
+            ('reference', ('N', 5))
+        """
         kind: Any = type(self)
-        yield kind(self.network.copy(), self.device)
+        made: GraphExecutor = kind(network, self.device, **{name: getattr(self, name) for name in self.choices})
+        return made
 
     def _forget_training(self) -> None:
         """Drop compiled training runs, so that the next one follows ``self.checkpointing``; backends implement it."""

@@ -387,6 +387,23 @@ def innermost_regions(regions: NetworkRegions) -> list[PlannedRegion]:
     ]
 
 
+def linked_regions(regions: NetworkRegions) -> list[PlannedRegion]:
+    """The innermost regions joined to stages of a chain: each reads activations of the one before it alone.
+
+    More than one value may cross between two of them, as from each step of a recurrent cell to the next.
+
+    Example:
+        >>> from deep500.networks import add_loss, create
+        >>> from deep500.transformations.recomputation.regions import find_regions
+        >>> regions = find_regions(add_loss(create("unet", levels=1)), 2, crossing=2)
+        >>> len(innermost_regions(regions)), len(linked_regions(regions))
+        (8, 5)
+    """
+    known = {part.name: part for part in innermost_regions(regions)}
+    groups = [[known[region.name] for region in group if region.name in known] for group in regions.linked()]
+    return [_joined(group) for group in groups if group]
+
+
 def plan_chain(
     network: Network,
     batch: int,
@@ -395,6 +412,7 @@ def plan_chain(
     budget: float | int,
     backend: str,
     slots: int | None = None,
+    parts: Sequence[PlannedRegion] | None = None,
 ) -> CheckpointingPlan:
     """The quickest plan within a budget for a network whose innermost regions are a chain with measured stages.
 
@@ -405,6 +423,7 @@ def plan_chain(
         budget: bytes (int), or a share of the peak of the chain without recomputation (float in (0, 1]).
         backend: where the stages were measured.
         slots: see :func:`optimal_chain`; 2000 if None, fewer for more than 40 stages.
+        parts: what the stages are, :func:`linked_regions` for instance; the innermost regions if None.
 
     Raises:
         BudgetError: no plan fits; names the smallest budget that one fits.
@@ -412,7 +431,7 @@ def plan_chain(
     if slots is None:
         slots = _SLOTS if len(chain) <= _MANY else max(_SLOTS * _MANY // len(chain), 200)
     limit = budget_bytes(budget, simulate_chain(chain, keep_all(chain)).peak)
-    return as_plan(network, batch, regions, optimal_chain(chain, limit, slots), limit, backend)
+    return as_plan(network, batch, regions, optimal_chain(chain, limit, slots), limit, backend, parts)
 
 
 def chain_front(
@@ -437,14 +456,20 @@ def chain_front(
 
 
 def as_plan(
-    network: Network, batch: int, regions: NetworkRegions, placement: ChainPlacement, budget: int, backend: str
+    network: Network,
+    batch: int,
+    regions: NetworkRegions,
+    placement: ChainPlacement,
+    budget: int,
+    backend: str,
+    parts: Sequence[PlannedRegion] | None = None,
 ) -> CheckpointingPlan:
     """A placement on the chain of a network's innermost regions as a plan for the network; see :func:`plan_chain`.
 
     Raises:
         PlanError: the placement is of another number of stages than the network has innermost regions.
     """
-    parts, outcome = innermost_regions(regions), placement.outcome
+    parts, outcome = innermost_regions(regions) if parts is None else parts, placement.outcome
     end = placement.plan[-1]
     if (end.stage if isinstance(end, Keep) else end.last) != len(parts) - 1:
         raise PlanError(
@@ -476,10 +501,12 @@ def _recomputed(plan: ChainPlan) -> Iterator[Recompute]:
 
 
 def _planned(element: Recompute, parts: Sequence[PlannedRegion]) -> PlannedRegion:
-    inside = parts[element.first : element.last + 1]
-    first, last = inside[0], inside[-1]
-    values = tuple(value for part in inside for value in part.values)
-    if len(inside) == 1:
-        return first
-    name = f"{first.values[0]}..{last.values[-1]}"
-    return PlannedRegion(name, name, values)
+    return _joined(parts[element.first : element.last + 1])
+
+
+def _joined(parts: Sequence[PlannedRegion]) -> PlannedRegion:
+    """Consecutive ones as one."""
+    if len(parts) == 1:
+        return parts[0]
+    name = f"{parts[0].values[0]}..{parts[-1].values[-1]}"
+    return PlannedRegion(name, name, tuple(value for part in parts for value in part.values))

@@ -20,6 +20,8 @@ from deep500.transformations.recomputation.plan_file import CheckpointingPlan, P
 from deep500.transformations.recomputation.region_tree import Region, per_instance, simulate
 from deep500.transformations.recomputation.regions import NetworkRegions
 
+_GAP = 0.01  # of the extra time: what is measured is not more certain, and to prove the rest may take minutes
+
 
 def staged_regions(regions: NetworkRegions, stages: Sequence[Stage]) -> NetworkRegions:
     """The same regions with what was measured in the place of what was counted; times are seconds.
@@ -81,7 +83,9 @@ def plan_tree(
     """
     root = per_instance(regions.root)
     limit = budget_bytes(budget, simulate(root, ()).peak)
-    return replace(as_tree_plan(network, batch, regions, optimal_placement(root, limit), backend), budget=limit)
+    return replace(
+        as_tree_plan(network, batch, regions, optimal_placement(root, limit, gap=_GAP), backend), budget=limit
+    )
 
 
 def as_tree_plan(

@@ -127,7 +127,7 @@ class _Probes:
         nothing.add_node("Identity", ["x"], ["y"])
         nothing.add_output("y")
         calls[""] = self._call(nothing, {"x": np.zeros(1, "float32")})
-        trained = self._like(self.network)
+        trained = self.executor.like(self.network)
         calls["step"] = lambda: (trained.inference_and_backprop(self.inputs, self.step.loss), trained.synchronize())
         seconds = least_seconds(calls, self.samples)
         idle = seconds.pop("")
@@ -151,16 +151,13 @@ class _Probes:
         values = dict(self.inputs)
         if inner:
             forward = _network(self.step, self.step.forward, inner)
-            values.update(self._like(forward).inference({name: self.inputs[name] for name in forward.inputs}, inner))
+            values.update(
+                self.executor.like(forward).inference({name: self.inputs[name] for name in forward.inputs}, inner)
+            )
         return values
 
-    def _like(self, network: Network) -> GraphExecutor:
-        kind: Any = type(self.executor)
-        made: GraphExecutor = kind(network, self.executor.device)
-        return made
-
     def _call(self, network: Network, values: Mapping[str, Any]) -> Callable[[], Any]:
-        executor = self._like(network)
+        executor = self.executor.like(network)
         return lambda: (executor.inference(values), executor.synchronize())
 
 

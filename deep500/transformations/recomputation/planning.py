@@ -6,13 +6,13 @@ holds. A plan's prediction is counted value by value on the network that will ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from deep500.errors import BudgetError, PlanError
-from deep500.networks.execution.capabilities import measure_stages
+from deep500.networks.execution.capabilities import MeasuresStages, measure_stages
 from deep500.networks.execution.executor import GraphExecutor, InputCheck
 from deep500.networks.hashing import structure_hash
 from deep500.networks.losses import add_loss
@@ -21,7 +21,13 @@ from deep500.networks.objects import as_network
 from deep500.operators.registry import DOMAIN
 from deep500.progress import numbered, progress, stage
 from deep500.transformations.recomputation.budgets import budget_bytes, check_budget, check_points
-from deep500.transformations.recomputation.chain import innermost_regions, keep_all, plan_chain, simulate_chain
+from deep500.transformations.recomputation.chain import (
+    innermost_regions,
+    keep_all,
+    linked_regions,
+    plan_chain,
+    simulate_chain,
+)
 from deep500.transformations.recomputation.counting import Counted, Counter
 from deep500.transformations.recomputation.measured_trees import plan_tree, staged_regions
 from deep500.transformations.recomputation.node_times import SAMPLES, batch_of, first_size, measured_regions
@@ -197,36 +203,44 @@ class _Subject:
             yield Rehearsals(twin, self.inputs, self.loss)
 
     def planners(self, profile: NetworkRegions | None) -> Iterator[Planner]:
-        """Of cuts that one activation crosses (or of a profile), then of those that up to four cross, where finer."""
-        found = self.counted if profile is None else profile
-        count, times = len(found.innermost()), None
-        planner = None if profile is not None else self._measured(found)
-        if planner is None:
-            regions = self._timed() if profile is None else profile
-            times = regions.times if regions.time_unit == "s" else None
-            planner = counted_planner(self.network, self.batch, regions, self.backend)
-        yield planner
-        for crossing in CROSSINGS:
-            stage(f"cuts that {crossing} activations cross")
-            finer = find_regions(self.network, self.batch, self.loss, crossing, times)
-            if len(finer.innermost()) <= count:
-                continue
-            count = len(finer.innermost())
-            planner = self._measured(finer) if times is None else None
-            yield planner or counted_planner(self.network, self.batch, finer, self.backend)
+        """Of cuts that one activation crosses (or of a profile), then of those that up to four cross, where others.
 
-    def _measured(self, regions: NetworkRegions) -> Planner | None:
-        """On innermost regions as measured stages, if the backend keeps them apart: a chain, or a tree of them."""
-        parts = innermost_regions(regions)
-        if self.executor is None or self.inputs is None or len(parts) < 2:
-            return None
-        stages = measure_stages(self.executor, [part.values for part in parts], self.inputs, self.loss, SAMPLES)
-        if stages is None:
-            return None
+        Where the backend keeps stages apart they are measured: as a chain if each reads the one before it alone, whose
+        plans may let any stretch run again, and as a tree of regions.
+        """
+        regions, seen = self.counted if profile is None else profile, set[tuple[str, ...]]()
+        measured = profile is None and self.inputs is not None and isinstance(self.executor, MeasuresStages)
+        if not measured:
+            regions = self._timed() if profile is None else profile
+        times = regions.times if regions.time_unit == "s" else None
+        for crossing in (1, *CROSSINGS):
+            if crossing > 1:
+                stage(f"cuts that {crossing} activations cross")
+                regions = find_regions(self.network, self.batch, self.loss, crossing, times)
+            ways = (linked_regions, innermost_regions) if measured else (innermost_regions,)
+            for parts_of in ways:
+                parts = parts_of(regions)
+                cuts = tuple(part.name for part in parts)
+                if cuts in seen or (measured and len(parts) < 2):
+                    continue
+                seen.add(cuts)
+                if not measured:
+                    yield counted_planner(self.network, self.batch, regions, self.backend)
+                else:
+                    yield self._measured(regions, parts, parts_of is linked_regions)
+        if not seen:
+            yield counted_planner(self.network, self.batch, self.counted, self.backend)
+
+    def _measured(self, regions: NetworkRegions, parts: Sequence[PlannedRegion], chain: bool) -> Planner:
+        """On parts as measured stages: a chain, or a tree of them."""
+        assert self.inputs is not None, "measured with inputs"
+        values = [part.values for part in parts]
+        stages = measure_stages(self.executor, values, self.inputs, self.loss, SAMPLES)
+        assert stages is not None, "only asked where they are measured"
         network, batch, backend = self.network, self.batch, self.backend
-        if regions is self.counted:
+        if chain:
             full = simulate_chain(stages, keep_all(stages)).peak
-            return Planner(full, lambda limit: plan_chain(network, batch, regions, stages, limit, backend))
+            return Planner(full, lambda limit: plan_chain(network, batch, regions, stages, limit, backend, parts=parts))
         tree = staged_regions(regions, stages)
         return Planner(simulate(tree.root, ()).peak, lambda limit: plan_tree(network, batch, tree, limit, backend))
 

@@ -132,22 +132,26 @@ def live_out(step: TrainingStep, nodes: Sequence[Node]) -> set[str]:
 
 def _cut(step: TrainingStep, crossing: int) -> list[list[Node]]:
     """Pieces between which at most ``crossing`` floating activations are alive."""
-    described = step.network.descriptors()
-    moving = set(step.network.inputs)  # what depends on an input
-    last: dict[str, int] = {}
-    for i, node in enumerate(step.forward):
-        if moving.intersection(node.reads):
-            moving.update(node.writes)
-        last.update(dict.fromkeys(node.reads, i))
+    activations = _activations(step)
+    last = {value: i for i, node in enumerate(step.forward) for value in node.reads}
     pieces: list[list[Node]] = [[]]
     alive: set[str] = set()
     for i, node in enumerate(step.forward):
         pieces[-1].append(node)
-        alive.update(v for v in node.writes if v in moving and "float" in (described[v].dtype or ""))
+        alive.update(activations.intersection(node.writes))
         alive = {v for v in alive if last.get(v, -1) > i}
         if len(alive) <= crossing:
             pieces.append([])
     return [piece for piece in pieces if piece]
+
+
+def _activations(step: TrainingStep) -> set[str]:
+    """Floating values of the forward pass that depend on an input."""
+    described, moving = step.network.descriptors(), set(step.network.inputs)
+    for node in step.forward:
+        if moving.intersection(node.reads):
+            moving.update(node.writes)
+    return {value for value in moving if "float" in (described[value].dtype or "")}
 
 
 def _join(step: TrainingStep, pieces: list[list[Node]]) -> list[Stretch]:
@@ -260,6 +264,23 @@ class NetworkRegions:
     def innermost(self) -> list[Region]:
         """The regions that hold no others, in order: together all of the forward pass."""
         return [region for region in self.root.walk() if not region.children]
+
+    def linked(self) -> list[list[Region]]:
+        """The innermost regions in groups, in order, each of which reads activations of the one before it alone."""
+        leaves, activations = self.innermost(), _activations(self.step)
+        last = {value: i for i, leaf in enumerate(leaves) for node in self.nodes[leaf.name] for value in node.reads}
+        groups: list[list[Region]] = [[]]
+        own: set[str] = set()
+        alive: set[str] = set()
+        for i, leaf in enumerate(leaves):
+            groups[-1].append(leaf)
+            written = activations.intersection(self.values(leaf))
+            own |= written
+            alive = {value for value in alive | written if last.get(value, -1) > i}
+            if alive <= own:
+                groups.append([])
+                own = set()
+        return [group for group in groups if group]
 
     def values(self, region: Region) -> tuple[str, ...]:
         """What the nodes of a region write."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,12 +54,7 @@ class Verification:
         return f"predicted peak {self.predicted:,} B, measured {measured}; gradients and statistics {same}"
 
 
-def verify_plan(
-    executor: GraphExecutor,
-    plan: CheckpointingPlan,
-    inputs: Mapping[str, Any],
-    make: Callable[[Network], GraphExecutor] | None = None,
-) -> Verification:
+def verify_plan(executor: GraphExecutor, plan: CheckpointingPlan, inputs: Mapping[str, Any]) -> Verification:
     """Run one step with a plan and one without, on copies: the executor stays as it is.
 
     Where results differ by more than :data:`TOLERANCE`, both run once more in double precision: rounding alone, which
@@ -69,7 +64,6 @@ def verify_plan(
         executor: whose network, backend and device count.
         plan: for its network.
         inputs: a batch of the plan's size.
-        make: makes an executor of a network; one of the same class on the same device if None.
 
     Raises:
         PlanError: a result differs by more than :data:`TOLERANCE`; names the regions that give something else when
@@ -85,18 +79,11 @@ def verify_plan(
         >>> checked.measured < checked.without, checked.difference
         (True, 0.0)
     """
-    with progress("a dry run of the plan"):
-        return _verified(executor, plan, inputs, make)
+    with progress("a dry run of the plan"), executor.rehearsal() as twin:
+        return _verified(_Steps(twin, twin.network, inputs, plan.loss), plan)
 
 
-def _verified(
-    executor: GraphExecutor,
-    plan: CheckpointingPlan,
-    inputs: Mapping[str, Any],
-    make: Callable[[Network], GraphExecutor] | None,
-) -> Verification:
-    kind: Any = type(executor)
-    steps = _Steps(make or (lambda network: kind(network, executor.device)), executor.network.copy(), inputs, plan.loss)
+def _verified(steps: _Steps, plan: CheckpointingPlan) -> Verification:
     stage("steps without it")
     want, without = steps.run(None)
     stage("steps with it")
@@ -116,14 +103,12 @@ def _verified(
 class _Steps:
     """Single training steps on executors of their own, from the same seed."""
 
-    def __init__(
-        self, make: Callable[[Network], GraphExecutor], network: Network, inputs: Mapping[str, Any], loss: str
-    ) -> None:
-        self.make, self.network, self.inputs, self.loss = make, network, inputs, loss
+    def __init__(self, maker: GraphExecutor, network: Network, inputs: Mapping[str, Any], loss: str) -> None:
+        self.maker, self.network, self.inputs, self.loss = maker, network, inputs, loss
 
     def run(self, plan: CheckpointingPlan | None) -> tuple[dict[str, np.ndarray], int | None]:
         """Gradients, outputs and state after a step, and its peak if it can be measured."""
-        executor = self.make(self.network)
+        executor = self.maker.like(self.network)
         executor.set_checkpointing(plan)
         executor.reseed(0)
         executor.inference_and_backprop(self.inputs, self.loss)  # compiles, and draws once
@@ -143,7 +128,7 @@ class _Steps:
         if structure_hash(twin) == structure_hash(self.network):
             return None
         inputs = {name: np.asarray(value).astype(twin.inputs[name].dtype) for name, value in self.inputs.items()}
-        steps = _Steps(self.make, twin, inputs, self.loss)
+        steps = _Steps(self.maker, twin, inputs, self.loss)
         try:
             want, _ = steps.run(None)
             got, _ = steps.run(replace(plan, network=structure_hash(twin)))

@@ -117,3 +117,32 @@ def test_the_numbers_in_words() -> None:
     plan = d5.plan_checkpointing(executor, 0.9, batch=4)
     text = str(verify_plan(executor, plan, inputs_of(net, 4)))
     assert f"predicted peak {plan.predicted_peak:,} B, measured " in text and "the same to the bit" in text
+
+
+def test_what_is_verified_follows_plans_as_the_executor_does() -> None:
+    """A tape of our own holds less than torch's checkpoints: a twin with default options would measure those."""
+    net, batch = NETWORKS["resnet"][0](), 4
+    plan, inputs = everything_again(net, batch), inputs_of(net, batch)
+    held = {}
+    for way in ("explicit", "checkpoint"):
+        executor = load_backend("pytorch").from_model(net, recompute=way)
+        held[way] = verify_plan(executor, plan, inputs).measured
+        executor.set_checkpointing(plan)
+        executor.inference_and_backprop(inputs)
+        assert executor.step_memory(inputs) == held[way]
+    assert held["explicit"] != held["checkpoint"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "choices"),
+    [
+        ("pytorch", {"recompute": "explicit", "recognise": False}),
+        ("tensorflow", {"jit_compile": True}),
+        ("onnxruntime", {"optimization": "basic", "threads": 1}),
+        ("jax", {"precision": "ieee"}),
+    ],
+)
+def test_another_like_it_has_the_same_choices(backend: str, choices: dict[str, Any]) -> None:
+    net = NETWORKS["resnet"][0]()
+    other = load_backend(backend).Executor(net, **choices).like(two_blocks())
+    assert {name: getattr(other, name) for name in choices} == choices and "x" in other.network.inputs

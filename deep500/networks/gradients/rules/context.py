@@ -325,11 +325,15 @@ class GradContext:
 
 
 def known_value(network: Any, name: str) -> np.ndarray | None:
-    """The value of a fixed parameter or of a Constant node, None for all else."""
+    """The value of a fixed parameter, a Constant node, or a Concat of these, as exporters write scales; else None."""
     parameter = network.parameters.get(name) if name not in network.inputs else None
     if parameter is not None:
         return None if parameter.trainable else parameter.value
     producer = network.producer(name)
+    if producer is not None and producer.op_type == "Concat":
+        parts = [known_value(network, part) for part in producer.inputs]
+        found = [part for part in parts if part is not None]
+        return np.concatenate(found, int(producer.attributes["axis"])) if len(found) == len(parts) else None
     if producer is None or producer.op_type != "Constant":
         return None
     kinds = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}

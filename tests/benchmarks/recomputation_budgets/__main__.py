@@ -1,0 +1,132 @@
+"""Measures, keeps rows, prints the table; see the package's docstring."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before anything that computes is imported
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of tensors that are older than a measurement
+
+from tqdm import tqdm
+
+import tests.benchmarks.recomputation_budgets as program
+from deep500.results.files import write_atomic
+from tests.benchmarks.recomputation_budgets.networks import IMPORTED, NETWORKS
+
+SHARES, ROWS = "0.7,0.5,0.35", Path("results/recomputation_budgets.json")
+HEAD = (
+    "network",
+    "asked",
+    "held",
+    "off",
+    "bits",
+    "time, predicted",
+    "time",
+    "activation_memory_budget",
+    "checkpoint, equal segments",
+)
+
+
+def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=program.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog=program.__name__
+    )
+    parser.add_argument("--network", nargs="+", choices=NETWORKS, help="only these, also if they have rows")
+    parser.add_argument("--shares", default=SHARES, help=f"of the measured peak ({SHARES})")
+    parser.add_argument("--rounds", type=int, default=8, help="timed steps of each way; 0: nothing is timed (8)")
+    parser.add_argument("--recompute", choices=("explicit", "checkpoint"), default="explicit")
+    parser.add_argument("--no-torch", action="store_true", help="without PyTorch's own ways")
+    parser.add_argument("--rows", type=Path, default=ROWS, help=f"where rows are kept ({ROWS})")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure what has no rows yet, print all; 1 if a plan holds more than asked, is 2 % off, or changes a bit."""
+    chosen = options(argv)
+    rows = json.loads(chosen.rows.read_text("utf-8")) if chosen.rows.exists() else {}
+    todo = chosen.network or [name for name in NETWORKS if name not in rows]
+    shares = [float(word) for word in chosen.shares.split(",")]
+    with tqdm(todo, file=sys.stderr, disable=None, unit="network") as bar:
+        for name in bar:
+            bar.set_description(name)
+            from tests.benchmarks.recomputation_budgets.measuring import measure
+
+            try:
+                rows[name] = measure(name, shares, chosen.rounds, chosen.recompute, not chosen.no_torch)
+            except ModuleNotFoundError as error:
+                if error.name != "torchvision":
+                    raise
+                print(f"{name}: not measured: {error}", file=sys.stderr)
+                continue
+            chosen.rows.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(chosen.rows, json.dumps(rows, indent=1) + "\n")
+    measured = [rows[name] for name in NETWORKS if name in rows]
+    print(table(measured))
+    wrong = [line for network in measured for line in faults(network)]
+    print(
+        "\n".join(
+            [f"{len(measured)} networks, {sum(n['network'] in IMPORTED for n in measured)} of them imported", *wrong]
+        )
+    )
+    return int(bool(wrong))
+
+
+def faults(network: Mapping[str, Any]) -> list[str]:
+    """What is not as it should be."""
+    found = []
+    for row in network["rows"]:
+        where = f"WRONG: {network['network']}, {row['asked']}:"
+        if row["held"] is None:
+            continue
+        if row["held"] > row["asked"]:
+            found.append(f"{where} held {row['held']:.4f}")
+        if abs(row["off"]) > 0.02:
+            found.append(f"{where} prediction off by {row['off']:+.2%}")
+        if not row["same"]:
+            found.append(f"{where} gradients or statistics differ")
+    return found
+
+
+def table(networks: Sequence[Mapping[str, Any]]) -> str:
+    """In Markdown."""
+    lines = [HEAD, ("---",) * len(HEAD)]
+    for network in networks:
+        for i, row in enumerate(network["rows"]):
+            name = f"{network['network']}" if not i else ""
+            lines.append((name, f"{row['asked']:.0%}", *_own(row), _rival(row["budget"]), _rival(row["segments"])))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _own(row: Mapping[str, Any]) -> tuple[str, ...]:
+    if row["held"] is None:
+        smallest = row["note"].partition("(")[2].partition(" ")[0]
+        return "cannot", *[""] * 3, f"smallest {smallest}"
+    between = "" if row["low"] is None else f" [{row['low']:.2f}-{row['high']:.2f}]"
+    time = "" if row["time"] is None else f"{row['time']:.3f}{between}"
+    return (
+        f"{row['held']:.1%}",
+        f"{row['off']:+.2%}",
+        "same" if row["same"] else "DIFFER",
+        f"{row['predicted']:.3f}",
+        time,
+    )
+
+
+def _rival(rival: Mapping[str, Any] | None) -> str:
+    if rival is None:
+        return ""
+    if rival["time"] is None:
+        return f"least peak {rival['peak']:.1%}" if rival["peak"] else ""
+    return f"{rival['time']:.3f} ({rival['peak']:.1%})"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
