@@ -137,6 +137,21 @@ class DistributedOptimizer(Optimizer):
         """The ranks among which batches are divided; all of them, unless one only serves the others."""
         return range(size)
 
+    @classmethod
+    def kept_by_each(cls) -> str:
+        """What each rank keeps that another number of ranks could not take over, in words; empty: nothing, so that a
+        run may go on on another number."""
+        return "" if cls.consistent else "parameters of its own"
+
+    @classmethod
+    def put_together(cls, states: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """The :meth:`state_dict` of a run on any number of ranks, from those of all ranks in their order.
+
+        Raises:
+            InputError: they differ, unless the scheme says what then holds.
+        """
+        return same_everywhere(states, cls.__name__)
+
     def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
         """The gradients that the base optimizer gets, tensors of the framework; not called with one rank."""
         return gradients
@@ -362,6 +377,30 @@ class DistributedOptimizer(Optimizer):
                 f"got a state without {error.args[0]!r}; expected that of {type(self).__name__}: load the state of the "
                 "same scheme"
             ) from error
+
+
+def same_everywhere(states: Sequence[Mapping[str, np.ndarray]], scheme: str) -> dict[str, np.ndarray]:
+    """The arrays that all ranks have, bit by bit; raises InputError that names the first one in which a rank differs.
+
+    Example:
+        >>> same_everywhere([{"step": np.array(3)}, {"step": np.array(4)}], "ModelAverage")
+        Traceback (most recent call last):
+        deep500.errors.InputError: got ranks of ModelAverage that differ in 'step' (rank 1 from rank 0); expected nothing that each keeps of its own: go on with as many ranks
+    """  # noqa: E501
+    first = {name: np.asarray(array) for name, array in states[0].items()}
+    for rank, state in enumerate(states):
+        for name in [*first, *(name for name in state if name not in first)]:
+            here, there = first.get(name), state.get(name)
+            if here is None or there is None or not _same_bits(here, np.asarray(there)):
+                raise InputError(
+                    f"got ranks of {scheme} that differ in {name!r} (rank {rank} from rank 0); expected nothing that "
+                    "each keeps of its own: go on with as many ranks"
+                )
+    return first
+
+
+def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
 
 def _observed(step: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:

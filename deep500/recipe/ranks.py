@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from deep500.distributed import Communicator, DistributedOptimizer
+from deep500.distributed import Communicator, DistributedOptimizer, current_world
 from deep500.distributed.launch import THREADS, launch, started
 from deep500.distributed.sampler import DistributedSampler
 from deep500.distributed.schemes import ConsistentDecentralized
@@ -43,7 +43,7 @@ def start_ranks(options: Options, command: Sequence[str] | None) -> None:
         RecipeError: the recipe was called by a program, which cannot be started again on every rank.
         SystemExit: the ranks have run.
     """
-    if options.ranks is None or options.ranks == 1 or started():
+    if options.ranks is None or options.ranks == 1 or started() or current_world().size == options.ranks:
         return
     if command is None:
         raise RecipeError(
@@ -138,6 +138,11 @@ def record_of_rank(record: Record | None, comm: Communicator) -> Record:
     return RankRecord(Path(path), comm.rank) if comm.rank else Record(Path(path))
 
 
+def rank_folder(folder: Path, rank: int) -> Path:
+    """Where a rank keeps its checkpoints of a seed, below rank 0's."""
+    return folder / f"rank-{rank}" if rank else folder
+
+
 def common_epoch(epochs: Sequence[int], comm: Communicator) -> int | None:
     """The newest epoch that every rank has a checkpoint of, None if there is none."""
     everywhere = comm.gather_facts(list(epochs))
@@ -214,17 +219,18 @@ class RankRecord(Record):
 
     def add_epoch(self, seed: int, epoch: int, line: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         """Keep this rank's checkpoint."""
-        save_checkpoint(self._checkpoints(seed), epoch, state, self.keep)
+        save_checkpoint(self.checkpoints(seed), epoch, state, self.keep)
 
     def forget_after(self, seed: int, epoch: int) -> None:
         """Remove this rank's later checkpoints: an asynchronous run takes another course when it is resumed."""
-        for path in list_checkpoints(self._checkpoints(seed)):
+        for path in list_checkpoints(self.checkpoints(seed)):
             if int(path.stem.removeprefix("epoch-")) > epoch:
                 with writing(path):
                     path.unlink()
 
-    def _checkpoints(self, seed: int) -> Path:
-        return super()._checkpoints(seed) / f"rank-{self.rank}"
+    def checkpoints(self, seed: int) -> Path:
+        """This rank's own."""
+        return rank_folder(super().checkpoints(seed), self.rank)
 
 
 class SilentConsole(Console):

@@ -179,8 +179,8 @@ def communication_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, 
     if not each:
         return None
     return {
-        str(rank): {name: sum(epoch[rank][name] for epoch in each) for name in each[0][rank]}
-        for rank in range(len(each[0]))
+        str(rank): {name: sum(epoch[rank][name] for epoch in each if rank < len(epoch)) for name in each[0][0]}
+        for rank in range(max(map(len, each)))  # not all epochs have as many where the number of ranks changed
     }
 
 
@@ -203,9 +203,26 @@ def write_rank_times(record: Record, count: int, seeds: Sequence[int], communica
     begin = {seed: steady.cut for seed, (_, steady, _) in kept_samples(record.samples, "step", seeds, plan).items()}
     known = set(record.samples.names())
 
+    def of_all(seed: int, cut: int) -> np.ndarray:
+        """When those steps began that all present ranks made: of others, some have no time."""
+        starts = record.samples.load(STEP, seed)["start_ns"][cut:]
+        for rank in range(count):
+            name = of_rank(STEP, rank)
+            starts = np.intersect1d(
+                starts, record.samples.load(name, seed)["start_ns"] if (name, seed) in known else []
+            )
+        return starts
+
+    common = {seed: of_all(seed, cut) for seed, cut in begin.items()}
+
     def steady(series: str, rank: int) -> np.ndarray:
-        name = of_rank(series, rank)
-        parts = [record.samples.durations(name, seed)[cut:] for seed, cut in begin.items() if (name, seed) in known]
+        parts = []
+        for seed, starts in common.items():
+            if starts.size:
+                samples = record.samples.load(of_rank(series, rank), seed)
+                parts.append(
+                    record.samples.durations(of_rank(series, rank), seed)[np.isin(samples["start_ns"], starts)]
+                )
         return np.concatenate(parts) if parts else np.empty(0)
 
     steps = np.array([steady("step", rank) for rank in range(count)])

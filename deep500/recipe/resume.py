@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from deep500.distributed import current_world
+from deep500.distributed.launch import started
 from deep500.errors import ResultsError, TrainingError
 from deep500.reading import validate
 from deep500.recipe.console import Console
@@ -46,9 +48,11 @@ def latest_unfinished(base: Path, recipe: str) -> Record:
 
 def unfinished_like(options: Options, source: Source) -> Record | None:
     """What ``--resume-or-start`` goes on with: the newest unfinished run of the recipe that was started by the same
-    words; None where there is none."""
-    same = [path for path in _unfinished(options.out / source.name) if _words(path) == options.defining()]
-    return Record.open(same[-1]) if same else None
+    words, the number of ranks apart; None where there is none. Of as many ranks, if there is one."""
+    begun = [Record(path).manifest() | {"path": path} for path in _unfinished(options.out / source.name)]
+    same = [manifest for manifest in begun if _but_ranks(parse_options(manifest["argv"])) == _but_ranks(options)]
+    same.sort(key=lambda manifest: manifest.get("ranks", 1) == (options.ranks or 1))
+    return Record.open(same[-1]["path"]) if same else None
 
 
 def _unfinished(folder: Path) -> list[Path]:
@@ -58,21 +62,27 @@ def _unfinished(folder: Path) -> list[Path]:
     return sorted(runs, key=lambda run: (Record(run).manifest().get("started", ""), run.name))
 
 
-def _words(path: Path) -> list[str] | None:
-    words: list[str] | None = Record(path).manifest().get("argv")
-    return words
-
-
 def options_of(record: Record, given: Options) -> Options:
-    """The options that the run was started with; those given now may repeat them but not contradict them."""
+    """The options that the run was started with; those given now may repeat them but not contradict them.
+
+    How many ranks go on is the number given now, else what the launcher started, else that of the run so far.
+    """
     stored = record.manifest()["argv"]
-    if given.defining() and given.defining() != stored:
+    if _but_ranks(given) and _but_ranks(given) != _but_ranks(parse_options(stored)):
         raise ResultsError(
             f"got --resume with {' '.join(given.defining())}; expected what {record.path.name} was started with "
             f"({' '.join(stored) or 'nothing'}); leave those words out, or start a new run"
         )
     of_now = {name: getattr(given, name) for name in ("out", "resume", "quiet", "json", "stop_after", "log")}
-    return dataclasses.replace(parse_options(stored), **of_now)
+    options = dataclasses.replace(parse_options(stored), **of_now, ranks=given.ranks)
+    if options.ranks is None and not started() and current_world().size == 1:
+        options.ranks = record.manifest().get("ranks", 1)
+    return options
+
+
+def _but_ranks(options: Options) -> list[str]:
+    """The words that define a run, however many ranks train it."""
+    return dataclasses.replace(options, ranks=None).defining()
 
 
 def check_same(record: Record, plan: Plan, source: Source) -> None:
@@ -87,16 +97,6 @@ def check_same(record: Record, plan: Plan, source: Source) -> None:
         raise ResultsError(
             f"{record.path}: got a recipe that changed since the run began ({', '.join(odd[:5])}); expected the same; "
             "undo the change, or start a new run"
-        )
-
-
-def check_ranks(record: Record, count: int) -> None:
-    """Raise ResultsError unless there are as many ranks as the run began with: each goes on from its own checkpoint."""
-    began = record.manifest().get("ranks", 1)
-    if began != count:
-        raise ResultsError(
-            f"{record.path}: got {count} rank{'s' * (count != 1)}; expected {began}, which the run began with; start "
-            "as many, or start a new run"
         )
 
 

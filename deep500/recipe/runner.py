@@ -12,7 +12,8 @@ from deep500.recipe.guard import DEBUG, guarded
 from deep500.recipe.options import Options, parse_options
 from deep500.recipe.plan import Source, make_plan, mutable_lines
 from deep500.recipe.ranks import SilentConsole, check_size, start_ranks
-from deep500.recipe.resume import check_ranks, check_same, find_run, finished_before, options_of, unfinished_like
+from deep500.recipe.regroup import check_ranks
+from deep500.recipe.resume import check_same, find_run, finished_before, options_of, unfinished_like
 from deep500.recipe.session import Session
 from deep500.results import UNJUDGED, RecipeResult
 
@@ -93,7 +94,7 @@ def execute(
     if record is not None and record.summary() is not None:
         return finished_before(record, console, writes=comm.rank == 0)
     if record is not None:
-        check_ranks(record, comm.size)
+        check_ranks(record, plan.values, comm.size)
     comm.at_rest = False
     with console.shown():
         result = Session(plan, options, source, console, comm).run(record)

@@ -28,10 +28,12 @@ from deep500.recipe.ranks import (
     ranks_facts,
     record_of_rank,
     result_of_all,
+    scheme_of,
     yield_to_rank_0,
 )
 from deep500.recipe.recomputation import PLAN_FILE, facts_of, first_batch, plan_of_run, record_of_run, sentence
 from deep500.recipe.recording import EpochRecorder, communication_of, declared_series, write_rank_times
+from deep500.recipe.regroup import fitting, put_together, take_over
 from deep500.recipe.repetition import Look
 from deep500.recipe.training import training_facts
 from deep500.recipe.turns import turn_listeners
@@ -39,7 +41,7 @@ from deep500.report.claims import write_claims
 from deep500.report.page import write_report
 from deep500.results import FAILED, UNJUDGED, Circumstances, RecipeResult, Record, SeedNotes, judge, ledger, overall
 from deep500.results.exhibits import write_exhibits
-from deep500.results.quiet import BUSY, disturbed, lower_metrics
+from deep500.results.quiet import BUSY, RANKS_CHANGED, disturbed, lower_metrics, mixed
 from deep500.results.record import configuration_hash
 from deep500.results.rules import write_rules
 from deep500.results.verify import seal, write_stats
@@ -103,6 +105,7 @@ class Session:
         with record.held():
             if resumed:
                 self._note_resumption(record, data)
+                take_over(record, self.comm)
             self.console.say(f"results: {record.path}")
             return result_of_all(self._work(record, data, parts), self.comm)
 
@@ -243,7 +246,7 @@ class Session:
         record.keep = self.plan.values["keep_checkpoints"]
         state = record.rewind(seed, lambda epochs: common_epoch(epochs, self.comm))
         if state is not None:
-            trainer.load_state(state)
+            trainer.load_state(fitting(parts.optimizer, state))
         recorder = EpochRecorder(record, seed, trainer, self.comm)  # its clock starts when the turn has come
         listeners = [
             *turn_listeners(self.comm.size),
@@ -338,11 +341,21 @@ class Session:
         changed = list(differences(manifest["environment"], full_environment(self.source.folder)))
         if changed:
             self.console.warn(f"resumed in another environment ({', '.join(changed)}): the last bits may differ")
-        manifest["resumed"].append({"at": _now(), "environment_changed": changed})
+        entry: dict[str, Any] = {"at": _now(), "environment_changed": changed}
+        began, now = manifest.get("ranks", 1), self.comm.size
+        if self.comm.rank == 0 and began != now:
+            put_together(record, scheme_of(self.plan.values), began, now)
+            self.console.warn(f"goes on on another number of ranks, {now} instead of {began}: times are of both")
+            entry.update(ranks=[began, now], processes=manifest.get("processes"))
+            manifest.update(ranks=now, processes=self.ranks)
+        manifest["resumed"].append(entry)
         record.write_manifest(manifest)
 
     def _finish(self, record: Record, result: RecipeResult, error: TrainingError | None = None) -> RecipeResult:
-        why = disturbed(record.epochs(), record.manifest())
+        changed, why = mixed(record.manifest()), disturbed(record.epochs(), record.manifest())
+        if changed:
+            self.labels = (*self.labels, RANKS_CHANGED)
+            result = dataclasses.replace(result, labels=self.labels)
         if why:
             self.labels = (*self.labels, BUSY)
             result = dataclasses.replace(result, labels=self.labels)
@@ -353,7 +366,7 @@ class Session:
             "error": str(error) if error else None,
             "verdict": result.verdict,
             "labels": list(result.labels),
-            "metrics": lower_metrics([metric.as_dict() for metric in result.metrics], why),
+            "metrics": lower_metrics([metric.as_dict() for metric in result.metrics], [*why, *changed]),
             "seeds": self.seeds,
             "repetition": self.plan.repetition.summary(self.look) if self.plan.repetition and self.look else None,
             "tuning": {**ledger.tuning_cost(record.path.parent), "settings": ledger.settings_tried(record.path.parent)},

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deep500.measure.launches import basis
 from deep500.measure.units import unit_for
 from deep500.results.files import to_json
 from deep500.results.verdict import standing_words
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -23,8 +27,17 @@ def asset(name: str) -> str:
 
 def render_template(name: str, **content: Any) -> str:
     """One of the pages in ``templates`` as text: all is escaped, and no script can run but the page's own."""
-    from jinja2 import Environment, FileSystemLoader
     from markupsafe import Markup
+
+    script = asset("report.js")
+    # the page's own policy lets this script run and no other, whatever a name in a manifest may hold
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    return _environment().get_template(name).render(script=Markup(script), script_sha256=digest, **content)
+
+
+@functools.cache  # compiling the templates takes longer than many a run that is reported
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader
 
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["number"] = format_number
@@ -34,10 +47,7 @@ def render_template(name: str, **content: Any) -> str:
     environment.filters["basis"] = holds_over
     environment.filters["standing"] = standing_words
     environment.filters["words"] = lambda name: str(name).replace("_", " ")
-    script = asset("report.js")
-    # the page's own policy lets this script run and no other, whatever a name in a manifest may hold
-    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
-    return environment.get_template(name).render(script=Markup(script), script_sha256=digest, **content)
+    return environment
 
 
 def holds_over(estimate: Mapping[str, Any]) -> str:

@@ -47,7 +47,7 @@ def sample_problems(run: RunView) -> list[str]:
 def _of_seed(run: RunView, seed: int, lines: list[dict[str, Any]]) -> Iterator[str]:
     steps, epochs = run.samples.load("step", seed), run.samples.load("epoch", seed)
     mine = of_rank("step", 0)
-    own = run.samples.load(mine, seed) if (mine, seed) in run.samples.names() else steps
+    of_first = run.samples.load(mine, seed) if (mine, seed) in run.samples.names() else None
     if [line["epoch"] for line in lines] != list(range(1, len(lines) + 1)):
         yield f"metrics.jsonl: epochs of seed {seed} are not 1 to {len(lines)}"
         return
@@ -64,12 +64,24 @@ def _of_seed(run: RunView, seed: int, lines: list[dict[str, Any]]) -> Iterator[s
     for name, field in (("epoch", "train_seconds"), ("validation", "test_seconds")):
         yield from _same_seconds(run, seed, name, [line.get(field) for line in lines])
     counts = [size or len(steps) // len(lines) for size in sizes]
+    own = _own_steps(steps, of_first, counts, [bool(line.get("ranks")) for line in lines])
     for line, part, epoch in zip(lines, np.split(own, np.cumsum(counts)[:-1]), epochs, strict=True):
         yield from _of_epoch(f"seed {seed}, epoch {line['epoch']}", part, epoch, line)
     if not run.manifest.get("resumed"):
         yield from _clocks(f"seed {seed}", epochs, lines)
     if len(own) > 1 and (np.diff(own["start_ns"]) < 0).any() and not run.manifest.get("resumed"):
         yield f"seed {seed}: steps begin before those that came earlier"
+
+
+def _own_steps(steps: np.ndarray, of_first: np.ndarray | None, counts: list[int], ranks: list[bool]) -> np.ndarray:
+    """Rank 0's own steps: a series of its own in epochs that several ranks trained, all steps in others."""
+    if of_first is None:
+        return steps
+    own, at = [], 0
+    for part, several in zip(np.split(steps, np.cumsum(counts)[:-1]), ranks, strict=True):
+        own.append(of_first[at : at + len(part)] if several else part)
+        at += len(part) * several
+    return np.concatenate(own)
 
 
 def _batches(run: RunView, line: Mapping[str, Any]) -> int | None:

@@ -77,6 +77,7 @@ ENVIRONMENT = {
     "versions?": ({str: (str, None)}, None),
     "git?": ({"commit?": (str, None), "dirty?": object}, None),
 }
+PROCESSES = ({"each?": [{"host?": (str, None)}]}, None)
 MANIFEST = {
     "schema": str,
     "recipe": str,
@@ -90,12 +91,12 @@ MANIFEST = {
     "warnings": [str],
     "recipe_file": (str, None),
     "recipe_sha256": (str, None),
-    "resumed": [{"at": str}],
+    "resumed": [{"at": str, "ranks?": [number(1, 2**31, whole=True)], "processes?": PROCESSES}],
     "opened?": [str],
     "backend?": (str, None),
     "ranks?": number(1, 2**31, whole=True),
     "batches?": (COUNT, None),
-    "processes?": ({"each?": [{"host?": (str, None)}]}, None),
+    "processes?": PROCESSES,
     "custom_ops?": list,
     "series?": {str: SERIES},
     "environment?": (ENVIRONMENT, None),

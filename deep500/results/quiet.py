@@ -15,6 +15,9 @@ from deep500.measure.quantiles import OBSERVED
 BUSY = "busy machine"
 """The label of every number of a run that was disturbed."""
 
+RANKS_CHANGED = "number of ranks changed"
+"""The label of every number of a run that went on on another number of ranks."""
+
 OBSERVATION = "observation"
 
 
@@ -31,9 +34,16 @@ def load_of_run(curve: Sequence[Mapping[str, Any]], manifest: Mapping[str, Any])
     loads = [line.get("load") for line in curve]
     if not loads or not all(isinstance(load, Mapping) for load in loads):
         return None
-    hosts = [rank.get("host") for rank in (manifest.get("processes") or {}).get("each", [])]
+    began = [entry.get("processes") for entry in manifest.get("resumed", ())]  # where the number of ranks changed
+    places = [[rank.get("host") for rank in (p or {}).get("each", [])] for p in (*began, manifest.get("processes"))]
+    hosts = {len(place): place for place in places}
     return together(
-        {**load, "own": None if load.get("own") is None else load["own"] + _of_neighbours(line, hosts)}
+        {
+            **load,
+            "own": None
+            if load.get("own") is None
+            else load["own"] + _of_neighbours(line, hosts.get(len(line.get("ranks") or ()), [])),
+        }
         for line, load in zip(curve, loads, strict=True)
         if load is not None
     )
@@ -49,6 +59,17 @@ def disturbed(curve: Sequence[Mapping[str, Any]], manifest: Mapping[str, Any]) -
     """What disturbed a run, in words; empty where nothing did, or where that was not recorded or too short to tell."""
     load = load_of_run(curve, manifest)
     return (disturbances(load) or []) if load is not None else []
+
+
+def mixed(manifest: Mapping[str, Any]) -> list[str]:
+    """Between which numbers of ranks a run changed, in words: its times are of both.
+
+    Example:
+        >>> mixed({"resumed": [{"at": ""}, {"at": "", "ranks": [2, 3]}]})
+        ['from 2 to 3 ranks']
+    """
+    changes = [entry["ranks"] for entry in manifest.get("resumed", ()) if "ranks" in entry]
+    return [f"from {began} to {now} ranks" for began, now in changes]
 
 
 def lower_series(stats: dict[str, Any], why: Sequence[str]) -> dict[str, Any]:

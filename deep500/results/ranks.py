@@ -27,7 +27,13 @@ def is_of_rank(name: str) -> bool:
         >>> is_of_rank(of_rank("step", 3)), is_of_rank("step")
         (True, False)
     """
-    return re.search(r"-rank-\d+$", name) is not None
+    return rank_of(name) is not None
+
+
+def rank_of(name: str) -> int | None:
+    """Whose own series it is; None: of no rank."""
+    found = re.search(r"-rank-(\d+)$", name)
+    return None if found is None else int(found[1])
 
 
 @dataclass(frozen=True)

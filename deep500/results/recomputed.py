@@ -26,7 +26,7 @@ from deep500.metrics import (
 )
 from deep500.results.claims import BY, derive
 from deep500.results.files import to_json
-from deep500.results.quiet import BUSY, disturbed, lower_metrics
+from deep500.results.quiet import BUSY, RANKS_CHANGED, disturbed, lower_metrics, mixed
 from deep500.results.rules import RULES, RULES_FILE, RunView, check
 from deep500.results.verdict import Circumstances, MetricResult, SeedNotes, judge, overall
 from deep500.training.statistics import FIELDS, EpochRecord, TrainingStatistics
@@ -139,7 +139,7 @@ def summary_problems(run: RunView) -> list[str]:
     summary, manifest = run.summary, run.manifest
     if not summary or not run.seeds or "metrics" not in manifest.get("resolved", {}):
         return []
-    labels, why = _labels(run), disturbed(run.curve, manifest)
+    labels, why = _labels(run), [*disturbed(run.curve, manifest), *mixed(manifest)]
     problems = _differ("labels", summary.get("labels"), labels)
     problems += _differ("seeds", summary.get("seeds"), manifest["seeds"])
     if summary.get("status") != "finished":
@@ -203,6 +203,7 @@ def _labels(run: RunView) -> list[str]:
         (manifest.get("dry_run"), "dry run"),
         (any(half.get("stand_in") for half in manifest.get("data", {}).values()), "stand-in data"),
         (manifest.get("opened"), "open division"),
+        (mixed(manifest), RANKS_CHANGED),
         (disturbed(run.curve, manifest), BUSY),
     )
     return [label for applies, label in facts if applies]

@@ -5,7 +5,8 @@
 ``metrics.jsonl``      one line per seed and epoch, on the disk before the next epoch begins
 ``seeds.json``         the metrics' values of every seed that is finished
 ``samples/``           times of steps, epochs and validations; ``journal.jsonl`` says which bytes count
-``checkpoints/``       ``seed-<seed>/epoch-<n>.safetensors``, the newest two per seed, or as many as the recipe says
+``checkpoints/``       ``seed-<seed>/epoch-<n>.safetensors``, the newest two per seed, or as many as the recipe says;
+                       those of other ranks in ``rank-<r>``
 ``summary.json``       metrics with targets and verdicts; a run that has none is unfinished and can be resumed
 ``stats.json``         every figure that follows from the samples, see :mod:`deep500.results.stats`
 ``claims.json``        what the report claims, see :mod:`deep500.report.claims`
@@ -31,6 +32,7 @@ from typing import Any
 from deep500.errors import ResultsError
 from deep500.results.checkpoint import KEEP, list_checkpoints, load_checkpoint, save_checkpoint
 from deep500.results.files import append_line, read_json, read_lines, to_json, write_atomic, writing
+from deep500.results.ranks import rank_of
 from deep500.results.samples import SampleStore
 
 SCHEMA = "deep500-results-1"
@@ -132,7 +134,7 @@ class Record:
         In this order a crash between the two repeats the epoch; in the other it would lose the line.
         """
         append_line(self.path / METRICS, {**line, "seed": seed, "epoch": epoch})
-        save_checkpoint(self._checkpoints(seed), epoch, state, self.keep)
+        save_checkpoint(self.checkpoints(seed), epoch, state, self.keep)
 
     def rewind(self, seed: int, choose: Callable[[list[int]], int | None] | None = None) -> dict[str, Any] | None:
         """Go back to a checkpoint of the seed that can be read and forget what was recorded after it.
@@ -146,7 +148,7 @@ class Record:
         """
         self.clear_left_overs()
         states: dict[int, dict[str, Any]] = {}
-        for path in list_checkpoints(self._checkpoints(seed)):
+        for path in list_checkpoints(self.checkpoints(seed)):
             try:
                 state = load_checkpoint(path)
                 states[state["epoch"]] = state
@@ -166,9 +168,15 @@ class Record:
 
     def forget_after(self, seed: int, epoch: int) -> None:
         """Forget what was recorded of a seed after this number of epochs."""
-        self.samples.trim()
-        self.samples.keep_blocks(seed, epoch)
         kept = [line for line in self.epochs() if line["seed"] != seed or line["epoch"] <= epoch]
+        ranks = [len(line.get("ranks") or ()) for line in kept if line["seed"] == seed]
+
+        def blocks(series: str) -> int:
+            rank = rank_of(series)  # has one of each epoch in which there was such a rank
+            return epoch if rank is None else sum(rank < count for count in ranks)
+
+        self.samples.trim()
+        self.samples.keep_blocks(seed, blocks)
         write_atomic(self.path / METRICS, "".join(to_json(line, indent=None) + "\n" for line in kept))
 
     def seeds(self) -> dict[str, dict[str, Any]]:
@@ -208,7 +216,8 @@ class Record:
         }
         write_atomic(self.path / SEEDS, to_json({**seeds, str(seed): entry}) + "\n")
 
-    def _checkpoints(self, seed: int) -> Path:
+    def checkpoints(self, seed: int) -> Path:
+        """Where this process keeps those of a seed."""
         return self.path / "checkpoints" / f"seed-{seed}"
 
 

@@ -12,7 +12,7 @@ import errno
 import os
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +79,9 @@ class SampleStore:
         if journal.exists() and not read_bytes(journal, MOST_BYTES_OF_LINES).endswith(b"\n"):
             self._rewrite(read_lines(journal))
 
-    def keep_blocks(self, launch: int, blocks: int) -> None:
-        """Forget all but the first blocks of every series of a launch: what will be measured again."""
+    def keep_blocks(self, launch: int, blocks: Callable[[str], int]) -> None:
+        """Forget all but the first blocks of every series of a launch, as many as its name is given: what comes after
+        will be measured again."""
         seen: dict[str, int] = {}
         lines = read_lines(self.path / JOURNAL)
         kept = []
@@ -88,7 +89,7 @@ class SampleStore:
             number = seen.get(line["series"], 0)
             if line["launch"] == launch:
                 seen[line["series"]] = number + 1
-            if line["launch"] != launch or number < blocks:
+            if line["launch"] != launch or number < blocks(line["series"]):
                 kept.append(line)
         if len(kept) != len(lines):
             self._rewrite(kept)

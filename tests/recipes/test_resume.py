@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deep500.distributed import Serial, Threads, set_world
+from deep500.distributed import Serial, set_world
 from deep500.errors import ResultsError, TrainingError
 from deep500.recipe import run_recipe
 from deep500.results import Record
@@ -228,20 +228,6 @@ def test_resume_refuses_another_recipe(tmp_path, unfinished):
     unfinished.write_manifest(manifest)
     with pytest.raises(ResultsError, match="other data than the run began with"):
         run(tmp_path, "--resume")
-
-
-def test_resume_refuses_another_number_of_ranks(tmp_path, unfinished):
-    def resume(comm):
-        set_world(comm)
-        try:
-            run(tmp_path, "--resume")
-        finally:
-            set_world(None)
-
-    before = unfinished.epochs()
-    with pytest.raises(ResultsError, match="got 2 ranks; expected 1, which the run began with"):
-        Threads(2).run(resume)
-    assert unfinished.epochs() == before and unfinished.summary() is None
 
 
 def test_a_run_that_was_stopped_before_its_seal_is_completed_by_rank_0_alone(tmp_path, unfinished):

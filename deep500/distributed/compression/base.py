@@ -73,6 +73,11 @@ class Compression(DistributedOptimizer):
         self.residuals: dict[str, np.ndarray] = {}
         self._layout: tuple[list[str], Buckets] | None = None
 
+    @classmethod
+    def kept_by_each(cls) -> str:
+        """Its residuals."""
+        return "gradients that it still owes (error feedback)" if cls.error_feedback else super().kept_by_each()
+
     @abc.abstractmethod
     def combine(self, flat: Flat) -> tuple[np.ndarray, np.ndarray]:
         """The sum over ranks of what each sends, and what this rank sent; flat, two arrays other than the values."""

@@ -75,6 +75,11 @@ class InconsistentParameterServer(DistributedOptimizer):
         """All but rank 0, the server."""
         return range(1, size)
 
+    @classmethod
+    def kept_by_each(cls) -> str:
+        """Its parameters."""
+        return "parameters from when it last asked the server, and a place in the order of updates"
+
     @property
     def arrivals(self) -> np.ndarray:
         """(updates, 2) int64, in the order in which gradients were applied: who brought it, and how many updates there

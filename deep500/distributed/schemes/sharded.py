@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.distributed.optimizer import DistributedOptimizer
+from deep500.distributed.optimizer import DistributedOptimizer, same_everywhere
 from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
 from deep500.training.optimizers.base import Optimizer, ThreeStepOptimizer, UpdateRuleOptimizer
@@ -39,7 +39,8 @@ class ShardedOptimizer(DistributedOptimizer):
     the state
     on every rank. Shares are whole parameters (:func:`partition` by bytes), so they are as even as the parameters
     allow, and update rules that look at a whole tensor work. A ``gradient_transform`` (clipping) needs all gradients:
-    then every rank gets them all. ``state_dict`` is that of this rank's share; a checkpoint needs those of all ranks.
+    then every rank gets them all. ``state_dict`` is that of this rank's share; a checkpoint needs those of all ranks,
+    which :meth:`put_together` makes one of that any number of ranks loads.
 
     Payload per step and rank: twice the bytes of all parameters, three times with a base optimizer that changes
     parameters before the forward run (anything but an ``UpdateRuleOptimizer``), which takes a broadcast more.
@@ -53,7 +54,7 @@ class ShardedOptimizer(DistributedOptimizer):
 
     Raises:
         InputError: a base optimizer that updates all parameters at once; a step after the network got other
-            parameters; the state of another rank, or of another number of ranks, to load.
+            parameters; the state of another rank, or of one of another number of ranks, to load.
     """
 
     waits = "together"
@@ -115,14 +116,31 @@ class ShardedOptimizer(DistributedOptimizer):
     def own_state(self) -> dict[str, np.ndarray]:
         return {"place": np.array([self.comm.rank, self.comm.size], np.int64)}
 
+    @classmethod
+    def put_together(cls, states: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """That of one rank, which has all shares."""
+        common = [{name: array for name, array in state.items() if name in _OF_ALL} for state in states]
+        whole = {name: array for state in states for name, array in state.items()}
+        return {**whole, **same_everywhere(common, cls.__name__), "scheme/place": np.array([0, 1], np.int64)}
+
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from this rank's :meth:`state_dict`; raises InputError for that of another."""
+        """Go on from this rank's :meth:`state_dict`, or from that of all shares; raises InputError for another's."""
         place = state.get("scheme/place")
+        got = None if place is None else [int(number) for number in place]
         here = [self.comm.rank, self.comm.size]
-        if place is None or [int(number) for number in place] != here:
-            got = "a whole optimizer" if place is None else f"rank {int(place[0])} of {int(place[1])}"
+        if got == [0, 1]:  # of all shares
+            mine = set(self.shares[self.comm.rank])
+            state = {
+                k: v for k, v in state.items() if k.startswith("scheme") or k == "step" or k.partition("/")[2] in mine
+            }
+        elif got != here:
+            what = "a whole optimizer" if got is None else f"rank {got[0]} of {got[1]}"
             raise InputError(
-                f"got the state of {got}; expected that of rank {here[0]} of {here[1]}: resume with as many ranks, "
-                "each from its own checkpoint"
+                f"got the state of {what}; expected that of rank {here[0]} of {here[1]}: resume with as many ranks, "
+                "each from its own checkpoint, or load what put_together makes of those of all ranks"
             )
         super().load_state_dict(state)
+
+
+_OF_ALL = ("step", "scheme.steps")
+"""Entries of a state that every rank has alike."""

@@ -110,6 +110,11 @@ class ConsistentParameterServer(DistributedOptimizer):
                 bucket.divide()
         return self.tensors(buckets.views()) if self.comm.rank == 0 else gradients
 
+    @classmethod
+    def put_together(cls, states: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """That of rank 0, which updates; what the others have is never used."""
+        return {name: np.asarray(array) for name, array in states[0].items()}
+
     def mix(self) -> None:
         """Take over the parameters of rank 0."""
         if self.comm.size > 1:

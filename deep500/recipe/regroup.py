@@ -1,0 +1,144 @@
+"""Go on with a run on another number of ranks: one state is made of those of all ranks, and every rank takes it over.
+
+A process may be killed at any point of it. First rank 0 writes that state beside the checkpoints of a seed, as
+``of-<ranks>-ranks/epoch-<n>.safetensors``; then the manifest says the new number; then each rank makes a checkpoint of
+its own of it; what belongs to the former ranks, and that folder, go last. Until the manifest has changed the former
+ranks can go on as they were, from then on the new ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from deep500.distributed import Communicator, DistributedOptimizer
+from deep500.distributed.optimizer import same_everywhere
+from deep500.errors import InputError, ResultsError
+from deep500.recipe.ranks import WRITING_SECONDS, rank_folder, scheme_of
+from deep500.results import Record
+from deep500.results.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
+from deep500.results.files import write_atomic, writing
+
+ALIKE = ("epoch", "step", "seed", "sampler", "hyperparameters", "loss_scaling")
+"""What every rank's checkpoint must say alike besides its arrays; seconds are each rank's own."""
+
+
+def check_ranks(record: Record, values: Mapping[str, Any], count: int) -> None:
+    """Raise ResultsError if the run was trained on another number of ranks and its scheme cannot go on on this one."""
+    began = record.manifest().get("ranks", 1)
+    scheme = scheme_of(values)
+    if began == count:
+        return
+    name, asked = getattr(scheme, "__name__", type(scheme).__name__), getattr(scheme, "kept_by_each", None)
+    kept = asked() if asked else "what only it knows, for it is no class derived from DistributedOptimizer"
+    if kept:
+        raise ResultsError(
+            f"{record.path}: got {count} rank{'s' * (count != 1)}; expected {began}, on which the run was trained so "
+            f"far, for in {name} each rank keeps {kept}; start as many, or start a new run"
+        )
+
+
+def put_together(record: Record, scheme: Any, began: int, count: int) -> None:
+    """Write one checkpoint for all ranks of each seed that is begun and not finished.
+
+    Args:
+        record: the run.
+        scheme: of the recipe.
+        began: how many ranks trained so far.
+        count: how many go on.
+
+    Raises:
+        ResultsError: the ranks' states differ in what the scheme does not put together.
+    """
+    for seed in record.manifest()["seeds"]:
+        if record.finished_seed(seed) is not None:
+            continue
+        folder = record.checkpoints(seed)
+        found = _newest([rank_folder(folder, rank) for rank in range(began)])
+        if found is None:  # nothing that all ranks have: the seed begins anew
+            for path in (path for rank in range(began) for path in list_checkpoints(rank_folder(folder, rank))):
+                with writing(path):
+                    path.unlink()
+            continue
+        try:
+            state = _one_of(found, scheme)
+        except InputError as error:
+            raise ResultsError(
+                f"{folder}: {error}; so the run, which {began} trained, does not go on on {count}; or start a new run"
+            ) from error
+        save_checkpoint(_between(folder, count), found[0]["epoch"], state, keep=1)
+
+
+def take_over(record: Record, comm: Communicator) -> None:
+    """Make what :func:`put_together` wrote this rank's own checkpoints, if there is something; all ranks call it."""
+    seeds = record.manifest()["seeds"]
+    base = record.path / "checkpoints"
+    for seed in seeds:
+        folder, own = base / f"seed-{seed}", record.checkpoints(seed)
+        for path in list_checkpoints(_between(folder, comm.size)):
+            with writing(own):
+                own.mkdir(parents=True, exist_ok=True)
+            write_atomic(own / path.name, path.read_bytes())
+            for old in list_checkpoints(own):
+                if old.name != path.name:
+                    with writing(old):
+                        old.unlink()
+    with comm.patience(WRITING_SECONDS):
+        comm.barrier()
+    if comm.rank == 0:
+        for seed in seeds:
+            _clear(base / f"seed-{seed}", comm.size)
+
+
+def _between(folder: Path, count: int) -> Path:
+    return folder / f"of-{count}-ranks"
+
+
+def _clear(folder: Path, count: int) -> None:
+    """Remove what is of other ranks than there are, if ranks have taken over something."""
+    taken = list_checkpoints(_between(folder, count))
+    for path in folder.glob("*/") if folder.is_dir() else ():
+        rank = re.fullmatch(r"rank-(\d+)", path.name)
+        if rank is not None and taken and int(rank[1]) >= count:
+            with writing(path):
+                shutil.rmtree(path)
+    for path in folder.glob("of-*-ranks"):  # last: what they stand for is done
+        with writing(path):
+            shutil.rmtree(path)
+
+
+def _newest(folders: Sequence[Path]) -> list[dict[str, Any]] | None:
+    """The checkpoints of the newest epoch of which every rank has one that can be read."""
+    common = set.intersection(*({path.name for path in list_checkpoints(folder)} for folder in folders))
+    for path in reversed(list_checkpoints(folders[0])):
+        if path.name in common:
+            with contextlib.suppress(ResultsError):  # damaged: the one before is as good
+                return [load_checkpoint(folder / path.name) for folder in folders]
+    return None
+
+
+def _one_of(states: Sequence[Mapping[str, Any]], scheme: Any) -> dict[str, Any]:
+    """One state of all ranks'. Running statistics became their mean in the validation before."""
+    for rank, state in enumerate(states):
+        odd = [key for key in ALIKE if state["values"].get(key) != states[0]["values"].get(key)]
+        if odd:
+            raise InputError(f"got ranks that differ in {odd[0]!r} (rank {rank} from rank 0); expected the same epoch")
+    mine = "optimizer/"
+    others = [{name: a for name, a in state["arrays"].items() if not name.startswith(mine)} for state in states]
+    optimizers = [
+        {name.removeprefix(mine): a for name, a in state["arrays"].items() if name.startswith(mine)} for state in states
+    ]
+    own = {f"{mine}{name}": array for name, array in scheme.put_together(optimizers).items()}
+    return {"arrays": {**same_everywhere(others, scheme.__name__), **own}, "values": states[0]["values"]}
+
+
+def fitting(optimizer: Any, state: Mapping[str, Any]) -> dict[str, Any]:
+    """A state without what a scheme remembers, for an optimizer that is in none: a run that goes on on one rank."""
+    if isinstance(optimizer, DistributedOptimizer):
+        return dict(state)
+    arrays = {name: array for name, array in state["arrays"].items() if not name.startswith("optimizer/scheme")}
+    return {**state, "arrays": arrays}
