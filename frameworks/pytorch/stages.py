@@ -70,11 +70,11 @@ def measure(
     measured: list[Stage] = []
     for group, size, seconds, gradient in zip(sweep.groups, sizes, least, gradients, strict=True):
         name = f"stage {len(measured)}"
-        stage = _stage(name, size, seconds, gradient, state if group.random else 0)
+        entry = _stage(name, size, seconds, gradient, state if group.random else 0)
         if not group.parts:  # its nodes run as part of another stage's function: it hands on what it was given
             handed = measured[-1].output if measured else 0
-            stage = Stage(name, handed, (Mode(0.0, 0.0, 0),), 0.0, gradient=gradient)
-        measured.append(stage)
+            entry = Stage(name, handed, (Mode(0.0, 0.0, 0),), 0.0, gradient=gradient)
+        measured.append(entry)
     return measured
 
 
