@@ -63,6 +63,8 @@ def power(x: Array, exponent: Array) -> Array:
         return functools.reduce(xp(x).multiply, [x] * int(exponent))
     if is_float(x) and exponent.dtype != x.dtype:
         exponent = exponent.astype(x.dtype) if is_float(exponent) or is_integer(exponent) else exponent
+    if is_float(x) and isinstance(exponent, np.ndarray) and not exponent.all():  # x^0 is 1, with a slope of 0 at 0, too
+        return xp(x).where(exponent == 0, 1, xp(x).power(xp(x).where(exponent == 0, 1, x), exponent)).astype(x.dtype)
     return xp(x, exponent).power(x, exponent).astype(x.dtype)
 
 

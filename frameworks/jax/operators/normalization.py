@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from deep500.frameworks.jax.operators.reductions import root
 from deep500.frameworks.jax.operators.table import Array, op
 from deep500.networks.execution.operator_table import positive
 
@@ -113,8 +114,8 @@ def rms_norm(x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, s
 
 @op("LpNormalization")
 def lp_norm(x: Array, *, axis: int = -1, p: int = 2) -> Array:
-    norm = jnp.abs(x).sum(axis, keepdims=True) if p == 1 else jnp.sqrt((x * x).sum(axis, keepdims=True))
-    return jnp.where(norm == 0, 0, x / jnp.where(norm == 0, 1, norm))
+    norm = jnp.abs(x).sum(axis, keepdims=True) if p == 1 else root((x * x).sum(axis, keepdims=True), 2)
+    return x / jnp.where(norm == 0, 1, norm)
 
 
 # -- losses -----------------------------------------------------------------------------------------------------------

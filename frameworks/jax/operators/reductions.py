@@ -50,6 +50,13 @@ def _via_float(function: Reduction) -> Reduction:
     return reduce
 
 
+def root(x: Array, degree: float) -> Array:
+    """x^(1 / degree), whose gradient at 0 is taken to be 0 instead of infinite: sums of nothing but zeros have none."""
+    one = np.ones((), x.dtype)
+    safe = xp(x).where(x == 0, one, x)
+    return xp(x).where(x == 0, one - one, xp(x).sqrt(safe) if degree == 2 else safe ** (1 / degree))
+
+
 REDUCTIONS: dict[str, Reduction] = {
     "ReduceSum": _sum,
     "ReduceMean": _mean,
@@ -57,7 +64,7 @@ REDUCTIONS: dict[str, Reduction] = {
     "ReduceMin": _extreme(False),
     "ReduceProd": lambda x, axes, keep: x.prod(axes, keepdims=keep, dtype=x.dtype),
     "ReduceL1": lambda x, axes, keep: _sum(abs(x), axes, keep),
-    "ReduceL2": _via_float(lambda x, axes, keep: xp(x).sqrt(_sum(x * x, axes, keep))),
+    "ReduceL2": _via_float(lambda x, axes, keep: root(_sum(x * x, axes, keep), 2)),
     "ReduceSumSquare": lambda x, axes, keep: _sum(x * x, axes, keep),
     "ReduceLogSum": _via_float(lambda x, axes, keep: xp(x).log(_sum(x, axes, keep))),
     "ReduceLogSumExp": _via_float(lambda x, axes, keep: jax.nn.logsumexp(x, axes, keepdims=keep)),

@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from deep500.frameworks.jax.dtypes import is_float
+from deep500.frameworks.jax.operators.reductions import root
 from deep500.frameworks.jax.operators.table import Array, ints, op
 
 
@@ -235,7 +236,7 @@ def lp_pool(
     strides: Any = None,
 ) -> Array:
     win = window(x.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
-    return _reduce(jnp.abs(x) ** p, win, 0, lax.add) ** (1 / p)
+    return root(_reduce(jnp.abs(x) ** p, win, 0, lax.add), p)
 
 
 def _spatial(x: Array) -> tuple[int, ...]:
@@ -254,7 +255,7 @@ def global_max_pool(x: Array) -> Array:
 
 @op("GlobalLpPool")
 def global_lp_pool(x: Array, *, p: int = 2) -> Array:
-    return (jnp.abs(x) ** p).sum(_spatial(x), keepdims=True) ** (1 / p)
+    return root((jnp.abs(x) ** p).sum(_spatial(x), keepdims=True), p)
 
 
 @op("MaxUnpool", static=(2,))

@@ -128,7 +128,7 @@ def rms_norm(x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5,
 @op("LpNormalization")
 def lp_norm(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
     norm = torch.linalg.vector_norm(x, p, axis, keepdim=True)
-    return torch.where(norm == 0, torch.zeros_like(x), x / norm)
+    return x / torch.where(norm == 0, 1, norm)
 
 
 @op("SoftmaxCrossEntropyLoss")

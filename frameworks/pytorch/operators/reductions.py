@@ -57,6 +57,12 @@ def _via_float(function: Reduction) -> Reduction:
     return reduce
 
 
+def root(x: Tensor, degree: float) -> Tensor:
+    """x^(1 / degree), whose gradient at 0 is taken to be 0 instead of infinite: sums of nothing but zeros have none."""
+    zero = x == 0
+    return torch.where(zero, 0, torch.where(zero, 1, x) ** (1 / degree))
+
+
 REDUCTIONS: dict[str, Reduction] = {
     "ReduceSum": _sum,
     "ReduceMean": _mean,
@@ -64,7 +70,7 @@ REDUCTIONS: dict[str, Reduction] = {
     "ReduceMin": _amin,
     "ReduceProd": _product,
     "ReduceL1": lambda x, axes, keep: _sum(x.abs(), axes, keep),
-    "ReduceL2": _via_float(lambda x, axes, keep: _sum(x * x, axes, keep).sqrt()),
+    "ReduceL2": _via_float(lambda x, axes, keep: torch.linalg.vector_norm(x, 2, axes, keep)),
     "ReduceSumSquare": lambda x, axes, keep: _sum(x * x, axes, keep),
     "ReduceLogSum": _via_float(lambda x, axes, keep: _sum(x, axes, keep).log()),
     "ReduceLogSumExp": _via_float(lambda x, axes, keep: torch.logsumexp(x, axes, keepdim=keep)),

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from deep500.frameworks.pytorch.operators.reductions import root
 from deep500.frameworks.pytorch.operators.table import ints, op
 from deep500.networks.execution.chains import DOMAIN
 
@@ -199,7 +200,7 @@ def lp_pool(
     stride, begin, end, dilation, extra = window(x, kernel, strides, pads, dilations, auto_pad, ceil_mode)
     end = [e + more for e, more in zip(end, extra, strict=True)]
     powers = F.pad(x.abs() ** p, flat_pads(begin, end))
-    return windows_of(powers, kernel, stride, dilation).sum(tuple(range(-len(kernel), 0))) ** (1 / p)
+    return root(windows_of(powers, kernel, stride, dilation).sum(tuple(range(-len(kernel), 0))), p)
 
 
 def _spatial(x: Tensor) -> tuple[int, ...]:
@@ -224,7 +225,7 @@ def global_max_pool(x: Tensor) -> Tensor:
 
 @op("GlobalLpPool")
 def global_lp_pool(x: Tensor, *, p: int = 2) -> Tensor:
-    return (x.abs() ** p).sum(_spatial(x), keepdim=True) ** (1 / p)
+    return root((x.abs() ** p).sum(_spatial(x), keepdim=True), p)
 
 
 @op("MaxUnpool", static=(2,))

@@ -82,7 +82,11 @@ def power(x: Tensor, exponent: Tensor) -> Tensor:
     if tf.get_static_value(exponent) is not None and exponent.shape.rank == 0 and tf.get_static_value(exponent) == 2:
         return x * x
     if x.dtype.is_floating:
-        return tf.pow(x, tf.cast(exponent, x.dtype))
+        known, exponent = tf.get_static_value(exponent), tf.cast(exponent, x.dtype)
+        if known is None or known.all():
+            return tf.pow(x, exponent)
+        zero = tf.equal(exponent, 0)  # x^0 is 1, with a slope of 0 at 0, too
+        return tf.where(zero, tf.ones_like(x), tf.pow(tf.where(zero, tf.ones_like(x), x), exponent))
     wide = tf.int64 if exponent.dtype.is_integer else tf.float64
     return tf.cast(tf.pow(tf.cast(x, wide), tf.cast(exponent, wide)), x.dtype)
 
@@ -94,7 +98,17 @@ def mod(a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
         return tf.cast(mod(tf.cast(a, tf.float32), tf.cast(b, tf.float32), fmod=fmod), a.dtype)
     if fmod and a.dtype in (tf.int8, tf.int16):  # no kernel
         return tf.cast(tf.truncatemod(tf.cast(a, tf.int32), tf.cast(b, tf.int32)), a.dtype)
+    if fmod and a.dtype.is_floating:
+        shape = tf.broadcast_dynamic_shape(tf.shape(a), tf.shape(b))
+        return _remainder(tf.broadcast_to(a, shape), tf.broadcast_to(b, shape))
     return tf.truncatemod(a, b) if fmod else tf.math.floormod(a, b)
+
+
+@tf.custom_gradient
+def _remainder(a: Tensor, b: Tensor) -> Any:
+    """TensorFlow has no gradient of ``truncatemod``: of a - b trunc(a / b), it is 1 and -trunc(a / b)."""
+    whole = (a - tf.truncatemod(a, b)) / b
+    return tf.truncatemod(a, b), lambda dy: (dy, -dy * tf.round(whole))
 
 
 @op("BitShift", layout="any")

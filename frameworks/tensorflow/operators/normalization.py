@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from deep500.frameworks.tensorflow.operators.reductions import root
 from deep500.frameworks.tensorflow.operators.table import number, op, product, rank, sizes
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.execution.operator_table import positive
@@ -165,8 +166,8 @@ def rms_norm(x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5,
 def lp_norm(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
     size = tf.abs(x) if p == 1 else tf.square(x)
     norm = tf.reduce_sum(size, axis, keepdims=True)
-    norm = norm if p == 1 else tf.sqrt(norm)
-    return tf.math.divide_no_nan(x, norm)
+    norm = norm if p == 1 else root(norm, 2)
+    return x / tf.where(tf.equal(norm, 0), tf.ones_like(norm), norm)
 
 
 @op("MeanVarianceNormalization")

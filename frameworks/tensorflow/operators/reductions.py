@@ -33,6 +33,13 @@ def _extreme(reduce: Any, boolean: Any) -> Reduction:
     return extreme
 
 
+def root(x: Tensor, degree: float) -> Tensor:
+    """x^(1 / degree), whose gradient at 0 is taken to be 0 instead of infinite: sums of nothing but zeros have none."""
+    zero = tf.equal(x, 0)
+    safe = tf.where(zero, tf.ones_like(x), x)
+    return tf.where(zero, tf.zeros_like(x), tf.sqrt(safe) if degree == 2 else safe ** number(1 / degree, x))
+
+
 REDUCTIONS: dict[str, Reduction] = {
     "ReduceSum": tf.reduce_sum,
     "ReduceMean": _via_float(_mean),
@@ -40,7 +47,7 @@ REDUCTIONS: dict[str, Reduction] = {
     "ReduceMin": _extreme(tf.reduce_min, tf.reduce_all),
     "ReduceProd": tf.reduce_prod,
     "ReduceL1": lambda x, axes, keep: tf.reduce_sum(tf.abs(x), axes, keep),
-    "ReduceL2": _via_float(lambda x, axes, keep: tf.sqrt(tf.reduce_sum(x * x, axes, keep))),
+    "ReduceL2": _via_float(lambda x, axes, keep: root(tf.reduce_sum(x * x, axes, keep), 2)),
     "ReduceSumSquare": lambda x, axes, keep: tf.reduce_sum(x * x, axes, keep),
     "ReduceLogSum": _via_float(lambda x, axes, keep: tf.math.log(tf.reduce_sum(x, axes, keep))),
     "ReduceLogSumExp": _via_float(tf.reduce_logsumexp),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deep500.frameworks.tensorflow.operators.dilated import dilated_conv, dilated_transpose
+from deep500.frameworks.tensorflow.operators.reductions import root
 from deep500.frameworks.tensorflow.operators.table import ints, number, op, sizes, static_sizes
 from deep500.frameworks.tensorflow.runtime import tf
 
@@ -355,7 +356,7 @@ def lp_pool(
 ) -> Tensor:
     window = make_window(x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     end = [e + more for e, more in zip(window.end, window.extra, strict=True)]
-    return _along_axes(padded(tf.abs(x) ** p, window.begin, end), window, tf.add_n) ** number(1 / p, x)
+    return root(_along_axes(padded(tf.abs(x) ** p, window.begin, end), window, tf.add_n), p)
 
 
 def _spatial(x: Tensor) -> list[int]:
@@ -374,7 +375,7 @@ def global_max_pool(x: Tensor) -> Tensor:
 
 @op("GlobalLpPool", layout="last")
 def global_lp_pool(x: Tensor, *, p: int = 2) -> Tensor:
-    return tf.reduce_sum(tf.abs(x) ** p, _spatial(x), keepdims=True) ** number(1 / p, x)
+    return root(tf.reduce_sum(tf.abs(x) ** p, _spatial(x), keepdims=True), p)
 
 
 @op("LRN", layout="last")
