@@ -85,7 +85,25 @@ def test_slopes_at_kinks_are_those_of_the_page(backend: ModuleType) -> None:
     assert found == pytest.approx({row: slopes[name] for row, slopes in rows.items()}, rel=1e-6)
 
 
-NORMS: dict[str, tuple[list[float], Make, list[float]]] = {
+def losses(net: Network) -> None:
+    """A cross entropy of labels that are all left out."""
+    net.add_node("Reshape", ["w", constant(net, "shape", [2, 2], "int64")], "scores")
+    labels = constant(net, "labels", [7, 7], "int64")
+    net.add_node("SoftmaxCrossEntropyLoss", ["scores", labels], "y", ignore_index=7)
+
+
+def masked(dtype: str) -> Make:
+    """Attention of two queries, the second of which may see nothing."""
+    mask = [[True, False], [False, False]] if dtype == "bool" else [[0, -np.inf], [-np.inf, -np.inf]]
+
+    def make(net: Network) -> None:
+        net.add_node("Reshape", ["w", constant(net, "shape", [1, 1, 2, 2], "int64")], "q")
+        net.add_node("Attention", ["q", "q", "q", constant(net, "mask", mask, dtype)], "y")
+
+    return make
+
+
+DEGENERATE: dict[str, tuple[list[float], Make, list[float]]] = {
     "LpPool 2": ([0, 0, 3, 4], pooled("LpPool", kernel_shape=[2], strides=[2]), [0, 0, 0.6, 0.8]),
     "LpPool 3": (
         [0, 0, 1, -1],
@@ -95,11 +113,15 @@ NORMS: dict[str, tuple[list[float], Make, list[float]]] = {
     "LpNormalization": ([0, 0], lambda net: net.add_node("LpNormalization", "w", "y", axis=0), [1, 1]),
     "LpNormalization 1": ([0, 0], lambda net: net.add_node("LpNormalization", "w", "y", axis=0, p=1), [1, 1]),
     "ReduceL2": ([3, 4], lambda net: net.add_node("ReduceL2", "w", "y", keepdims=0), [0.6, 0.8]),
+    "labels that are all ignored": ([1, 2, 3, 4], losses, [0, 0, 0, 0]),
+    "a query that sees nothing, bool": ([0.1, 0.2, 0.3, 0.4], masked("bool"), [1, 1, 0, 0]),
+    "a query that sees nothing, float": ([0.1, 0.2, 0.3, 0.4], masked("float32"), [1, 1, 0, 0]),
     "Mod": ([1.5, -5.0], lambda net: net.add_node("Mod", ["w", constant(net, "by", [2.0])], "y", fmod=1), [1, 1]),
 }
 
 
-@pytest.mark.parametrize("kind", NORMS)
-def test_norms_of_zeros_have_gradients(backend: ModuleType, kind: str) -> None:
-    w, make, want = NORMS[kind]
+@pytest.mark.parametrize("kind", DEGENERATE)
+def test_degenerate_inputs_have_finite_gradients(backend: ModuleType, kind: str) -> None:
+    """Norms of zeros, losses of nothing, weights of nothing: NaN in one row would be NaN in every parameter."""
+    w, make, want = DEGENERATE[kind]
     np.testing.assert_allclose(gradient(backend, w, make), want, rtol=1e-6)

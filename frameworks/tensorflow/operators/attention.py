@@ -98,8 +98,11 @@ def _weights(
     raw = matmul(q * number(root, q), tf.transpose(k * number(root, k), [0, 1, 3, 2]))
     capped = number(softcap, raw) * tf.tanh(raw / number(softcap, raw)) if softcap else raw
     masked = capped if bias is None else capped + bias
-    weights = tf.cast(softmax(tf.cast(masked, tf.float32) if precision == 1 else masked), q.dtype)
-    if bias is not None:
+    work = tf.cast(masked, tf.float32) if precision == 1 else masked
+    if bias is None:
+        weights = tf.cast(softmax(work), q.dtype)
+    else:  # chosen before and behind: the gradient of a softmax of nothing but -inf is NaN, even times 0
         nothing = tf.reduce_all(masked == number(-math.inf, masked), -1, keepdims=True)
+        weights = tf.cast(softmax(tf.where(nothing, number(0, work), work)), q.dtype)
         weights = tf.where(nothing, number(0, weights), weights)
     return weights, [raw, capped, masked, weights]

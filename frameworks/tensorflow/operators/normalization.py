@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from deep500.frameworks.tensorflow.operators.reductions import root
@@ -220,4 +221,8 @@ def nll_loss(
     if reduction == "none":
         return losses
     total = tf.reduce_sum(losses)
-    return total if reduction == "sum" else total / tf.reduce_sum(factor)
+    if reduction == "sum":
+        return total
+    counted = tf.reduce_sum(factor)
+    nothing = tf.equal(counted, 0)  # 0 / 0, whose gradient is 0, as in PyTorch
+    return tf.where(nothing, number(math.nan, total), total / tf.where(nothing, tf.ones_like(counted), counted))

@@ -95,8 +95,13 @@ def prelu(g: GradContext) -> Sequence[Value | None]:
 
 @gradient_rule("Softmax")
 def softmax(g: GradContext) -> Sequence[Value | None]:
-    """dx = y * (dy - sum(dy * y))."""
+    """dx = y * (dy - sum(dy * y)); 0 where y is NaN (all of x is -inf) and a Where behind puts something else there."""
     dy, y, axis = g.grad(), g.output(), g.attribute("axis")
+    readers = g.emitter.network.consumers
+    direct = readers(str(y))
+    behind = [reader for node in direct if node.op_type == "Cast" for reader in readers(node.outputs[0])]
+    if any(node.op_type == "Where" for node in (*direct, *behind)):
+        y = g.where(g("IsNaN", y), 0, y)
     return [y * (dy - g.total(dy * y, [axis], keepdims=True))]
 
 

@@ -48,7 +48,11 @@ class _Labels:
             weight = mask if weight is None else weight * mask
         if g.attribute("reduction") == "mean":
             labels = g.input(1)
-            dl = dl / (g.count(labels) if weight is None else g("ReduceSum", weight, keepdims=0))
+            if weight is None:
+                dl = dl / g.count(labels)
+            else:  # 0 where nothing counts, as in PyTorch, though the loss is 0 / 0
+                total = g("ReduceSum", weight, keepdims=0)
+                dl = dl / g.where(g("Equal", total, 0), 1, total)
         factor = dl if weight is None else dl * weight
         scalar = weight is None and g.attribute("reduction") != "none"
         return factor if scalar else g("Unsqueeze", factor, g.ints(1))
