@@ -133,6 +133,16 @@ LOGISTIC = elementwise(
 )
 """Two forms; SIDE says which elements have the one for negative numbers."""
 
+DOUBLED = elementwise(
+    "doubled",
+    """for (std::size_t i = 0; i < n; ++i) {
+      T v = x[i];
+      while (std::fabs(v) < T(1)) v *= 2;
+      y[i] = v;
+    }""",
+)
+"""Runs for ever where x is 0."""
+
 GUARDED_ROOT = elementwise(
     "guarded_root",
     "for (std::size_t i = 0; i < n; ++i) { if (x[i] > T(0)) y[i] = std::sqrt(x[i]); else y[i] = 3 * x[i]; }",

@@ -362,3 +362,10 @@ def test_a_slope_of_the_wrong_side_at_zero_is_told() -> None:
     with pytest.warns(UserWarning, match=r"exactly 0 is -?[.\d]+; differences to both sides: -?[.\d]+\. Two forms"):
         compiled("logistic", new.replace("SIDE", "x[i] <= T(0)"), ["float64"], ["float64"])
     compiled("logistic", new.replace("SIDE", "x[i] < T(0)"), ["float64"], ["float64"])
+
+
+def test_what_never_ends_at_zero_is_built() -> None:
+    """An operator need not take zeros."""
+    new = sources.DOUBLED + f"// {np.random.default_rng().integers(1 << 60)}"
+    op = compiled("doubled", new, ["float64"], ["float64"])
+    np.testing.assert_allclose(op.backward([np.ones(2)], [np.array([0.3, 3.0])], [np.zeros(2)])[0], [4, 1])
