@@ -22,6 +22,7 @@ from deep500.errors import CompileError, EnzymeError
 from deep500.operators.cpp.progress import stage
 from deep500.operators.enzyme.diagnose import explain, hints, pragmas
 from deep500.operators.enzyme.engine import Clang, Engine, find_clang, find_engine
+from deep500.operators.enzyme.exceptions import catch_lines, catching
 from deep500.operators.enzyme.ir import (
     fix_reductions,
     inline_functions,
@@ -157,6 +158,7 @@ def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options:
     front(clang, tu, target, flags, options)
     ir = reading_products(target.read_text(encoding="utf-8"))
     refuse_messages(ir, options)
+    refuse_catches(ir, options)
     if options.openmp:
         ir = fix_reductions(ir)
         refuse_order(ir, options)
@@ -295,6 +297,17 @@ def refuse_messages(ir: str, options: Options) -> None:
             f"{options.name}: got calls of {', '.join(calls)}; expected messages whose derivatives are known: call "
             "d5::exchange, d5::sum_shared, d5::allreduce_sum or d5::allreduce_min of deep500/communication.h, or write "
             "backward"
+        )
+
+
+def refuse_catches(ir: str, options: Options) -> None:
+    """Raise EnzymeError for code that catches its own exceptions: thrown in a reverse pass, they end the process."""
+    lines = catch_lines(_own_source(options))
+    if lines and catching(ir):
+        raise EnzymeError(
+            f"{options.name}: got an exception that is caught inside of forward; expected none: with Enzyme, one that "
+            "is thrown ends the process. Decide with if before what may throw (v[i] where i < v.size() instead of "
+            "v.at(i)); an exception may leave forward\n" + "\n".join(lines)
         )
 
 
