@@ -119,6 +119,20 @@ void *__enzyme_register_gradient_level[] = {(void *)level, (void *)level_augment
 )
 """A registered gradient: straight through the rounding."""
 
+WRONG_IF_LARGE = elementwise(
+    "wrong_if_large",
+    "for (std::size_t i = 0; i < n; ++i) y[i] = square(x[i]);",
+    members="const bool told = (large = n > 24);",
+    before="""
+static bool large;
+__attribute__((noinline)) static double square(double x) { return x * x; }
+static double square_augmented(double x) { return square(x); }
+static double square_gradient(double x, double seed) { return large ? x * seed : 2 * x * seed; }
+void *__enzyme_register_gradient_square[] = {(void *)square, (void *)square_augmented, (void *)square_gradient};
+""",
+)
+"""A registered gradient that is right for few elements only, as that of a sorting algorithm may be."""
+
 CRASHING = elementwise("crashing", "for (std::size_t i = 0; i < n; ++i) y[i] = x[i] * x[i]; *(volatile int *)8 = 1;")
 UNKNOWN = elementwise(
     "unknown", "for (std::size_t i = 0; i < n; ++i) y[i] = mystery(x[i]);", before='extern "C" double mystery(double);'

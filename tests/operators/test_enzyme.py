@@ -314,6 +314,16 @@ void *__enzyme_register_gradient_half[] = {(void *)half, (void *)half_augmented,
         compiled("accumulated", source, ["float64"], ["float64"])
 
 
+@pytest.mark.long
+def test_a_gradient_that_is_wrong_for_many_elements_only_is_refused() -> None:
+    """Sizes that are open are tried larger, too."""
+    with pytest.raises(EnzymeError, match=r"got a gradient that is not that of forward"):
+        compiled("wrong_if_large", sources.WRONG_IF_LARGE, ["float64"], ["float64"])
+    few = compiled("wrong_if_large", sources.WRONG_IF_LARGE, ["float64"], ["float64"], [(5,), (5,)])
+    x = np.linspace(-1, 1, 5)
+    np.testing.assert_allclose(few.run_backward([np.ones(5)], [x], [x * x])[0], 2 * x, rtol=1e-14)
+
+
 def test_exceptions_that_are_caught_are_named() -> None:
     spec = BuildSpec("caught", sources.CAUGHT, None, ("float64",), ("float64",))
     threw = verify.Defect("backward", "exit code 1 in backward (RuntimeError: backward threw int)", "crash")

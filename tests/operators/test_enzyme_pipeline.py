@@ -163,7 +163,7 @@ def test_openmp_loops_and_sums(build: Build) -> None:
 
 
 def test_updates_that_are_atomic_and_sections(build: Build) -> None:
-    """Threads that add to one place, or do different things, with four threads."""
+    """Threads that add to one place, or do different things, with one to four threads."""
     x, c = np.linspace(-1, 1, 1001), np.linspace(1, 2, 1001)
     body = f"""
     for (long i = 0; i < n; ++i) y[i] = 0;
@@ -181,13 +181,31 @@ def test_updates_that_are_atomic_and_sections(build: Build) -> None:
       y[n - 1] = x[0] * x[n - 1];
     }}"""
     library = build(unit(body), openmp=True)
-    ctypes.CDLL(str(library)).omp_set_num_threads(4)
     expected = 2 * x * c
     expected[501:-1] += x[-1]
     expected[0] += x[-1]
     expected[-1] += x[501:-1].sum() + x[0]
-    for _ in range(20):
+    for threads in (1, 2, 4) * 7:
+        ctypes.CDLL(str(library)).omp_set_num_threads(threads)
         np.testing.assert_allclose(run(library, x, c, np.ones(1001)), expected, rtol=1e-12)
+
+
+def test_loops_that_are_to_be_vector_code_wait_for_enzyme(build: Build, tmp_path: Path) -> None:
+    """With ``omp simd`` there are no vectors before, whose truth values Enzyme may stop at; the gradient is right."""
+    body = f"""{OMP}
+    for (long g = 0; g < n / 16; ++g) {{
+    #pragma omp simd
+      for (long i = 16 * g; i < 16 * g + 16; ++i) y[i] = x[i] < 0 ? x[i] * c[i] : x[i] * x[i];
+    }}"""
+    source, ir = tmp_path / "simd.cpp", tmp_path / "simd.ll"
+    source.write_text(unit(body))
+    pipeline.prepare(find_clang(find_engine()), source, ir, ["-g0"], Options(name="unit", source=source, openmp=True))
+    assert "x double>" not in ir.read_text()
+    x, c = np.linspace(-1, 1, 992), np.linspace(1, 2, 992)
+    library = build(unit(body), openmp=True)
+    for threads in (1, 2, 4):
+        ctypes.CDLL(str(library)).omp_set_num_threads(threads)
+        np.testing.assert_allclose(run(library, x, c, np.ones(992)), np.where(x < 0, c, 2 * x), rtol=1e-14)
 
 
 def test_loops_that_own_their_memory_need_no_atomic_updates(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

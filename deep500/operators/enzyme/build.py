@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,7 +20,7 @@ from deep500.operators.cpp.ranks import NO_FORWARD_MODE
 from deep500.operators.cpp.spec import CPP_TYPES, FLOATING, BuildSpec
 from deep500.operators.cpp.wrapper import wrapper_source
 from deep500.operators.enzyme.pipeline import Options, compile_library
-from deep500.operators.enzyme.verify import check_build, error_of, examples
+from deep500.operators.enzyme.verify import check_build, error_of, examples, wide_examples
 from deep500.operators.enzyme.wrapper import gradient_source
 from deep500.progress import stage
 
@@ -28,14 +29,21 @@ APART = ("d500_jvp", "d500_hvp")
 EAGER = ("-funroll-loops", "-fno-math-errno", "-mllvm", "-inline-threshold=2000")
 """For the front. What is unrolled and inlined before Enzyme comes needs no records of its own: attention's gradient
 takes a third of the time, that of a power a seventh. Functions that set no errno are computed once. Where Enzyme fails
-on it, as on most of OpenMP, it is left out."""
+on it, as on most of OpenMP, or makes a gradient of it that is wrong (std::sort of 24 numbers and more), it is left
+out; code that sorts comes without first, but pairs are sorted right only with it."""
+
+CONTAINERS = '#include "deep500/containers.h"\n'
+"""Before everything else, but not beside objects that were compiled elsewhere: their containers are the library's."""
 
 
 class Build:
     """One build; see :class:`~deep500.operators.cpp.commands.Job` for what it is made from."""
 
     def __init__(self, job: Job) -> None:
-        self.job, self.eager, self.speculate = job, False, True
+        self.job, self.speculate = job, True
+        sorts = re.search(r"\bsort\s*\(", self._source())
+        ways = [False] if job.spec.openmp else [False, True] if sorts else [True, False]
+        self.eager, self.others = ways[0], ways[1:]
 
     def run(self) -> None:
         """Build and check the library, and list what it includes.
@@ -53,15 +61,15 @@ class Build:
 
     def _differentiated(self) -> Missing:
         """Build with as much as Enzyme can derive; returns what is missing, and why."""
-        for eager in (False,) if self.job.spec.openmp else (True, False):
-            self.eager = eager
+        while True:
             try:
                 return self._attempt(dict.fromkeys(("jvp", "hvp"), NO_FORWARD_MODE) if self.job.spec.ranks else {})
             except EnzymeError as error:
                 if error.missing:
                     return self._attempt({name.removeprefix("d500_"): why for name, why in error.missing.items()})
-                failure = error
-        raise failure
+                if not self.others:
+                    raise
+                self.eager = self.others.pop()
 
     def _attempt(self, missing: Missing) -> Missing:
         # The text stands in a C++ string that holds JSON.
@@ -72,14 +80,19 @@ class Build:
 
     def _checked(self, twin: Path | None, missing: Missing) -> None:
         """Try the library; without further derivatives where one is wrong, with branches left where one is NaN."""
-        for _ in range(4):
+        shapes = [find(self.job.inputs, self.job.infer) for find in (examples, wide_examples)]
+        for _ in range(5):
             stage("checking the gradient")
-            wrong = check_build(self.job.spec, self.job.library, twin, examples(self.job.inputs, self.job.infer))
+            wrong = check_build(self.job.spec, self.job.library, twin, *shapes)
             if not wrong:
                 return
             if self.speculate and any(" is nan" in defect.text for defect in wrong):
                 self.speculate = False
                 twin, missing = self._twin(), self._attempt(missing)
+                continue
+            if self.others and wrong[0].part == "backward":
+                self.eager = self.others.pop()
+                missing = self._differentiated()
                 continue
             error = error_of(self.job.spec, wrong[0], self._source())
             if wrong[0].part not in ("jvp", "hvp"):
@@ -119,7 +132,8 @@ def _compile(job: Job, unit: str, flags: Sequence[str], listing: Path | None = N
         return compile_error(job.spec, said.replace(f"{job.place}{os.sep}", ""))
 
     spec, path = job.spec, job.place / unit
-    path.write_text(wrapper_source(spec, job.main, job.sources, gradient_source), encoding="utf-8")
+    text = wrapper_source(spec, job.main, job.sources, gradient_source)
+    path.write_text(text if job.objects else CONTAINERS + text, encoding="utf-8")
     options = Options(
         fast_math=spec.fast_math,
         openmp=spec.openmp,

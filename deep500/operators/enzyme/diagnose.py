@@ -12,8 +12,15 @@ CURES = (  # what Enzyme says -> what to change
      "an instruction of one processor ({intrinsics}) has no derivative: write a plain loop, which the compiler turns "
      "into such instructions, or register a gradient (__enzyme_register_gradient_*)"),
     (r"/__tree:\d+|[( ]_?Rb_tree|stl_tree",
-     "std::map and std::set rearrange nodes, which Enzyme cannot follow: use std::unordered_map, or a std::vector and "
-     "sorted indices"),
+     "this use of std::map or std::set goes beyond what Enzyme follows (it follows them as local variables, without "
+     "pointers to them, and not beside objects that were compiled before): use std::unordered_map, or a std::vector "
+     "and sorted indices"),
+    (r"doesn't have marked shadow global",
+     "a static or global variable holds what is computed, and has no derivatives: use a local array or std::vector, or "
+     "scratch space"),
+    (r"shared_count\.h|__shared_(?:weak_)?count",
+     "a std::shared_ptr counts its owners in a way that Enzyme cannot follow: use std::unique_ptr, or the object "
+     "itself"),
     (r"found for omp_\w*lock", "OpenMP locks: use atomic updates"),
     (r"No augmented forward pass found for (?P<name>[\w.]*)",
      "the function {name!r} has no source here: add its file to other_files, register a gradient "
@@ -58,6 +65,13 @@ HINTS = (  # what stands in a source whose gradient is wrong, or for which Enzym
     (r"\b(?:__builtin_)?memmove\b|\bcopy_backward\b|\bstable_sort\b|\binplace_merge\b",
      "memory is moved over itself ({found}), which Enzyme takes for a copy: go through a second array, element by "
      "element; sort indices with std::sort, then gather"),
+    (r"(?:vector|map|list|deque|set)\s*<[^;{]*?\b(?:vector|deque|list|map)\s*<",
+     "containers grow within a container, which Enzyme does not follow: give the inner ones their size when they are "
+     "made, as in std::vector<std::vector<double>> rows(n, std::vector<double>(m)), or keep all in one std::vector"),
+    (r"(?:vector|map|list|deque|set|array)\s*<[^;{]*?\bfunction\s*<",
+     "functions are kept in a container, which Enzyme does not follow: call them through if or switch, or as "
+     "templates"),
+    (r"\bvisit\s*\(", "std::visit calls through a table: use std::get_if, or std::holds_alternative and std::get"),
     (r"\bsort\s*\(", "what is sorted may be an output: sort a std::vector, then write the outputs from it"),
     (r"\bthread_local\b", "thread_local variables have no derivatives: declare them inside the parallel loop"),
     (r"\bfetch_add\b|\bstd::atomic\b", "std::atomic deals out work, which Enzyme does not follow: use parallel for"),
@@ -73,9 +87,20 @@ def hints(source: str) -> list[str]:
         >>> hints("try { f(); } catch (...) { }  // memmove")
         ['an exception is caught inside, which Enzyme does not follow: decide with if instead of throw']
     """
-    code = re.sub(r"//[^\n]*|/\*.*?\*/", "", source, flags=re.DOTALL)
+    code = code_of(source)
     matched = ((re.search(pattern, code), cure) for pattern, cure in HINTS)
     return [cure.format(found=found[0]) for found, cure in matched if found]
+
+
+def code_of(source: str) -> str:
+    """A C++ text without its comments, lines kept.
+
+    Example:
+        >>> code_of("a; // b\\nc; /* d\\n e */ f;")
+        'a; \\nc; \\n f;'
+    """
+    comment = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+    return comment.sub(lambda found: "\n" * found[0].count("\n"), source)
 
 
 def explain(stderr: str, code: int, ir: str = "", source: str = "") -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 from deep500.errors import CompileError, EnzymeError
 from deep500.operators.enzyme.diagnose import explain, hints, pragmas
 from deep500.operators.enzyme.engine import Clang, Engine, find_clang, find_engine
+from deep500.operators.enzyme.exceptions import catch_lines, catching
 from deep500.operators.enzyme.ir import (
     fix_reductions,
     inline_functions,
@@ -40,6 +41,10 @@ GATE = "\ndeclare void @__enzyme_autodiff_gate(...)\n"
 LEFT_OVER = re.compile(r"\b(?:call|invoke)\b[^\n]*__enzyme_(?:autodiff|fwddiff|augmentfwd|reverse)")
 BEFORE = ("-fno-vectorize", "-fno-slp-vectorize", "-fno-unroll-loops")
 FRONT = {"enzyme": ("-O2", *BEFORE), "ref": ("-O1", "-Xclang", "-disable-llvm-passes", *BEFORE)}
+ONE_BY_ONE = ("--force-vector-width=1", "--force-vector-interleave=1")
+"""LLVM's switches that leave loops alone which ``omp simd`` wants to be vector code, until Enzyme is done: it stops at
+the vectors of truth values in such code. The last step makes vectors of them."""
+
 BRANCHES = (
     "--speculate-one-expensive-inst=0",
     "--phi-node-folding-threshold=0",
@@ -50,6 +55,9 @@ BRANCHES = (
 FAST = ("-ffast-math",)
 VECTOR_MATH = ("-fveclib=libmvec", "-lmvec")
 SECONDS = 120.0
+ENDLESS = -1000
+"""Stands for an exit code of Enzyme that was ended by the time-out."""
+
 FIRST_LINK_SECONDS = 900.0
 """The first link with zig builds the C++ library, which takes a minute or two."""
 
@@ -123,6 +131,8 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
         modules = _modules(before, options)
         with ThreadPoolExecutor(len(modules)) as pool:
             results = list(pool.map(lambda module: differentiate(engine, clang, module, options), modules))
+        if results[0][0] == ENDLESS:
+            raise refusal(*results[0], modules[0], options)
         if failed(*results[0][:2]):
             # Once more with debug information, which names the line.
             prepare(clang, tu, modules[0], ["-gline-tables-only", *flags], replace(options, listing=None))
@@ -155,6 +165,7 @@ def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options:
     front(clang, tu, target, flags, options)
     ir = reading_products(target.read_text(encoding="utf-8"))
     refuse_messages(ir, options)
+    refuse_catches(ir, options)
     if options.openmp:
         ir = fix_reductions(ir)
         refuse_order(ir, options)
@@ -172,7 +183,7 @@ def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: Optio
         "-fPIC",
         "-march=native",
         *_mathematics(options),
-        *(openmp_flags(clang)[0] if options.openmp else ()),
+        *((*openmp_flags(clang)[0], *_llvm(ONE_BY_ONE)) if options.openmp else ()),
         *(() if options.speculate else _llvm(BRANCHES)),
         *flags,
         "-S",
@@ -191,9 +202,10 @@ def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: Optio
 
 
 def differentiate(engine: Engine, clang: Clang, ir: Path, options: Options) -> tuple[int, str, str]:
-    """Run Enzyme on LLVM's text form; returns its exit code, what it made, and what it said."""
+    """Run Enzyme on LLVM's text form; returns its exit code (or ``ENDLESS``), what it made, and what it said."""
     switches = [*(() if options.fast_math else ("--enzyme-fast-math=0",)), *options.enzyme]
     switches += [] if options.speculate else BRANCHES
+    switches += ONE_BY_ONE if options.openmp else []
     if engine.kind == "catalyst":
         stage = ("--checkpoint-stage=O2Opt",) if options.pipeline == "ref" else ()
         command = [str(engine.path), "--tool=llc", *stage, *switches, str(ir), "-o", "-"]
@@ -218,11 +230,8 @@ def differentiate(engine: Engine, clang: Clang, ir: Path, options: Options) -> t
         ]
     try:
         return run(command, options.timeout)
-    except subprocess.TimeoutExpired as error:
-        cures = "; ".join(hints(_own_source(options))) or "simplify the operator"
-        raise EnzymeError(
-            f"{options.name}: got no end of Enzyme in {options.timeout:g} s; expected one\nwhat to change: {cures}"
-        ) from error
+    except subprocess.TimeoutExpired:
+        return ENDLESS, "", ""
 
 
 def failed(code: int, made: str) -> bool:
@@ -232,6 +241,11 @@ def failed(code: int, made: str) -> bool:
 
 def refusal(code: int, made: str, said: str, ir: Path, options: Options) -> EnzymeError:
     """The error for code that Enzyme refuses."""
+    if code == ENDLESS:
+        cures = "; ".join(hints(_own_source(options))) or "simplify the operator"
+        return EnzymeError(
+            f"{options.name}: got no end of Enzyme in {options.timeout:g} s; expected one\nwhat to change: {cures}"
+        )
     left = LEFT_OVER.search(made)
     said = f"error: Enzyme: not differentiated: {left[0].strip()}" if left and not said else said
     text = explain(said, code, ir.read_text(encoding="utf-8"), _own_source(options))
@@ -293,6 +307,17 @@ def refuse_messages(ir: str, options: Options) -> None:
             f"{options.name}: got calls of {', '.join(calls)}; expected messages whose derivatives are known: call "
             "d5::exchange, d5::sum_shared, d5::allreduce_sum or d5::allreduce_min of deep500/communication.h, or write "
             "backward"
+        )
+
+
+def refuse_catches(ir: str, options: Options) -> None:
+    """Raise EnzymeError for code that catches its own exceptions: thrown in a reverse pass, they end the process."""
+    lines = catch_lines(_own_source(options))
+    if lines and catching(ir):
+        raise EnzymeError(
+            f"{options.name}: got an exception that is caught inside of forward; expected none: with Enzyme, one that "
+            "is thrown ends the process. Decide with if before what may throw (v[i] where i < v.size() instead of "
+            "v.at(i)); an exception may leave forward\n" + "\n".join(lines)
         )
 
 

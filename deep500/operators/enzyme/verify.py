@@ -7,6 +7,7 @@ An exit code of zero proves nothing. What is compared, at small random inputs:
   are judged by longer steps and a tolerance of 1 % (5 % float16, 20 % bfloat16). A forward may round to less than its
   types say (a ``float`` accumulator): how much is measured, and what differences are off by for it is allowed for;
 * the gradient by an element that is exactly 0, where branches meet, against differences to both sides (a warning);
+* the same once more at larger sizes (up to 150), where they are open, in float64: sorting then goes other ways;
 * the library's own gradients with those in float64, all at once, a second time, and one by one;
 * Jacobian-vector products with the gradient, Hessian-vector products with differences of the gradient;
 * all inputs, byte by byte, before and after each call.
@@ -15,6 +16,7 @@ An exit code of zero proves nothing. What is compared, at small random inputs:
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import warnings
@@ -52,7 +54,9 @@ class Defect:
     kind: str
 
 
-def check_build(spec: BuildSpec, library: Path, twin: Path | None, examples: Sequence[Any]) -> list[Defect]:
+def check_build(
+    spec: BuildSpec, library: Path, twin: Path | None, examples: Sequence[Any], wide: Sequence[Any] = ()
+) -> list[Defect]:
     """Try a library in a process of its own; returns what is wrong, the gradient first.
 
     Args:
@@ -60,6 +64,7 @@ def check_build(spec: BuildSpec, library: Path, twin: Path | None, examples: Seq
         library: the operator's.
         twin: the same operator in float64, None if there is none.
         examples: pairs of input and output shapes, see :func:`deep500.operators.enzyme.verify.examples`.
+        wide: larger ones, tried beside; those for which forward does not work are passed over.
 
     Raises:
         EnzymeError: it does not end, or no inputs are found for which forward works.
@@ -70,6 +75,7 @@ def check_build(spec: BuildSpec, library: Path, twin: Path | None, examples: Seq
         "inactive": spec.inactive,
         "whole": {index: limits for index, *limits in spec.whole},
         "examples": examples,
+        "wide": wide,
     }
     done = _run(spec, json.dumps(job))
     if done.returncode:
@@ -150,8 +156,30 @@ Shapes = list[tuple[int, ...]]
 RANKS = ((5,), (4, 5), (2, 3, 4, 5), (3, 4, 5))
 """What stands for a shape of None, the same for every input that has it."""
 
+WIDE, MOST = (150, 40, 24, 12), 20_000
+"""Larger sizes of axes, and of all tensors together."""
 
-def examples(inputs: Sequence[TensorDescriptor], infer: Infer) -> list[tuple[Shapes, Shapes]]:
+
+def wide_examples(inputs: Sequence[TensorDescriptor], infer: Infer) -> list[tuple[Shapes, Shapes]]:
+    """Shapes like those of :func:`examples`, as large as ``WIDE`` where ``MOST`` elements allow that; may be none.
+
+    Example:
+        >>> from deep500 import tensordesc
+        >>> wide_examples([tensordesc(("N", 3))], lambda inputs: inputs)[0]
+        ([(150, 3)], [(150, 3)])
+    """
+    for size in WIDE:
+        fitting = [
+            (shapes, known)
+            for shapes, known in examples(inputs, infer, size)
+            if sum(math.prod(shape) for shape in (*shapes, *known)) <= MOST
+        ]
+        if fitting:
+            return fitting
+    return []
+
+
+def examples(inputs: Sequence[TensorDescriptor], infer: Infer, size: int = 0) -> list[tuple[Shapes, Shapes]]:
     """Shapes of inputs and of outputs that fit the descriptors, the likeliest first.
 
     Symbols get sizes that fall in the order of their appearance (data before kernels), then equal, then rising ones.
@@ -159,6 +187,7 @@ def examples(inputs: Sequence[TensorDescriptor], infer: Infer) -> list[tuple[Sha
     Args:
         inputs: as declared.
         infer: gives descriptors of the outputs; what it refuses is left out.
+        size: the largest size of an axis; as small as can be if 0.
 
     Example:
         >>> from deep500 import tensordesc
@@ -166,7 +195,7 @@ def examples(inputs: Sequence[TensorDescriptor], infer: Infer) -> list[tuple[Sha
         ([(4, 3)], [(4, 3)])
     """
     fitting = []
-    for shapes in _candidates(inputs):
+    for shapes in _candidates(inputs, size):
         described = [
             TensorDescriptor(descriptor.dtype, shape) for descriptor, shape in zip(inputs, shapes, strict=True)
         ]
@@ -185,11 +214,15 @@ def examples(inputs: Sequence[TensorDescriptor], infer: Infer) -> list[tuple[Sha
     return fitting
 
 
-def _candidates(inputs: Sequence[TensorDescriptor]) -> Iterator[Shapes]:
+def _candidates(inputs: Sequence[TensorDescriptor], size: int) -> Iterator[Shapes]:
     names = list(dict.fromkeys(_keys(inputs)))
     count = len(names)
-    for rank in RANKS if any(descriptor.shape is None for descriptor in inputs) else RANKS[:1]:
-        for sizes in ([count + 3 - i for i in range(count)], [4] * count, [i + 2 for i in range(count)]):
+    if size and not count and all(descriptor.shape is not None for descriptor in inputs):
+        return  # there is one size
+    ranks = RANKS if not size else ((size,), (3, size), (2, 3, 4, size))
+    first, same, least = (size, size, size - count + 1) if size else (count + 3, 4, 2)
+    for rank in ranks if any(descriptor.shape is None for descriptor in inputs) else ranks[:1]:
+        for sizes in ([first - i for i in range(count)], [same] * count, [least + i for i in range(count)]):
             known = dict(zip(names, sizes, strict=True))
             yield [_filled(i, descriptor, known, rank) for i, descriptor in enumerate(inputs)]
 

@@ -1,5 +1,7 @@
 // Drives the miniBUDE that a user has checked out; nothing of it is here. Build with -I<checkout>/src. Its kernel is
-// written in float, where differences say little: here it computes in double.
+// written in float, where differences say little: here it computes in double. With OpenMP the kernel is that of its OpenMP
+// form, and the loop over groups is this driver's: that of the program stands in a function that also allocates and takes
+// times, and shares every pointer.
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -12,10 +14,18 @@
 #include <string>
 #include <utility>
 #include <vector>
+#ifdef _OPENMP
+#include <omp.h>
+#define KERNEL OmpBude
+#define KERNEL_FILE "omp/fasten.hpp"
+#else
+#define KERNEL SerialBude
+#define KERNEL_FILE "serial/fasten.hpp"
+#endif
 #define float double
 #define private public  // the kernel is a private function
 #define class struct
-#include "serial/fasten.hpp"
+#include KERNEL_FILE
 #undef class
 #undef private
 #undef float
@@ -81,10 +91,12 @@ extern "C" void *source_shadow(long size) {
 static void energies_of(const double *a, const double *b, const double *c, const double *x, const double *y,
                         const double *z, const Atom *protein, const Atom *ligand, const FFParams *kinds,
                         double *energies, long groups, long repeats) {
-  for (long again = 0; again < repeats; ++again)
+  for (long again = 0; again < repeats; ++again) {
+#pragma omp parallel for firstprivate(a, b, c, x, y, z, protein, ligand, kinds, energies, groups)
     for (long group = 0; group < groups; ++group)
-      SerialBude<WIDTH>::fasten_main(group, TYPES, groups * WIDTH, LIGAND, PROTEIN, protein, ligand, a, b, c, x, y, z,
-                                     kinds, energies);
+      KERNEL<WIDTH>::fasten_main(group, TYPES, groups * WIDTH, LIGAND, PROTEIN, protein, ligand, a, b, c, x, y, z, kinds,
+                                 energies);
+  }
 }
 extern "C" void source_primal(void *problem, long repeats) {
   Problem &p = *(Problem *)problem;

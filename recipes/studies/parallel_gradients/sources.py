@@ -41,7 +41,6 @@ class Original:
         flags: for the front; ``{}`` is the checkout.
         options: of the pipeline.
         sizes: what is measured: how large, and how many steps.
-        has_threads: whether it is tried with OpenMP, too.
     """
 
     title: str
@@ -51,7 +50,6 @@ class Original:
     flags: tuple[str, ...]
     options: dict[str, Any]
     sizes: tuple[int, int]
-    has_threads: bool
 
 
 ORIGINALS = (
@@ -65,21 +63,20 @@ ORIGINALS = (
         ("-funroll-loops", "-DUSE_MPI=0", "-I{}"),
         {"speculate": False},
         (10, 5),
-        True,
     ),
     # Its own header has a call that this clang takes for an error; its own build reorders arithmetic.
     Original(
         "miniBUDE",
-        ("src/bude.h", "src/serial/fasten.hpp"),
+        ("src/bude.h", "src/serial/fasten.hpp", "src/omp/fasten.hpp"),
         (),
         "minibude",
         ("-Wno-missing-template-arg-list-after-template-kw", "-I{}/src"),
         {"fast_math": True},
         (20, 1),
-        False,
     ),
 )
 STEP, WORST_ERROR = 1e-6, 1e-5
+THREADS = (1, 2, 4)
 
 
 def report_sources(paths: Sequence[Path], samples: int = 7) -> str:
@@ -96,22 +93,23 @@ def report_sources(paths: Sequence[Path], samples: int = 7) -> str:
     for path in paths:
         original = original_of(path)
         size, steps = original.sizes
-        for openmp in (False, True) if original.has_threads else (False,):
-            form = "OpenMP, one thread" if openmp else "serial"
-            about = f"{original.title}, {form}, size {size}, {steps} step{'s' if steps > 1 else ''}"
+        for openmp in (False, True):
+            about = f"{original.title}, {'OpenMP' if openmp else 'serial'}, size {size}, {steps} step{'s'[: steps > 1]}"
             try:
                 library = build(path, openmp)
             except CompileError as error:
                 lines.append(f"{about}: not differentiated: {str(error).splitlines()[0]}")
                 lines += [f"    {line}" for line in str(error).splitlines()[1:4]]
                 continue
-            found = _in_a_process(library, size, steps, samples)
-            ratio = paired_ratio(found["gradient_seconds"], found["primal_seconds"])
-            verdict = "" if found["error"] <= WORST_ERROR else "WRONG: "
-            lines.append(
-                f"{verdict}{about}: gradient/primal {ratio}; off central differences by {found['error']:.0e}, which "
-                f"differ among themselves by {found['noise']:.0e}"
-            )
+            for threads in THREADS if openmp else (1,):
+                found = _in_a_process(library, size, steps, samples, threads)
+                ratio = paired_ratio(found["gradient_seconds"], found["primal_seconds"])
+                verdict = "" if found["error"] <= WORST_ERROR else "WRONG: "
+                with_threads = f", {threads} thread{'s'[: threads > 1]}" if openmp else ""
+                lines.append(
+                    f"{verdict}{about}{with_threads}: gradient/primal {ratio}; off central differences by "
+                    f"{found['error']:.0e}, which differ among themselves by {found['noise']:.0e}"
+                )
     return "\n\n" + "\n".join(lines) if lines else ""
 
 
@@ -167,8 +165,8 @@ def _joined(checkout: Path, original: Original) -> str:
     return "\n".join([*texts[:1], *(HEADER.sub("", text) for text in texts[1:])])
 
 
-def _in_a_process(library: Path, size: int, steps: int, samples: int) -> dict[str, Any]:
-    words = [str(library), *map(str, (size, steps, samples))]
+def _in_a_process(library: Path, size: int, steps: int, samples: int, threads: int) -> dict[str, Any]:
+    words = [str(library), *map(str, (size, steps, samples, threads))]
     command = [sys.executable, "-m", __name__, *words]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False, env={**os.environ, **SETTINGS})
     if done.returncode:
@@ -177,14 +175,14 @@ def _in_a_process(library: Path, size: int, steps: int, samples: int) -> dict[st
     return answer
 
 
-def measure(path: str, size: int, steps: int, samples: int) -> dict[str, Any]:
-    """In a process of its own: seconds, and the relative error of the derivative along a direction.
+def measure(path: str, size: int, steps: int, samples: int, threads: int = 1) -> dict[str, Any]:
+    """In a process of its own: seconds of all processors, and the relative error of the derivative along a direction.
 
     ``noise`` is by how much differences of two step widths differ.
     """
     library = ctypes.CDLL(path)
     if hasattr(library, "omp_set_num_threads"):
-        library.omp_set_num_threads(1)
+        library.omp_set_num_threads(threads)
     for name in ("source_new", "source_shadow"):
         getattr(library, name).restype = ctypes.c_void_p
     for name in ("source_along", "source_value"):

@@ -1,0 +1,56 @@
+"""Exceptions that forward catches itself: code whose derivative would end the process.
+
+Enzyme turns a call that may throw into one that may not, so an exception that forward throws and catches has no place
+to go to in the reverse pass: the C++ runtime ends the process. Whether one is ever thrown, nobody can tell from the
+source. An exception that leaves forward is another matter: it is thrown before there is anything to differentiate.
+"""
+
+from __future__ import annotations
+
+import re
+
+from deep500.operators.enzyme.diagnose import code_of
+
+_NAME = r"(\"[^\"\n]+\"|[-\w.$]+)"
+_FUNCTION = re.compile(rf"^define [^\n]*?@{_NAME}\(.*?^\}}", re.MULTILINE | re.DOTALL)
+_DIFFERENTIATED = re.compile(rf"^[^\n]*(?:call|invoke) [^\n]*__enzyme_\w+[^\n(]*\([^@\n]*@{_NAME}", re.MULTILINE)
+_REFERENCE = re.compile(rf"@{_NAME}")
+TERMINATE = "__clang_call_terminate"  # what a noexcept function does with an exception
+
+
+def catching(ir: str) -> list[str]:
+    """Names of the functions that catch exceptions, among those that are differentiated and what they call by name.
+
+    Args:
+        ir: LLVM's text form, before Enzyme.
+
+    Example:
+        >>> call = "define void @g() {\\n  call void @__enzyme_autodiff(ptr @f)\\n}\\n"
+        >>> catching(call + "define void @f() {\\n  %1 = call ptr @__cxa_begin_catch(ptr %0)\\n}")
+        ['f']
+    """
+    if "@__cxa_begin_catch(" not in ir:
+        return []
+    bodies = {found[1]: found[0] for found in _FUNCTION.finditer(ir)}
+    waiting, seen = _DIFFERENTIATED.findall(ir), {TERMINATE}
+    found = []
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in bodies:
+            continue
+        seen.add(name)
+        waiting += _REFERENCE.findall(bodies[name])
+        if "@__cxa_begin_catch(" in bodies[name]:
+            found.append(name)
+    return found
+
+
+def catch_lines(source: str) -> list[str]:
+    """The lines of a C++ text in which something is caught, comments passed over.
+
+    Example:
+        >>> catch_lines("try { f(); }\\ncatch (int) { }  // as ever\\n// catch (...)")
+        ['line 2: catch (int) { }']
+    """
+    lines = enumerate(code_of(source).splitlines(), 1)
+    return [f"line {number}: {text.strip()}" for number, text in lines if re.search(r"\bcatch\s*\(", text)]
