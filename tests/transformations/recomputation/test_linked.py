@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import deep500 as d5
 from deep500.networks import Network, add_loss, create
-from deep500.transformations.recomputation import find_regions
+from deep500.transformations.recomputation import find_regions, planning
 from deep500.transformations.recomputation.chain import innermost_regions, linked_regions
 from tests.conftest import load_backend
 from tests.transformations.recomputation.test_rehearsing import step_of
@@ -49,11 +50,12 @@ def test_a_stage_of_a_chain_reads_activations_of_the_one_before_it_alone() -> No
             assert read <= {i - 1, i}
 
 
-def test_cuts_through_which_two_values_pass_meet_small_budgets() -> None:
+def test_cuts_through_which_two_values_pass_meet_small_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nowhere does one value cross alone: without such cuts nothing could be saved.
 
     Gradients of weights that every step reads are summed as they are where nothing is cut: the same bits.
     """
+    monkeypatch.setattr(planning, "SAMPLES", 1)
     inputs = {"x": np.random.default_rng(0).standard_normal((256, 16)).astype("float32")}
     executor = load_backend("pytorch").from_model(cell(), recompute="explicit")
     full, want = executor.step_memory(inputs), step_of(executor, inputs)
