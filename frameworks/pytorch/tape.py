@@ -171,13 +171,15 @@ def _reverse(
     """Backward from values with their gradients, holding neither, and add the leaves' gradients to those by name."""
     if not goals:
         return
+    # What later stretches left comes first, and is added to one by one: so autograd sums where nothing is cut.
+    goals += [(leaf, gradients.pop(name)) for name, leaf in leaves.items() if name in gradients]
     with torch.enable_grad():
         end: Any = _Incoming.apply([gradient for _, gradient in goals], *[value for value, _ in goals])
     goals.clear()  # autograd holds the only references now, and lets go of each as it passes
     end.backward()
     for name, leaf in leaves.items():
         if leaf.grad is not None:
-            gradients[name] = gradients[name] + leaf.grad if name in gradients else leaf.grad
+            gradients[name] = leaf.grad
 
 
 def _wants_gradient(value: Any) -> bool:

@@ -404,6 +404,29 @@ def linked_regions(regions: NetworkRegions) -> list[PlannedRegion]:
     return [_joined(group) for group in groups if group]
 
 
+def counted_stages(regions: NetworkRegions) -> list[Stage]:
+    """The innermost regions as stages with what was counted in the network; a backend may measure them instead.
+
+    Example:
+        >>> from deep500.networks import add_loss, create
+        >>> from deep500.transformations.recomputation.regions import find_regions
+        >>> stages = counted_stages(find_regions(add_loss(create("resnet", depth=8)), 2))
+        >>> len(stages), stages[1].output, stages[1].modes[0].saved
+        (5, 131072, 524288)
+    """
+    return [
+        Stage(
+            region.name,
+            region.snapshot,
+            (Mode(region.time, region.backward_time, region.full_tape, 0, region.overhead),),
+            region.time,
+            region.advance,
+            0,  # gradients are in what reversing it takes
+        )
+        for region in regions.innermost()
+    ]
+
+
 def plan_chain(
     network: Network,
     batch: int,

@@ -6,7 +6,7 @@ optimum within a budget is thinned while what is counted fits, and the smallest 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -68,13 +68,16 @@ class Counter:
         """What the step holds and repeats if these regions run again."""
         chosen = frozenset(names)
         if chosen not in self._known:
-            regions = self.regions
-            values = [set(regions.values(region)) for region in self.root.walk() if region.name in chosen]
-            order = ordering(regions.step, values)
-            peak = max(live_bytes(order.nodes, order.sizes, kept=regions.step.network.outputs), default=0)
-            extra = sum(regions.times[node.writes[0]] for node in order.repeated)
-            self._known[chosen] = Counted(chosen, peak, extra, method)
+            values = [self.regions.values(region) for region in self.root.walk() if region.name in chosen]
+            self._known[chosen] = Counted(chosen, *self.step(values), method)
         return self._known[chosen]
+
+    def step(self, values: Sequence[Collection[str]]) -> tuple[int, float]:
+        """Bytes that the step holds at most, and the time of what runs again, if regions that write these values do."""
+        regions = self.regions
+        order = ordering(regions.step, [set(region) for region in values])
+        peak = max(live_bytes(order.nodes, order.sizes, kept=regions.step.network.outputs), default=0)
+        return peak, sum(regions.times[node.writes[0]] for node in order.repeated)
 
     def within(self, limit: int) -> Counted:
         """The choice with the least extra time that is found within ``limit`` bytes; BudgetError if none is."""

@@ -22,6 +22,7 @@ from deep500.operators.registry import DOMAIN
 from deep500.progress import numbered, progress, stage
 from deep500.transformations.recomputation.budgets import budget_bytes, check_budget, check_points
 from deep500.transformations.recomputation.chain import (
+    counted_stages,
     innermost_regions,
     keep_all,
     linked_regions,
@@ -34,10 +35,12 @@ from deep500.transformations.recomputation.node_times import SAMPLES, batch_of, 
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion, undominated
 from deep500.transformations.recomputation.region_tree import simulate
 from deep500.transformations.recomputation.regions import NetworkRegions, find_regions
-from deep500.transformations.recomputation.rehearsing import Planner, Rehearsals
+from deep500.transformations.recomputation.rehearsing import Counts, Planner, Rehearsals
 from deep500.transformations.recomputation.training_step import check_batch
 
 Target = GraphExecutor | Network
+
+_SLOTS = 400  # of a chain whose bytes are counted
 
 CROSSINGS = (2, 3, 4)
 """Activations that may cross a cut, tried in turn where cuts that one crosses cannot meet a budget: beside the skip
@@ -161,52 +164,45 @@ class _Subject:
 
     def plan(self, budget: float | int, profile: NetworkRegions | None) -> CheckpointingPlan:
         """The quickest plan for the coarsest cuts that a plan within the budget is found for."""
-        with self.rehearsals() as rehearsals:
-            return self._plan(budget, profile, rehearsals)
-
-    def _plan(
-        self, budget: float | int, profile: NetworkRegions | None, rehearsals: Rehearsals | None
-    ) -> CheckpointingPlan:
-        limit: int | None = None
         errors: list[BudgetError] = []
-        for planner in self.planners(profile):
-            if limit is None:
-                full = None if rehearsals is None else rehearsals.full
-                limit = budget_bytes(budget, planner.full if full is None else full)
-            try:
-                return planner.within(limit) if rehearsals is None else rehearsals.within(planner, limit)
-            except BudgetError as error:
-                errors.append(error)
+        with self.rehearsals() as rehearsals:
+            limit = budget_bytes(budget, rehearsals.full or 0)
+            for planners in self.planners(profile):
+                try:
+                    return rehearsals.quickest(planners, limit)
+                except BudgetError as error:
+                    errors.append(error)
         raise min(errors, key=lambda error: error.smallest or 0)
 
     def front(self, points: int) -> list[CheckpointingPlan]:
         """Plans at evenly spaced budgets for the coarsest cuts, and the smallest of finer ones, where these differ."""
         plans = list[CheckpointingPlan]()
-        for planner in self.planners(None):
+        for i, planner in ((i, planner) for i, planners in enumerate(self.planners(None)) for planner in planners):
             smallest = planner.smallest()
-            between = () if plans else range(1, points)
+            between = range(0 if i else 1, 0 if i else points)
             low = smallest.predicted_peak
             limits = dict.fromkeys(low + (planner.full - low) * i // (points - 1) for i in between)
             plans += [smallest, *map(planner.within, numbered("budget", limits))]
         with self.rehearsals() as rehearsals:
-            tried = numbered("a step of plan", plans)
-            plans = plans if rehearsals is None else [rehearsals.measured(plan) for plan in tried]
+            plans = [rehearsals.measured(plan) for plan in numbered("a step of plan", plans)]
         return [replace(plan, budget=plan.predicted_peak) for plan in undominated(plans)]
 
     @contextmanager
-    def rehearsals(self) -> Iterator[Rehearsals | None]:
-        """Steps on an executor like the given one, if there is one with inputs."""
-        if self.executor is None or self.inputs is None:
-            yield None
-            return
-        with self.executor.rehearsal() as twin:
-            yield Rehearsals(twin, self.inputs, self.loss)
+    def rehearsals(self) -> Iterator[Rehearsals]:
+        """Steps on an executor like the given one, if there is one with inputs that counts bytes; else counts."""
+        if self.executor is not None and self.inputs is not None:
+            with self.executor.rehearsal() as twin:
+                measured = Rehearsals(twin, self.inputs, self.loss)
+                if measured.full is not None:
+                    yield measured
+                    return
+        yield Counts(_counter(self.network, self.counted))
 
-    def planners(self, profile: NetworkRegions | None) -> Iterator[Planner]:
+    def planners(self, profile: NetworkRegions | None) -> Iterator[list[Planner]]:
         """Of cuts that one activation crosses (or of a profile), then of those that up to four cross, where others.
 
-        Where the backend keeps stages apart they are measured: as a chain if each reads the one before it alone, whose
-        plans may let any stretch run again, and as a tree of regions.
+        Stages are planned as a chain, each of which reads the one before it alone and whose plans may let any stretch
+        run again, and as a tree of regions: measured where the backend keeps stages apart, counted elsewhere.
         """
         regions, seen = self.counted if profile is None else profile, set[tuple[str, ...]]()
         measured = profile is None and self.inputs is not None and isinstance(self.executor, MeasuresStages)
@@ -217,19 +213,18 @@ class _Subject:
             if crossing > 1:
                 stage(f"cuts that {crossing} activations cross")
                 regions = find_regions(self.network, self.batch, self.loss, crossing, times)
-            ways = (linked_regions, innermost_regions) if measured else (innermost_regions,)
-            for parts_of in ways:
+            for parts_of in (linked_regions, innermost_regions) if measured else (innermost_regions,):
                 parts = parts_of(regions)
                 cuts = tuple(part.name for part in parts)
                 if cuts in seen or (measured and len(parts) < 2):
                     continue
                 seen.add(cuts)
-                if not measured:
-                    yield counted_planner(self.network, self.batch, regions, self.backend)
+                if measured:
+                    yield [self._measured(regions, parts, parts_of is linked_regions)]
                 else:
-                    yield self._measured(regions, parts, parts_of is linked_regions)
+                    yield counted_planners(self.network, self.batch, regions, self.backend)
         if not seen:
-            yield counted_planner(self.network, self.batch, self.counted, self.backend)
+            yield counted_planners(self.network, self.batch, self.counted, self.backend)
 
     def _measured(self, regions: NetworkRegions, parts: Sequence[PlannedRegion], chain: bool) -> Planner:
         """On parts as measured stages: a chain, or a tree of them."""
@@ -321,8 +316,9 @@ def plan_network(
     check_budget(budget)
     regions = find_regions(network, batch, loss) if regions is None else regions
     regions.check(network, batch, backend)
-    planner = counted_planner(network, batch, regions, regions.backend if backend is None else backend)
-    return planner.within(budget_bytes(budget, planner.full))
+    planners = counted_planners(network, batch, regions, regions.backend if backend is None else backend)
+    counts = Counts(_counter(network, regions))
+    return counts.quickest(planners, budget_bytes(budget, counts.counter.full))
 
 
 def plan_front(
@@ -351,25 +347,38 @@ def plan_front(
     check_points(points)
     regions = find_regions(network, batch, loss) if regions is None else regions
     regions.check(network, batch, backend)
-    planner = counted_planner(network, batch, regions, regions.backend if backend is None else backend)
-    smallest = planner.smallest().predicted_peak
-    limits = dict.fromkeys(smallest + (planner.full - smallest) * i // (points - 1) for i in range(points))
-    return undominated(map(planner.within, limits))
+    planners = counted_planners(network, batch, regions, regions.backend if backend is None else backend)
+    counts = Counts(_counter(network, regions))
+    smallest = min(counts.measured(planner.smallest()).predicted_peak for planner in planners)
+    limits = dict.fromkeys(smallest + (counts.counter.full - smallest) * i // (points - 1) for i in range(points))
+    return undominated(counts.quickest(planners, limit) for limit in limits)
 
 
-def counted_planner(network: Network, batch: int, regions: NetworkRegions, backend: str) -> Planner:
-    """Plans on regions whose bytes are counted value by value, for executors that free values early.
+def counted_planners(network: Network, batch: int, regions: NetworkRegions, backend: str) -> list[Planner]:
+    """Plans on regions whose bytes are counted value by value, for executors that free values early: a tree, a chain.
 
     Raises:
         PlanError: nothing in the network may run again.
     """
     counter = _counter(network, regions)
 
-    def within(limit: int) -> CheckpointingPlan:
+    def tree(limit: int) -> CheckpointingPlan:
         plan = _as_plan(network, batch, regions, counter.within(limit), limit, backend)
         return replace(plan, peak_without=counter.full)
 
-    return Planner(counter.full, within)
+    def chain(limit: int) -> CheckpointingPlan:
+        plan = plan_chain(
+            network, batch, regions, stages, limit, backend, max(_SLOTS * 40 // max(len(stages), 40), 100)
+        )
+        _, extra = counter.step([region.values for region in plan.regions])
+        time = regions.root.step_time + extra
+        return replace(plan, predicted_extra=extra, predicted_time=time, time_unit=regions.time_unit)
+
+    planners = [Planner(counter.full, tree)]
+    if len(linked_regions(regions)) == len(innermost_regions(regions)) > 1:
+        stages = counted_stages(regions)
+        planners.append(Planner(simulate_chain(stages, keep_all(stages)).peak, chain))
+    return planners
 
 
 def _counter(network: Network, regions: NetworkRegions) -> Counter:

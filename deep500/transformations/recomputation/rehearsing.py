@@ -7,7 +7,7 @@ measured step of it is within. What the model was off by on one plan is what it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from deep500.networks.execution.capabilities import CountsStepMemory, step_memor
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.progress import numbered, stage
 from deep500.transformations.recomputation.budgets import unreachable
+from deep500.transformations.recomputation.counting import Counter
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
 
 _ROUNDS = 5  # plans that are tried for one budget and one way of cutting
@@ -50,6 +51,7 @@ class Rehearsals:
 
     Attributes:
         full: bytes of the step without a plan; None where the backend does not count them.
+        how: they were found.
 
     Example:
         >>> import numpy as np
@@ -61,6 +63,9 @@ class Rehearsals:
         ...     Rehearsals(twin, batch, "loss").full == executor.step_memory(batch)
         True
     """
+
+    full: int | None
+    how = "measured"
 
     def __init__(self, twin: GraphExecutor, inputs: Mapping[str, Any], loss: str) -> None:
         self.twin, self.inputs, self.loss = twin, inputs, loss
@@ -113,6 +118,47 @@ class Rehearsals:
             tried = self.measured(planner.smallest())
             smallest = min(smallest, tried.predicted_peak)
             if tried.predicted_peak > limit:
-                raise unreachable(limit, smallest, self.full, "all plans that were tried and measured")
+                raise unreachable(limit, smallest, self.full, f"all plans that were tried and {self.how}")
             best = tried
         return replace(best, budget=limit)
+
+    def quickest(self, planners: Iterable[Planner], limit: int) -> CheckpointingPlan:
+        """Of the plans of several models within ``limit`` bytes, the one with the least extra time.
+
+        Raises:
+            BudgetError: there is none; names the smallest that was found.
+        """
+        plans, errors = list[CheckpointingPlan](), list[BudgetError]()
+        for planner in planners:
+            try:
+                plans.append(self.within(planner, limit))
+            except BudgetError as error:
+                errors.append(error)
+        if not plans:
+            raise min(errors, key=lambda error: error.smallest or 0)
+        return min(plans, key=lambda plan: plan.predicted_extra)
+
+
+class Counts(Rehearsals):
+    """The same where no backend counts: bytes of the network's values, for executors that free them early.
+
+    Args:
+        counter: of the network's regions, however they are cut.
+
+    Example:
+        >>> from deep500.networks import add_loss, create
+        >>> from deep500.transformations.recomputation.regions import find_regions
+        >>> counter = Counter(find_regions(add_loss(create("resnet", depth=8)), batch=2))
+        >>> Counts(counter).full == counter.full
+        True
+    """
+
+    how = "counted"
+
+    def __init__(self, counter: Counter) -> None:
+        self.counter, self.full = counter, counter.full
+
+    def measured(self, plan: CheckpointingPlan) -> CheckpointingPlan:
+        """The plan with what was counted."""
+        peak, _ = self.counter.step([region.values for region in plan.regions])
+        return replace(plan, predicted_peak=peak, peak_without=self.counter.full)

@@ -36,8 +36,8 @@ def planner_for(
     if stages is None:
         times = measured_regions(executor, arrays, samples=passes).times
         regions = find_regions(network, subject.batch, crossing=subject.crossing, times=times)
-        return Planner(network, subject.batch, regions, executor.backend)
+        return Planner(network, subject.batch, regions, executor.backend, executor, arrays)
     regions = staged_regions(regions, stages)
     if subject.chain:
-        return ChainPlanner(network, subject.batch, regions, executor.backend, tuple(stages))
+        return ChainPlanner(network, subject.batch, regions, executor.backend, chain=tuple(stages))
     return TreePlanner(network, subject.batch, regions, executor.backend)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+
 from deep500.errors import BudgetError
 from deep500.networks import Network
-from deep500.transformations.recomputation import CheckpointingPlan, NetworkRegions, Stage, plan_network
+from deep500.networks.execution.executor import GraphExecutor
+from deep500.transformations.recomputation import CheckpointingPlan, NetworkRegions, Stage
 from deep500.transformations.recomputation.chain import (
     ChainPlacement,
     Recompute,
@@ -21,6 +24,7 @@ from deep500.transformations.recomputation.counting import peak_bytes
 from deep500.transformations.recomputation.measured_trees import as_tree_plan, plan_tree
 from deep500.transformations.recomputation.placement import Placement
 from deep500.transformations.recomputation.plan_file import PlannedRegion
+from deep500.transformations.recomputation.planning import plan_checkpointing
 from deep500.transformations.recomputation.region_tree import Region, locations, per_instance, simulate
 from deep500.transformations.workshop.recomputation.baselines import every_stage, everything, greedy, segmented
 from deep500.transformations.workshop.recomputation.chosen_plans import equal_segments, plan_of, regions_named
@@ -57,12 +61,15 @@ class Planner:
         network, batch: what is planned for.
         regions: its regions with their times.
         backend: where these were measured, ``"none"`` if operations were counted.
+        executor, inputs: what plans are tried on before they are handed out; None: they are counted.
     """
 
     network: Network
     batch: int
     regions: NetworkRegions
     backend: str = "none"
+    executor: GraphExecutor | None = None
+    inputs: Mapping[str, np.ndarray] | None = None
 
     @property
     def full(self) -> tuple[int, float]:
@@ -71,7 +78,8 @@ class Planner:
 
     def plan(self, budget: float | int) -> CheckpointingPlan:
         """The plan with the least extra time; raises BudgetError."""
-        return plan_network(self.network, budget, self.batch, self.regions.step.loss, self.regions, self.backend)
+        target = self.network if self.executor is None else self.executor
+        return plan_checkpointing(target, budget, self.inputs, batch=self.batch, profile=self.regions)
 
     def segments(self) -> CheckpointingPlan:
         """About as many segments as regions in each, all but the last of them run again."""

@@ -11,12 +11,13 @@ from deep500.errors import BudgetError, PlanError
 from deep500.networks import Network, add_loss, create
 from deep500.transformations.recomputation import find_regions, plan_front, plan_network
 from deep500.transformations.recomputation.counting import Counter
+from deep500.transformations.recomputation.planning import counted_planners
 from tests.transformations.recomputation.test_rewriting import NETWORKS
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_smallest_peak_is_that_of_all_choices(name: str) -> None:
-    """Against every subset of the regions; the error names it, and a plan with it is found."""
+    """Against every subset of the regions; a chain, whose stretches nest anew, may hold less. The error names it."""
     make, batch = NETWORKS[name]
     net = make()
     counter = Counter(find_regions(net, batch * 4))
@@ -25,12 +26,31 @@ def test_the_smallest_peak_is_that_of_all_choices(name: str) -> None:
     smallest = min(counted.peak for counted in every)
     assert counter.smallest().peak == smallest
     with pytest.raises(BudgetError, match="expected at least") as caught:
-        plan_network(net, smallest - 1, batch * 4)
-    assert caught.value.smallest == smallest
+        plan_network(net, 1, batch * 4)
+    least = caught.value.smallest
+    assert least is not None and least <= smallest
+    assert plan_network(net, least, batch * 4).predicted_peak == least
+    with pytest.raises(BudgetError):
+        plan_network(net, least - 1, batch * 4)
     if smallest < counter.full:
         plan = plan_network(net, smallest, batch * 4)
-        assert plan.predicted_peak == smallest
-        assert plan.predicted_extra == min(counted.extra for counted in every if counted.peak == smallest) > 0
+        assert plan.predicted_peak <= smallest
+        assert 0 < plan.predicted_extra <= min(counted.extra for counted in every if counted.peak == smallest)
+
+
+def test_chains_repeat_less_than_trees_where_stretches_nest_anew() -> None:
+    """Without a backend, too: stages with counted bytes are planned as measured ones are."""
+    net = add_loss(create("resnet", depth=20))
+    regions = find_regions(net, 32)
+    counter = Counter(regions)
+    tree, _ = counted_planners(net, 32, regions, "none")
+    limit = int(0.5 * counter.full)
+    plan, nested = plan_network(net, limit, 32), tree.within(limit)
+    assert plan.predicted_peak <= limit and plan.predicted_extra < 0.9 * nested.predicted_extra
+    assert (plan.predicted_peak, plan.predicted_extra) == counter.step([region.values for region in plan.regions])
+    with pytest.raises(BudgetError):
+        tree.within(int(0.35 * counter.full))
+    assert plan_network(net, 0.35, 32).predicted_peak <= 0.35 * counter.full
 
 
 def test_no_region_of_a_plan_could_be_left_out() -> None:
