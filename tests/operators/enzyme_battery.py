@@ -163,6 +163,17 @@ ROWS = [
         before="struct base { virtual double at(double) const = 0; virtual ~base() {} };\n"
         "struct square : base { double at(double x) const override { return x * x; } };\n"
         "struct sine : base { double at(double x) const override { return std::sin(x); } };"),
+    Row("lgamma with a gradient of its own",
+        f"{EACH}y[i] = logarithm(x[i] * x[i] + 1);",
+        before="static double digamma_of(double x) {\n"
+        "  double sum = 0; for (; x < 30; x += 1) sum -= 1 / x;\n"
+        "  const double r = 1 / (x * x);\n"
+        "  return sum + std::log(x) - .5 / x - r * (1. / 12 - r * (1. / 120 - r * (1. / 252 - r / 240)));\n}\n"
+        "__attribute__((noinline)) static double logarithm(double x) { return std::lgamma(x); }\n"
+        "static double logarithm_augmented(double x) { return std::lgamma(x); }\n"
+        "static double logarithm_gradient(double x, double seed) { return seed * digamma_of(x); }\n"
+        "void *__enzyme_register_gradient_logarithm[] ="
+        " {(void *)logarithm, (void *)logarithm_augmented, (void *)logarithm_gradient};"),
     # -- refused
     Row("static array", f"static T k[4096]; {EACH}k[i] = x[i] * x[i]; {EACH}y[i] = k[n - 1 - i] * x[i];",
         "what to change: a static or global variable holds what is computed"),
@@ -194,6 +205,7 @@ ROWS = [
     Row("qsort",
         "std::vector<T> v(x, x + n); std::qsort(v.data(), n, sizeof(T), [](const void *a, const void *b) -> int {"
         f"T u = *(const T *)a, w = *(const T *)b; return (u > w) - (u < w); }}); {EACH}y[i] = v[i];", "use std::sort"),
+    Row("tgamma", f"{EACH}y[i] = std::tgamma(x[i] * x[i] + 1);", "expected it to: lgamma and tgamma(.|\\n)*digamma"),
     Row("lgamma", f"{EACH}y[i] = std::lgamma(x[i] * x[i] + 1);", "(?s)unknown subtype.*register its gradient"),
 ]
 # fmt: on
