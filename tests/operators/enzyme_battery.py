@@ -10,6 +10,7 @@ HEADERS = "".join(
         "algorithm",
         "array",
         "cmath",
+        "cstdlib",
         "deque",
         "functional",
         "list",
@@ -145,22 +146,67 @@ ROWS = [
         "std::partial_sum(v.begin(), v.end(), y);"),
     Row("exception that leaves forward",
         f'if (n > 100000) throw std::runtime_error("too many"); {EACH}y[i] = x[i] * x[i];'),
+    Row("shortest ways by a set",
+        "std::set<std::pair<T, std::size_t>> q; std::vector<T> d(n, 1e9); d[0] = 0; q.insert({0., 0});"
+        "while (!q.empty()) { auto [c, u] = *q.begin(); q.erase(q.begin()); if (c > d[u]) continue;"
+        "for (std::size_t s : {1, 3}) { std::size_t v = u + s; if (v >= n) continue;"
+        "T w = d[u] + x[v] * x[v] + .1 * T(s);"
+        f"if (w < d[v]) {{ d[v] = w; q.insert({{w, v}}); }} }} }} {EACH}y[i] = d[i] * d[i];"),
+    Row("Newton's method",
+        f"{EACH}{{ T r = 1; for (int k = 0; k < 20; ++k) {{ T d = (r * r * r + r - x[i]) / (3 * r * r + 1); r -= d;"
+        "if (std::abs(d) < 1e-14) break; } y[i] = r; }"),
+    Row("vector of bool", f"std::vector<bool> m(n); {EACH}m[i] = x[i] > 0; T s = 0; {EACH}if (m[i]) s += x[i] * x[i];"
+        f"{EACH}y[i] = s * x[i];"),
+    Row("virtual calls",
+        f"std::vector<std::unique_ptr<base>> v; {EACH}if (i % 2) v.push_back(std::make_unique<square>());"
+        f"else v.push_back(std::make_unique<sine>()); {EACH}y[i] = v[i]->at(x[i]);",
+        before="struct base { virtual double at(double) const = 0; virtual ~base() {} };\n"
+        "struct square : base { double at(double x) const override { return x * x; } };\n"
+        "struct sine : base { double at(double x) const override { return std::sin(x); } };"),
+    Row("lgamma with a gradient of its own",
+        f"{EACH}y[i] = logarithm(x[i] * x[i] + 1);",
+        before="static double digamma_of(double x) {\n"
+        "  double sum = 0; for (; x < 30; x += 1) sum -= 1 / x;\n"
+        "  const double r = 1 / (x * x);\n"
+        "  return sum + std::log(x) - .5 / x - r * (1. / 12 - r * (1. / 120 - r * (1. / 252 - r / 240)));\n}\n"
+        "__attribute__((noinline)) static double logarithm(double x) { return std::lgamma(x); }\n"
+        "static double logarithm_augmented(double x) { return std::lgamma(x); }\n"
+        "static double logarithm_gradient(double x, double seed) { return seed * digamma_of(x); }\n"
+        "void *__enzyme_register_gradient_logarithm[] ="
+        " {(void *)logarithm, (void *)logarithm_augmented, (void *)logarithm_gradient};"),
     # -- refused
     Row("static array", f"static T k[4096]; {EACH}k[i] = x[i] * x[i]; {EACH}y[i] = k[n - 1 - i] * x[i];",
         "what to change: a static or global variable holds what is computed"),
     Row("exception thrown and caught",
         f"{EACH}try {{ if (x[i] < 0) throw 1; y[i] = x[i] * x[i]; }}\ncatch (int) {{ y[i] = 0; }}",
-        r"caught inside of forward.*\nline 27: catch \(int\)"),
+        r"caught inside of forward.*\nline 28: catch \(int\)"),
     Row("exception of the library, caught",
         f"std::vector<T> v(x, x + n); {EACH}\ntry {{ y[i] = v.at(i + 1) * v[i]; }}\n"
         "catch (const std::out_of_range &) { y[i] = v[i] * v[i]; }",
-        r"v\[i\] where i < v.size\(\) instead of v.at\(i\)(.|\n)*\nline 28: catch \(const"),
+        r"v\[i\] where i < v.size\(\) instead of v.at\(i\)(.|\n)*\nline 29: catch \(const"),
     Row("shared_ptr", "auto p = std::make_shared<std::vector<T>>(); auto q = p;"
         f"{EACH}q->push_back(x[i] * x[i]); {EACH}y[i] = (*p)[n - 1 - i] * x[i];",
         "use std::unique_ptr"),
     Row("visit", f"std::variant<int, T> v; {EACH}{{ if (i % 2) v = x[i] * x[i]; else v = int(i);"
         "y[i] = std::visit([](auto a) { return T(a) * T(a); }, v) * x[i]; }",
         "use std::get_if"),
+    Row("vectors that change places",
+        f"std::vector<T> p(2, 0), q(2); {EACH}{{ for (int s = 0; s < 2; ++s)"
+        "q[s] = std::max(p[0] + (s ? x[i] : .3), p[1] + (s ? .2 : x[i] * x[i])); std::swap(p, q);"
+        "y[i] = std::max(p[0], p[1]); }", r"kept\[i % 2\]"),
+    Row("growing by pairs",
+        "std::priority_queue<std::pair<T, std::size_t>> q; std::vector<T> d(n, 1e9); d[0] = 0; q.push({0., 0});"
+        "while (!q.empty()) { auto [c, u] = q.top(); q.pop(); if (-c > d[u]) continue;"
+        "for (std::size_t s : {1, 3}) { std::size_t v = u + s; if (v >= n) continue;"
+        "T w = d[u] + x[v] * x[v] + .1 * T(s);"
+        f"if (w < d[v]) {{ d[v] = w; q.push({{-w, v}}); }} }} }} {EACH}y[i] = d[i] * d[i];",
+        r"reserve\(\) room before"),
+    Row("texts", f'std::string s = "ab"; s += "c"; {EACH}y[i] = x[i] * x[i] * T(s.size());', "C\\+\\+ library's _ZNSt"),
+    Row("qsort",
+        "std::vector<T> v(x, x + n); std::qsort(v.data(), n, sizeof(T), [](const void *a, const void *b) -> int {"
+        f"T u = *(const T *)a, w = *(const T *)b; return (u > w) - (u < w); }}); {EACH}y[i] = v[i];", "use std::sort"),
+    Row("tgamma", f"{EACH}y[i] = std::tgamma(x[i] * x[i] + 1);", "expected it to: lgamma and tgamma(.|\\n)*digamma"),
+    Row("lgamma", f"{EACH}y[i] = std::lgamma(x[i] * x[i] + 1);", "(?s)unknown subtype.*register its gradient"),
 ]
 # fmt: on
 ENTRY = """

@@ -140,6 +140,21 @@ def test_the_error_names_the_line(build: Build) -> None:
         build(REFUSED["unknown function"][0])
 
 
+@pytest.mark.parametrize(
+    ("source", "cure"),
+    [
+        ("std::vector<std::vector<T>> rows(n);", "rows(n, std::vector<double>(m))"),
+        ("std::map<int, std::vector<T>> rows;", "rows(n, std::vector<double>(m))"),
+        ("std::vector<std::function<T(T)>> steps;", "if or switch"),
+        ("y[i] = tgamma(x[i]);", "digamma"),
+        ("T most(std::vector<T> v); // std::vector<std::vector<T>>", ""),
+    ],
+)
+def test_what_stands_in_a_source_is_known(source: str, cure: str) -> None:
+    """For gradients that are wrong, and for an engine that says nothing or does not end."""
+    assert cure in "".join(hints(source)) and bool(cure) == bool(hints(source))
+
+
 @pytest.mark.parametrize("name", OPENMP_REFUSED)
 def test_openmp_that_cannot_be_differentiated_is_refused_in_words(build: Build, name: str) -> None:
     """The pragma's line, and what to write instead."""

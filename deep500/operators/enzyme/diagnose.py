@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 # fmt: off
 CURES = (  # what Enzyme says -> what to change
+    (r"uninitialized_algorithms\.h:[^\n]*Cannot deduce type of copy",
+     "a std::vector (or what is kept in one, as a std::priority_queue) moves its elements as bytes when it grows: "
+     "reserve() room before, or give it its size"),
     (r"Cannot deduce type of copy", "memory is copied as bytes: copy element by element, y[i] = x[i]"),
     (r"unknown intrinsic",
      "an instruction of one processor ({intrinsics}) has no derivative: write a plain loop, which the compiler turns "
@@ -22,6 +25,13 @@ CURES = (  # what Enzyme says -> what to change
      "a std::shared_ptr counts its owners in a way that Enzyme cannot follow: use std::unique_ptr, or the object "
      "itself"),
     (r"found for omp_\w*lock", "OpenMP locks: use atomic updates"),
+    (r"caching potentially capturing/offset of allocation",
+     "arrays or containers change places (std::swap, or pointers to them) in a loop: copy element by element instead, "
+     "or choose between two arrays by the number of the round, kept[i % 2]"),
+    (r"found for qsort\b", "qsort moves bytes: use std::sort"),
+    (r"(?:pass found for|empty function)[^\n]*?\b(?P<name>_ZN?K?St\w+)",
+     "the C++ library's {name} has no source here: do without it in forward (texts, streams and conversions can be "
+     "done once, in the constructor)"),
     (r"No augmented forward pass found for (?P<name>[\w.]*)",
      "the function {name!r} has no source here: add its file to other_files, register a gradient "
      "(__enzyme_register_gradient_*), or mark it __enzyme_inactivefn_*"),
@@ -71,6 +81,9 @@ HINTS = (  # what stands in a source whose gradient is wrong, or for which Enzym
     (r"(?:vector|map|list|deque|set|array)\s*<[^;{]*?\bfunction\s*<",
      "functions are kept in a container, which Enzyme does not follow: call them through if or switch, or as "
      "templates"),
+    (r"\b[lt]gamma\s*\(",
+     "lgamma and tgamma have no derivative here: put them into a function of your own (noinline) and register its "
+     "gradient (__enzyme_register_gradient_*), digamma"),
     (r"\bvisit\s*\(", "std::visit calls through a table: use std::get_if, or std::holds_alternative and std::get"),
     (r"\bsort\s*\(", "what is sorted may be an output: sort a std::vector, then write the outputs from it"),
     (r"\bthread_local\b", "thread_local variables have no derivatives: declare them inside the parallel loop"),
@@ -133,6 +146,8 @@ def own_line(stderr: str, code: int) -> str:
             return (first if reason in ("", text) else f"{first.split('Enzyme:')[0]}Enzyme: {reason.strip()}")[:400]
     said = next((t for t in lines if "Assertion" in t), next((t for t in lines if t.strip()), ""))
     said = re.sub(r"^.*?(\w+\.(?:cpp|h)):\d+:.*?Assertion", r"Enzyme stopped (\1): Assertion", said)
+    ended = next((i for i, t in enumerate(lines) if t.startswith("UNREACHABLE executed at")), 0)
+    said = f"Enzyme stopped: {lines[ended - 1]}" if ended else said
     return (said or f"Enzyme ended with exit code {code} and said nothing")[:400]
 
 

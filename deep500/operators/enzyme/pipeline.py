@@ -272,8 +272,11 @@ def back(clang: Clang, modules: Sequence[Path], library: Path, options: Options)
     ]
     code, said = _compiler(command, FIRST_LINK_SECONDS, options)
     if code:
+        # Enzyme's derivative of tgamma calls this, and no library has it.
+        cures = hints(_own_source(options)) if "undefined symbol: digamma" in said else []
         raise CompileError(
-            f"{library.name}: got code that does not link; expected it to: mend it\n{compiler_lines(said)}"
+            f"{library.name}: got code that does not link; expected it to: {'; '.join(cures) or 'mend it'}\n"
+            f"{compiler_lines(said)}"
         )
 
 
