@@ -167,24 +167,26 @@ def test_masks_are_compared(tmp_path: Path) -> None:
     assert parting is not None and parting.where == "forward, value 'relu1' of node 'relu1' (Dropout)"
 
 
-@pytest.mark.parametrize("backend", ["reference", "pytorch"])
-def test_the_forward_pass_is_that_of_the_step(tmp_path: Path, backend: str) -> None:
-    """With the random numbers of a step in the middle of the second epoch: the loss is the run's."""
+@pytest.mark.parametrize(("backend", "ranks"), [("reference", 1), ("reference", 2), ("pytorch", 1)])
+def test_the_forward_pass_is_that_of_the_step(tmp_path: Path, backend: str, ranks: int) -> None:
+    """With the random numbers of a step in the middle of the second epoch, each rank's own: the loss is the run's."""
     load_backend(backend)
-    side = run(recipe(tmp_path, "dropped", backend=backend, CHANGES="[dropped]"), 1)
-    losses = []
+    side = run(recipe(tmp_path, "dropped", backend=backend, CHANGES="[dropped]"), ranks)
 
     class Losses(Capture):
         def after_batch(self, run: Any) -> None:
-            losses.append(float(run.executor.network.to_numpy(run.outputs[LOSS])))
+            self.loss = float(run.executor.network.to_numpy(run.outputs[LOSS]))
             super().after_batch(run)
 
-    capture = Losses(7, side.seed, 0)
-    side.train(capture, Serial())
-    capture.forward(side.plan.values)
-    assert len(losses) == 7 and len(capture.drawn) == 2
-    np.testing.assert_allclose(capture.arrays[f"{VALUE}/{LOSS}"], losses[-1], rtol=1e-6)
-    assert len(set(np.unique(capture.arrays[f"{VALUE}/relu1"] == 0))) == 2
+    def work(comm: Any) -> tuple[float, float]:
+        capture = Losses(7, side.seed, comm.rank)
+        side.train(capture, comm)
+        capture.forward(side.plan.values)
+        assert len(capture.drawn) == 2 and len(set(np.unique(capture.arrays[f"{VALUE}/relu1"] == 0))) == 2
+        return capture.loss, float(capture.arrays[f"{VALUE}/{LOSS}"])
+
+    for ran, again in on(ranks, work):
+        np.testing.assert_allclose(again, ran, rtol=1e-6)
 
 
 def test_ranks_that_differ_are_compared_on_one_number_only(tmp_path: Path) -> None:
