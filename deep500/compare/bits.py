@@ -1,9 +1,10 @@
 """``deep500 bits``: the first step, value and operator at which two runs, models or backends part, to the last bit.
 
-Runs are trained again from their recipes, which needs no more of them than their folders. At the first step after which
-parameters, gradients or loss differ, both sides begin once more with the parameters that they had in common: the
-forward pass is compared value by value in the order of the network, then gradients from the end backwards, then the
-update. What is named has inputs of the same bits, so the fault is its own.
+Runs are trained again from their recipes, which needs no more of them than their folders, on as many ranks as they had.
+At the first step after which parameters, gradients or loss differ, both sides begin once more with the parameters that
+they had in common: the forward pass is compared value by value in the order of the network, rank by rank, then
+gradients from the end backwards, then what ranks made of them together, then the update. What is named has inputs of
+the same bits, so the fault is its own. Runs on different numbers of ranks are compared by the samples of all ranks.
 
 Differences are counted in units in the last place: how many floating-point numbers lie between two (Goldberg 1991, What
 every computer scientist should know about floating-point arithmetic, section 1.2).
@@ -11,34 +12,25 @@ every computer scientist should know about floating-point arithmetic, section 1.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from deep500.compare.first_difference import FUSED, chunks, reader, values_of
-from deep500.compare.subject import Batch, Candidate
-from deep500.compare.traces import as_arrays, gradients_of
-from deep500.errors import ComparisonError, InputError
-from deep500.events import Event, StopTraining
+from deep500.compare.first_difference import FUSED, chunks, values_of
+from deep500.compare.replays import AFTER, BEFORE, EXCHANGED, INPUT, OWN, VALUE, Replay, interleaved, needed, run_again
+from deep500.compare.subject import Candidate
+from deep500.compare.traces import as_arrays
+from deep500.errors import ComparisonError
 from deep500.networks.execution.inputs import batch_symbol, make_inputs
 from deep500.networks.losses import gradient_name
 from deep500.networks.network import Network
 from deep500.progress import numbered
-from deep500.recipe.build import load_custom_ops, load_data, make_executor, make_optimizer, make_parts
-from deep500.recipe.loader import load_recipe
-from deep500.recipe.names import backend_of
-from deep500.recipe.options import parse_options
-from deep500.recipe.plan import Plan, Source, make_plan
-from deep500.results.record import Record
-from deep500.tensors import digest
-from deep500.training.statistics import TrainingStatistics
-from deep500.training.trainer import Trainer
-
-LOSS = "loss"
+from deep500.recipe.ranks import scheme_of
 
 
 @dataclass(frozen=True)
@@ -52,6 +44,7 @@ class Parting:
         first, second: this element on both sides.
         ulps: its distance in units in the last place; None where there is none: NaN, whole numbers.
         elements, of: how many elements differ, of how many.
+        rank: on which rank, of runs that several ranks trained; None: on all of them, or of one process.
     """
 
     step: int | None
@@ -62,9 +55,12 @@ class Parting:
     ulps: int | None
     elements: int
     of: int
+    rank: int | None = None
 
     def __str__(self) -> str:
-        at = "" if self.step is None else f"step {self.step}: "
+        place = [] if self.step is None else [f"step {self.step}"]
+        place += [] if self.rank is None else [f"rank {self.rank}"]
+        at = f"{', '.join(place)}: " if place else ""
         far = "" if self.ulps is None else f", {self.ulps} unit{'' if self.ulps == 1 else 's'} in the last place apart"
         return (
             f"{at}{self.where}, element {list(self.index)}: {self.first} against {self.second}{far}; "
@@ -113,11 +109,13 @@ def ulps(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.abs(places[0] - places[1])
 
 
-def apart(first: np.ndarray, second: np.ndarray, where: str, step: int | None = None) -> Parting | None:
+def apart(
+    first: np.ndarray, second: np.ndarray, where: str, step: int | None = None, rank: int | None = None
+) -> Parting | None:
     """How two arrays differ, None if they have the same bits (the zeros of both signs are two)."""
     if first.shape != second.shape or first.dtype != second.dtype:
         a, b = (f"{array.dtype}{list(array.shape)}" for array in (first, second))
-        return Parting(step, where, (), a, b, None, max(first.size, second.size), max(first.size, second.size))
+        return Parting(step, where, (), a, b, None, max(first.size, second.size), max(first.size, second.size), rank)
     differs = _bits(first) != _bits(second)
     count = int(differs.sum())
     if not count:
@@ -130,7 +128,7 @@ def apart(first: np.ndarray, second: np.ndarray, where: str, step: int | None = 
     else:
         worst, distance = int(np.flatnonzero(differs)[0]), None
     index = tuple(int(i) for i in np.unravel_index(worst, first.shape)) if first.ndim else ()
-    return Parting(step, where, index, first.flat[worst], second.flat[worst], distance, count, first.size)
+    return Parting(step, where, index, first.flat[worst], second.flat[worst], distance, count, first.size, rank)
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
@@ -178,7 +176,7 @@ def _forward(
     for chunk in chunks(networks[0]):
         wanted = [value for _, value in values_of(chunk) if networks[1].producer(value) is not None]
         seen = [
-            as_arrays(executor, executor.inference(_needed(network, feeds), wanted))
+            as_arrays(executor, executor.inference(needed(network, feeds), wanted))
             for executor, network in zip(executors, networks, strict=True)
         ]
         for node, value in values_of(chunk):
@@ -190,221 +188,129 @@ def _forward(
     return None
 
 
-def _needed(network: Network, feeds: Mapping[str, Any]) -> Batch:
-    return {name: value for name, value in feeds.items() if name in network.inputs}
-
-
 # -- runs -----------------------------------------------------------------------------------------------------------
-@dataclass
-class Replay:
-    """A run that can be trained again: its plan, where it came from, and its data.
-
-    Attributes:
-        name: how it is called.
-        plan, source: of its recipe.
-        data: its data sets.
-        seed: of the run that is compared.
-        record: its folder.
-    """
-
-    name: str
-    plan: Plan
-    source: Source
-    data: tuple[Any, ...]
-    seed: int
-    record: Record
-
-    @classmethod
-    def of(cls, folder: Path, framework: str | None = None, seed: int | None = None) -> Replay:
-        """Load what a results folder was made by.
-
-        Args:
-            folder: of the run.
-            framework: another backend than the run's.
-            seed: one of its seeds; its first if None.
-
-        Raises:
-            ComparisonError: a run of several ranks, or one whose recipe file is gone or another.
-        """
-        record = Record.open(folder)
-        manifest = record.manifest()
-        source = Source.of(manifest["recipe_file"])
-        if source.path is None or source.sha256() != manifest["recipe_sha256"]:
-            raise ComparisonError(
-                f"{folder}: got a run whose recipe file {manifest['recipe_file']} is gone or another; expected it as "
-                "it ran: put it back"
-            )
-        if manifest.get("ranks", 1) > 1:
-            raise ComparisonError(f"{folder}: got a run of {manifest['ranks']} ranks; expected one of a single process")
-        recipe, options = load_recipe(source.path), parse_options(manifest["argv"])
-        options.framework, options.open = framework or options.framework, options.open or framework is not None
-        plan = make_plan(recipe.FIXED, recipe.MUTABLE, recipe.METRICS, options, source.folder)
-        load_custom_ops(plan.values["custom_ops"], source.folder)
-        data = load_data(plan.values, options.strict, options.download, options.data)
-        seeds = manifest["seeds"]
-        if seed is not None and seed not in seeds:
-            raise InputError(f"got --seed {seed}; expected one of the run's: {', '.join(map(str, seeds))}")
-        return cls(str(folder), plan, source, data, seeds[0] if seed is None else seed, record)
-
-    def train(self, listener: Event) -> TrainingStatistics:
-        """Train with the recipe's schedule and one listener, in the order and with the draws of the run."""
-        parts = make_parts(self.plan.values, self.data, self.seed, self.record.manifest()["dry_run"])
-        trainer = Trainer(
-            parts.train_sampler, None, parts.executor, parts.optimizer, seed=self.seed, task=parts.task
-        )  # validations draw nothing
-        schedule = self.plan.values["schedule"]
-        return trainer.run(self.plan.values["epochs"], [*([copy.deepcopy(schedule)] if schedule else []), listener])
-
-    def candidate(self) -> Candidate:
-        """How its executors and optimizers are made."""
-        values = self.plan.values
-        return Candidate(
-            self.name, lambda network: make_executor(values, network), lambda executor: make_optimizer(values, executor)
-        )
-
-
-class _Digests(Event):
-    """Digests of what each step takes and leaves, up to so many steps."""
-
-    def __init__(self, most: int | None) -> None:
-        self.most, self.steps = most, list[dict[str, str]]()
-
-    def after_batch(self, run: Any) -> None:
-        loss = {LOSS: run.executor.network.to_numpy(run.outputs[LOSS])} if LOSS in run.outputs else {}
-        self.steps.append(
-            {
-                "inputs": digest({name: as_array(run.executor, value) for name, value in run.inputs.items()}),
-                "gradients": digest({**gradients_of(run.executor, LOSS), **loss}),
-                "parameters": digest(run.executor.network.state()),
-            }
-        )
-        if self.most is not None and len(self.steps) >= self.most:
-            raise StopTraining(f"{self.most} steps were asked for")
-
-
-class _Capture(Event):
-    """All of one step: parameters before and after it, its inputs and gradients."""
-
-    def __init__(self, step: int) -> None:
-        self.step, self.now = step, 0
-        self.before: dict[str, np.ndarray] = {}
-
-    def before_batch(self, run: Any) -> None:
-        if self.now + 1 == self.step:
-            self.before = copies(run.executor.network.state())
-            self.network = run.executor.network.copy()
-
-    def after_batch(self, run: Any) -> None:
-        self.now += 1
-        if self.now == self.step:
-            self.inputs = {name: as_array(run.executor, value) for name, value in run.inputs.items()}
-            self.gradients = gradients_of(run.executor, LOSS)
-            self.after = copies(run.executor.network.state())
-            raise StopTraining("the step was reached")
-
-
-def as_array(executor: Any, value: Any) -> np.ndarray:
-    """An input of a step as an array of its own."""
-    return np.array(value if isinstance(value, np.ndarray) else executor.network.to_numpy(value))
-
-
-def copies(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The arrays, with memory of their own."""
-    return {name: np.array(array) for name, array in arrays.items()}
-
-
-def compare_replays(first: Replay, second: Replay, steps: int | None = None) -> Verdict:
+def compare_replays(
+    first: Replay, second: Replay, steps: int | None = None, again: Callable[..., None] = run_again
+) -> Verdict:
     """Train both again and tell where they part.
 
     Args:
-        first, second: the sides.
+        first, second: the sides; on different numbers of ranks their schemes must keep ranks the same.
         steps: to compare at most; None: all of them.
+        again: trains a side on all of its ranks, as :func:`~deep500.compare.replays.run_again`.
+
+    Raises:
+        ComparisonError: numbers of ranks that cannot be compared.
     """
-    traces, notes = [], list[str]()
-    for side in numbered("training run", (first, second)):
-        listener = _Digests(steps)
-        notes += _not_as_recorded(side, side.train(listener))
-        traces.append(listener.steps)
-    together = list(zip(*traces, strict=False))
-    step = next((number for number, (a, b) in enumerate(together, 1) if a != b), None)
-    if step is None:
-        notes += (
-            []
-            if len(traces[0]) == len(traces[1])
-            else [f"one side has {len(traces[0])} steps, the other {len(traces[1])}"]
-        )
-        return Verdict(None, len(together), f"{len(together)} steps: inputs, gradients, parameters", notes)
-    captures = []
-    for side in numbered(f"looking into step {step}, run", (first, second)):
-        capture = _Capture(step)
-        side.train(capture)
-        captures.append(capture)
-    candidates = [first.candidate(), second.candidate()]
-    return Verdict(_within(captures, candidates, step), step, f"{step - 1} steps before", notes)
+    _check_numbers(first, second)
+    sides, notes = (first, second), list[str]()
+    with tempfile.TemporaryDirectory() as place:
+        folders = [Path(place) / name for name in ("first", "second")]
+        traces = []
+        for side, folder in numbered("training run", list(zip(sides, folders, strict=True))):
+            again(side, folder, most=steps)
+            ranks = [json.loads((folder / f"rank-{rank}.json").read_text("utf-8")) for rank in range(side.ranks)]
+            notes += [*side.left_out(), *side.not_as_recorded(ranks[0]["epochs"])]
+            traces.append([rank["steps"] for rank in ranks])
+        lengths = [len(ranks[0]) for ranks in traces]
+        step = _first_step(traces, min(lengths))
+        if step is None:
+            if lengths[0] != lengths[1]:
+                notes.append(f"one side has {lengths[0]} steps, the other {lengths[1]}")
+            return Verdict(None, min(lengths), _compared(sides, min(lengths)), notes)
+        for side, folder in numbered(f"looking into step {step}, run", list(zip(sides, folders, strict=True))):
+            again(side, folder, step=step)
+        return Verdict(_within(sides, folders, step), step, f"{step - 1} steps before", notes)
 
 
-def _not_as_recorded(side: Replay, statistics: TrainingStatistics) -> Iterator[str]:
-    """What of a run was left out, and where its replay does not do what the run did and tells of something else."""
-    values = side.plan.values
-    odd = [name for name in ("checkpointing", "ema", "events") if values[name]]
-    if odd:
-        yield f"{side.name}: trained again without {', '.join(odd)} of its recipe"
-    if backend_of(values["executor"]) not in (None, side.record.manifest()["backend"]):
-        return  # another backend was asked for
-    for was, now in zip(side.record.epochs(side.seed), statistics.epochs, strict=False):
-        if was["train_samples"] == now.train_samples and was["train_loss"] != now.train_loss:
-            yield (
-                f"{side.name}: the replay is not the run, whose epoch {was['epoch']} had the loss "
-                f"{was['train_loss']!r} and now has {now.train_loss!r}: other versions, threads or machine"
+def _check_numbers(first: Replay, second: Replay) -> None:
+    for side in (first, second) if first.ranks != second.ranks else ():
+        scheme = scheme_of(side.plan.values)
+        if side.ranks > 1 and not scheme.consistent:
+            raise ComparisonError(
+                f"{side.name}: got a run of {side.ranks} ranks by {scheme.__name__}, which each have parameters of "
+                f"their own, against one of {(first.ranks + second.ranks) - side.ranks}; expected as many ranks, or a "
+                "scheme that keeps them the same: compare runs of one number"
             )
-            return
 
 
-def _within(captures: Sequence[_Capture], candidates: Sequence[Candidate], step: int) -> Parting:
+def _compared(sides: Sequence[Replay], steps: int) -> str:
+    what = f"{steps} steps: inputs, gradients, parameters"
+    if max(side.ranks for side in sides) == 1:
+        return what
+    schemes = [side.scheme for side in sides]
+    return f"{what}; {schemes[0]}" if schemes[0] == schemes[1] else f"{what}; {' against '.join(schemes)}"
+
+
+def _first_step(traces: Sequence[Sequence[Sequence[Mapping[str, str]]]], steps: int) -> int | None:
+    """The first step in which a rank differs; on different numbers of ranks, in which what all have together does."""
+    alike = len(traces[0]) == len(traces[1])
+    for step in range(steps):
+        seen = [[rank[step] for rank in ranks] for ranks in traces]
+        if not alike:
+            seen = [[{part: ranks[0][part] for part in (EXCHANGED, AFTER)}] for ranks in seen]
+        if seen[0] != seen[1]:
+            return step + 1
+    return None
+
+
+class _Step:
+    """What the ranks of one side left of a step."""
+
+    def __init__(self, folder: Path, ranks: int) -> None:
+        self.ranks = [np.load(folder / f"rank-{rank}.npz", allow_pickle=False) for rank in range(ranks)]
+        about = json.loads((folder / "rank-0.json").read_text("utf-8"))
+        shares = [[arrays[key] for key in arrays.files if key.startswith(f"{INPUT}/")] for arrays in self.ranks]
+        self.shares = [len(inputs[0]) for inputs in shares]
+        self.nodes, self.readers = about["nodes"], about["readers"]
+
+    def of(self, part: str, name: str, rank: int | None = None) -> np.ndarray | None:
+        """An array of a rank, or (None) of the samples of all ranks; None where there is none."""
+        chosen = self.ranks if rank is None else [self.ranks[rank]]
+        arrays = [there[f"{part}/{name}"] for there in chosen if f"{part}/{name}" in there]
+        if len(arrays) < len(chosen):
+            return None
+        if rank is not None:
+            return arrays[0]
+        of_samples = all(a.shape[:1] == (count,) for a, count in zip(arrays, self.shares, strict=True))
+        return interleaved(arrays) if of_samples else None
+
+    def names(self, part: str) -> list[str]:
+        """Of the arrays of a part, on rank 0."""
+        return [key.partition("/")[2] for key in self.ranks[0].files if key.startswith(f"{part}/")]
+
+
+def _within(sides: Sequence[Replay], folders: Sequence[Path], step: int) -> Parting:
     """The first thing within a step that is not the same."""
-    first, second = captures
-    for what, pair in (
-        ("input", (first.inputs, second.inputs)),
-        ("parameter before it", (first.before, second.before)),
-    ):
-        for name in pair[0]:
-            if name in pair[1] and (parting := apart(pair[0][name], pair[1][name], f"{what} {name!r}", step)):
-                return parting
-    parting = _training(captures, candidates, step)
-    if parting is not None:
-        return parting
-    order = sorted(first.gradients, key=lambda name: -reader(first.network, name)[0])
-    for name in order:
-        if name in second.gradients:
-            where = f"backward, {gradient_name(name)!r}: the first gradient of {reader(first.network, name)[1]}"
-            if parting := apart(first.gradients[name], second.gradients[name], where, step):
-                return parting
-    for name in first.after:
-        if name in second.after and (
-            parting := apart(first.after[name], second.after[name], f"update of parameter {name!r}", step)
-        ):
-            return parting
+    first, second = (_Step(folder, side.ranks) for folder, side in zip(folders, sides, strict=True))
+    alike = len(first.ranks) == len(second.ranks)
+    ranks: list[int | None] = [None] if not alike else [*range(len(first.ranks))]
+    together = sides[0].scheme if alike else " against ".join(side.scheme for side in sides)
+    for part, name, where in _in_order(first, several=len(first.ranks) + len(second.ranks) > 2, together=together):
+        if part == OWN and not alike:
+            continue  # of other samples
+        for rank in ranks if part not in (BEFORE, EXCHANGED, AFTER) or alike else [0]:
+            a, b = first.of(part, name, rank), second.of(part, name, rank)
+            if a is not None and b is not None:
+                parting = apart(a, b, where, step, rank if len(first.ranks) > 1 and alike else None)
+                if parting is not None:
+                    return parting
     return Parting(step, f"in the step as a whole ({FUSED})", (), None, None, None, 0, 0)
 
 
-def _training(captures: Sequence[_Capture], candidates: Sequence[Candidate], step: int) -> Parting | None:
-    """The first value of the forward pass in training mode that is not the same."""
-    for chunk in chunks(captures[0].network):
-        seen = []
-        for capture, candidate in zip(captures, candidates, strict=True):
-            shown = capture.network.copy()
-            for name, array in capture.before.items():
-                shown.set_parameter(name, array)
-            shown.outputs[:] = [LOSS]
-            for _, value in values_of(chunk):
-                if shown.producer(value) is not None and value not in shown.outputs:
-                    shown.add_output(value)
-            executor = candidate.build(shown)
-            executor.reseed(0)
-            seen.append(as_arrays(executor, executor.inference_and_backprop(_needed(shown, capture.inputs), LOSS)))
-        for node, value in values_of(chunk):
-            if value in seen[0] and value in seen[1]:
-                where = f"forward, value {value!r} of node {node.name!r} ({node.op_type})"
-                if parting := apart(seen[0][value], seen[1][value], where, step):
-                    return parting
-    return None
+def _in_order(side: _Step, several: bool, together: str) -> Iterator[tuple[str, str, str]]:
+    """Part, name and words of everything in a step, causes before what follows from them."""
+    for name in side.names(INPUT):
+        yield INPUT, name, f"input {name!r}"
+    for name in side.names(BEFORE):
+        yield BEFORE, name, f"parameter before it {name!r}"
+    for node, operator, values in side.nodes:
+        for value in values:
+            yield VALUE, value, f"forward, value {value!r} of node {node!r} ({operator})"
+    for name in sorted(side.names(OWN), key=lambda name: -side.readers.get(name, (0, ""))[0]):
+        told = side.readers.get(name, (0, repr(name)))[1]
+        yield OWN, name, f"backward, {gradient_name(name)!r}: the first gradient of {told}"
+    for name in side.names(EXCHANGED) if several else ():
+        yield EXCHANGED, name, f"gradients of all ranks together, {gradient_name(name)!r}: {together}"
+    for name in side.names(AFTER):
+        yield AFTER, name, f"update of parameter {name!r}"

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from deep500.compare.bits import Replay, Verdict, compare_networks, compare_replays
+from deep500.compare.bits import Verdict, compare_networks, compare_replays
+from deep500.compare.replays import Replay
 from deep500.compare.subject import Candidate
 from deep500.errors import InputError
 from deep500.networks.network import Network

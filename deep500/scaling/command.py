@@ -19,6 +19,7 @@ from deep500.results.record import Record
 from deep500.results.scaling import STRONG, WEAK, Scaling
 from deep500.results.stats import STATS
 from deep500.scaling.model import Interconnect
+from deep500.scaling.noise import noise_of
 from deep500.scaling.page import text, write_page
 from deep500.scaling.prediction import Compute, Machine, predict
 from deep500.scaling.ranks_job import fitted, on_ranks
@@ -47,6 +48,12 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
         required=True,
         metavar="alpha=..,beta=..,gamma=..",
         help="seconds per message, per byte, and per byte of a sum; or: measured, between two processes here",
+    )
+    add(
+        "--noise",
+        choices=[MEASURED],
+        help="measure what others take of two cores of this machine, and let every rank lose as much (none beyond what "
+        "is in the compute times)",
     )
     add("--schemes", default=SCHEMES, metavar="A,B(x=1)", help=f"what to predict ({SCHEMES})")
     add("--mode", choices=[STRONG, WEAK, "both"], default="both", help="divide the recipe's batch, or one per process")
@@ -107,7 +114,8 @@ def predict_recipe(words: argparse.Namespace) -> Prediction:
         compute = Compute({rig.batch_size: _recorded(words.folder, rig, find_recipe(words.recipe).stem)})
         compute.steps = steps
         source = f"compute times: the steps of {words.folder}"
-    machine = Machine(net, words.cores, words.seed)
+    noise = noise_of(on_ranks(2, {"do": "noise"})) if words.noise else None
+    machine = Machine(net, words.cores, words.seed, noise)
     modes = [STRONG, WEAK] if words.mode == "both" else [words.mode]
     found = [predict(compute, rig, schemes, counts, mode, machine) for mode in modes]
     tables = [table for table in found if table[0].entries]
@@ -120,6 +128,10 @@ def predict_recipe(words: argparse.Namespace) -> Prediction:
     sizes = ", ".join(
         f"{size} samples {1e3 * float(np.median(t)):.3g} ms (n {t.size})" for size, t in sorted(compute.traces.items())
     )
+    if noise is not None:
+        cores += (
+            f"; noise: a second of work takes {noise.dilation:.4g} s, measured by a fixed quantum on two ranks here"
+        )
     said = "intervals are over simulated draws of the measured times, and hold for the model, not for a machine"
     return Prediction(tables, [f"network: {net}{origin}", f"{source}; median of {sizes}", cores, said])
 

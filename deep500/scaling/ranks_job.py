@@ -1,7 +1,7 @@
 """What is measured on several ranks: ``python -m deep500.scaling.ranks_job JOB FILE`` under a launcher.
 
-``JOB`` is JSON: ``{"do": "network"}`` fits the network's parameters, ``{"do": "steps", ...}`` times a recipe's step
-under a scheme. Rank 0 writes the answer to ``FILE``.
+``JOB`` is JSON: ``{"do": "network"}`` fits the network's parameters, ``{"do": "noise"}`` measures what others take of
+the cores, ``{"do": "steps", ...}`` times a recipe's step under a scheme. Rank 0 writes the answer to ``FILE``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from deep500.distributed.timing import parallel
 from deep500.errors import CommunicationError
 from deep500.measure import Budget, Plan, Target
 from deep500.scaling.model import Interconnect
+from deep500.scaling.noise import fixed_work, measure_noise
 from deep500.scaling.rig import Rig, SchemeChoice, period_of
 
 SIZES = tuple(8 * 4**k for k in range(10))
@@ -109,7 +110,8 @@ def time_steps(
     sync: str = "barrier",
 ) -> dict[str, Any]:
     """Seconds per step of a scheme: blocks of steps, from when all ranks begin to when the last one has ended. In turns
-    with them, blocks of steps without any exchange, all ranks at once: what ranks compute on this machine as it is.
+    with them, blocks of steps without any exchange, all ranks at once: what ranks compute on this machine as it is, and
+    blocks of fixed work: what others take of it.
 
     Args:
         comm: all ranks.
@@ -128,7 +130,7 @@ def time_steps(
     step, optimizer = rig.step(mine, comm, choice)
     plain = rig.step(mine)[0] if mine else None
     count = period = period_of(optimizer)
-    samples, compute = list[float](), list[float]()
+    samples, compute, noise = list[float](), list[float](), list[list[list[float]]]()
     for number in range(blocks + 2):  # two blocks warm up and tell how long the others must be
         alone = _block(comm, plain, count)
         taken = sum(_block(comm, step, count))
@@ -138,12 +140,14 @@ def time_steps(
         else:
             samples.append(longest / count)
             compute += alone
+            noise.append(fixed_work(comm, block_seconds))
     every = np.zeros(0) if plain is None else np.array(compute)
     answer = {
         "seconds": samples,
         "workers": len(workers),
         "steps_per_block": count,
         "compute": np.concatenate(comm.all_gather_ragged(every)).tolist(),
+        "noise": noise,
     }
     return {**answer, "ranks": _rank_by_rank(comm, step, timed, sync)} if timed else answer
 
@@ -183,7 +187,11 @@ def fitted(answer: dict[str, Any]) -> Interconnect:
     return Interconnect(answer["alpha"], answer["beta"], answer["gamma"])
 
 
-JOBS: dict[str, Callable[..., dict[str, Any]]] = {"network": measure_network, "steps": time_steps}
+JOBS: dict[str, Callable[..., dict[str, Any]]] = {
+    "network": measure_network,
+    "noise": measure_noise,
+    "steps": time_steps,
+}
 
 
 def main(job: str, file: str) -> None:

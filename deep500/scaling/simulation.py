@@ -4,7 +4,8 @@ Every rank draws its compute time of every step, independently, from times that 
 network comes on top, by :mod:`deep500.scaling.model`. Synchronous schemes wait for the slowest of all ranks, those
 with neighbours for the slowest neighbour, and so for more and more distant ranks as steps go by; asynchronous ones wait
 for the server's link, which carries one message at a time. The trace bounds what can be drawn: no rank is ever slower
-than the slowest measured step, and no rank is slower than others for long.
+than the slowest measured step, and no rank is slower than others for long, unless noise was measured
+(:mod:`deep500.scaling.noise`): then all that a rank does passes along its record, exchanges and waiting included.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from deep500.distributed.schemes.mixing import ring
 from deep500.errors import InputError
 from deep500.measure.statistics import Interval, median_interval
 from deep500.scaling.model import Interconnect
+from deep500.scaling.noise import Go, Noise, undisturbed
 
 REPLICAS, STEPS = 12, 24
 """Independent simulations, and steps of each; one sample per simulation."""
@@ -37,6 +39,7 @@ class Case:
         bound: most steps that a rank may be ahead; None: any.
         matrix: (ranks, ranks) of who takes from whom, for schemes with neighbours; a ring if None.
         service: seconds that a server is busy with each gradient, for schemes with one.
+        noise: what others take of the ranks' cores; None: only what is in the trace.
     """
 
     ranks: int
@@ -46,62 +49,69 @@ class Case:
     bound: int | None = None
     matrix: np.ndarray | None = None
     service: float = 0.0
+    noise: Noise | None = None
 
 
 Draw = Callable[[int], np.ndarray]
+Rule = Callable[..., float]
+"""(case, draw, steps, go) -> seconds per step."""
 
 
-def together(case: Case, draw: Draw, steps: int) -> float:
+def together(case: Case, draw: Draw, steps: int, go: Go = undisturbed) -> float:
     """All ranks wait for the slowest at every exchange."""
-    rounds = max(1, steps // case.period)
-    time = 0.0
+    rounds, everyone = max(1, steps // case.period), np.arange(case.ranks)
+    ready = np.zeros(case.ranks)
     for _ in range(rounds):
-        work = sum(draw(case.ranks) for _ in range(case.period))
-        time += float(np.max(work)) + case.period * case.network
-    return time / (rounds * case.period)
+        for _ in range(case.period):
+            ready = go(everyone, ready, draw(case.ranks))
+        ready[:] = ready.max()
+        ready = go(everyone, ready, np.full(case.ranks, case.period * case.network))
+        ready[:] = ready.max()
+    return float(ready[0]) / (rounds * case.period)
 
 
-def neighbours(case: Case, draw: Draw, steps: int) -> float:
+def neighbours(case: Case, draw: Draw, steps: int, go: Go = undisturbed) -> float:
     """Every rank waits for those whose parameters it takes."""
     matrix = ring(case.ranks) if case.matrix is None else case.matrix
     taken = [np.flatnonzero(row) for row in matrix]
     width = max(map(len, taken))
     # One rectangular table of indices instead of lists of different length, so that a step is one array operation.
     table = np.array([np.resize(ranks, width) for ranks in taken])  # repeated where a rank has fewer
-    ready = np.zeros(case.ranks)
+    ready, everyone = np.zeros(case.ranks), np.arange(case.ranks)
     for _ in range(steps):
-        ready = (ready + draw(case.ranks))[table].max(axis=1) + case.network
+        ready = go(everyone, ready, draw(case.ranks))[table].max(axis=1)
+        ready = go(everyone, ready, np.full(case.ranks, case.network))
     return float(ready.mean()) / steps
 
 
-def pairs(case: Case, draw: Draw, steps: int) -> float:
+def pairs(case: Case, draw: Draw, steps: int, go: Go = undisturbed) -> float:
     """Every rank waits for one partner, another one in each step."""
-    ready, rng = np.zeros(case.ranks), np.random.default_rng(int(1e9 * draw(1)[0]))
+    ready, rng, everyone = np.zeros(case.ranks), np.random.default_rng(int(1e9 * draw(1)[0])), np.arange(case.ranks)
     for _ in range(steps):
-        ready = ready + draw(case.ranks)
+        ready = go(everyone, ready, draw(case.ranks))
         order = rng.permutation(case.ranks)
         first, second = order[0 : 2 * (case.ranks // 2) : 2], order[1::2][: case.ranks // 2]
-        both = np.maximum(ready[first], ready[second]) + case.network
-        ready[first] = ready[second] = both
+        begin, work = np.maximum(ready[first], ready[second]), np.full(len(first), case.network)
+        ready[first] = ready[second] = np.maximum(go(first, begin, work), go(second, begin, work))
     return float(ready.mean()) / steps
 
 
-def served(case: Case, draw: Draw, steps: int) -> float:
+def served(case: Case, draw: Draw, steps: int, go: Go = undisturbed) -> float:
     """Workers, all ranks but one, wait for the server, which serves one gradient after the other. With a bound a worker
     also waits until the slowest one is at most ``bound`` steps behind it."""
     # Events in the order of time: a heap of (arrival of a gradient, its worker). ``counts[k]`` workers have made k
     # steps, so that the slowest one is known without looking at all of them after every event.
-    workers = case.ranks - 1
+    workers, server, service = case.ranks - 1, np.zeros(1, np.int64), np.array([case.service])
     done, free, finish = np.zeros(workers, np.int64), 0.0, 0.0
-    coming = [(float(time), worker) for worker, time in enumerate(draw(workers))]
+    first = go(np.arange(1, case.ranks), np.zeros(workers), draw(workers))
+    coming = [(float(time), worker) for worker, time in enumerate(first)]
     heapq.heapify(coming)
     held: list[int] = []
     counts = np.zeros(steps + 1, np.int64)
     counts[0], slowest = workers, 0
     while coming:
         arrival, worker = heapq.heappop(coming)
-        free = max(free, arrival) + case.service
-        finish = free
+        finish = free = float(go(server, np.array([max(free, arrival)]), service)[0])
         counts[done[worker]] -= 1
         done[worker] += 1
         counts[done[worker]] += 1
@@ -114,22 +124,18 @@ def served(case: Case, draw: Draw, steps: int) -> float:
             if done[waiting] < steps and (case.bound is None or done[waiting] - slowest <= case.bound)
         ]
         if able:
-            for waiting, work in zip(able, draw(len(able)), strict=True):
-                heapq.heappush(coming, (free + float(work), waiting))
+            ends = go(np.array(able) + 1, np.full(len(able), free), draw(len(able)))
+            for waiting, end in zip(able, ends, strict=True):
+                heapq.heappush(coming, (float(end), waiting))
             held = [waiting for waiting in held if waiting not in able]
     return finish / steps
 
 
-RULES: dict[Waiting, Callable[[Case, Draw, int], float]] = {
-    "together": together,
-    "neighbours": neighbours,
-    "pairs": pairs,
-    "server": served,
-}
+RULES: dict[Waiting, Rule] = {"together": together, "neighbours": neighbours, "pairs": pairs, "server": served}
 """What each word that a scheme declares as its ``waits`` means for the time of its steps."""
 
 
-def waiting_of(scheme: type[DistributedOptimizer]) -> Callable[[Case, Draw, int], float]:
+def waiting_of(scheme: type[DistributedOptimizer]) -> Rule:
     """The rule of a scheme.
 
     Raises:
@@ -150,9 +156,7 @@ def waiting_of(scheme: type[DistributedOptimizer]) -> Callable[[Case, Draw, int]
     return rule
 
 
-def simulate(
-    waits: Callable[[Case, Draw, int], float], case: Case, seed: int = 0, replicas: int = REPLICAS, steps: int = STEPS
-) -> Interval:
+def simulate(waits: Rule, case: Case, seed: int = 0, replicas: int = REPLICAS, steps: int = STEPS) -> Interval:
     """Seconds per step: the median of independent simulations, with its interval over them.
 
     Raises:
@@ -171,7 +175,14 @@ def simulate(
         )
     rng = np.random.default_rng(seed)
     steps = max(steps, case.period)
-    samples = [waits(case, lambda count: trace[rng.integers(trace.size, size=count)], steps) for _ in range(replicas)]
+
+    def draw(count: int) -> np.ndarray:
+        return trace[rng.integers(trace.size, size=count)]
+
+    samples = []
+    for _ in range(replicas):
+        go = undisturbed if case.noise is None else case.noise.replayed(case.ranks, rng)
+        samples.append(waits(case, draw, steps, go))
     return median_interval(samples)
 
 

@@ -151,9 +151,7 @@ class Trainer:
         record = EpochRecord(run.epoch)
         skipped = self._skipped()
         self.train_sampler.set_epoch(run.epoch)
-        # ranks drop different units; rank 0 draws as a single process does
-        stream = [self.seed, run.epoch, *([self.optimizer.rank] if self.optimizer.rank else [])]
-        self.executor.reseed(int(np.random.SeedSequence(stream).generate_state(1)[0]))
+        self.executor.reseed(epoch_seed(self.seed, run.epoch, self.optimizer.rank))
         listeners.emit(listeners.before_epoch, run)
         self._begun, self._checks = perf_counter(), []
         try:
@@ -332,6 +330,16 @@ class Trainer:
         self.train_sampler.resume(values["sampler"])
         self.statistics = TrainingStatistics.from_dict(values["statistics"])
         self.epoch, self.step, self.seed = values["epoch"], values["step"], values["seed"]
+
+
+def epoch_seed(seed: int, epoch: int, rank: int = 0) -> int:
+    """With what the executor's randomness begins in an epoch: ranks drop different units, rank 0 as one process does.
+
+    Example:
+        >>> epoch_seed(0, 1) == epoch_seed(0, 1, 0) != epoch_seed(0, 1, 1)
+        True
+    """
+    return int(np.random.SeedSequence([seed, epoch, *([rank] if rank else [])]).generate_state(1)[0])
 
 
 def _below(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -4,14 +4,18 @@ python -m tests.benchmarks.simulator
 python -m tests.benchmarks.simulator --framework reference --schemes ConsistentDecentralized --rounds 3
 
 The network is fitted to messages between two ranks. In every round each scheme trains on real ranks, in turns with the
-same steps without exchange, on all ranks at once; the latter are the compute times of the prediction. So what other
-programs take is in both (more ranks than cores are refused), and the error is that of the model: messages, waiting
-and the scheme's own computation. Printed: predicted over measured, minus 1, median and range over the rounds.
+same steps without exchange, on all ranks at once, and with fixed work; the former are the compute times of the
+prediction, the latter the noise. So what other programs take is in both (more ranks than cores are refused), and the
+error is that of the model: messages, waiting and the scheme's own computation. Printed: predicted over measured, minus
+1, median and range over the rounds, without and with noise replayed, beside the share of the cores that others took;
+where that is too much for a prediction, both are printed all the same, and that it would be refused.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +25,8 @@ from deep500.errors import InputError
 from deep500.measure.machine import usable_cores
 from deep500.recipe.loader import find_recipe
 from deep500.scaling.command import SCHEMES
-from deep500.scaling.prediction import Compute, Machine, step_seconds
+from deep500.scaling.noise import noise_of
+from deep500.scaling.prediction import SHARED, Compute, Machine, step_seconds
 from deep500.scaling.ranks_job import fitted, on_ranks
 from deep500.scaling.rig import Rig, SchemeChoice, parse_schemes
 
@@ -31,13 +36,18 @@ FIGURES = {
 }
 
 
-def round_(rig: Rig, scheme: SchemeChoice, ranks: int, job: dict[str, Any], machine: Machine) -> tuple[float, float]:
-    """Measured and predicted seconds per step."""
+def round_(rig: Rig, scheme: SchemeChoice, ranks: int, job: dict[str, Any], machine: Machine) -> tuple[float, ...]:
+    """Seconds per step: measured, predicted without and with noise; and seconds that a second of work takes."""
     answer = on_ranks(ranks, {**job, "scheme": str(scheme)})
     share = -(-job["global_batch"] // answer["workers"])
     compute = Compute({share: np.array(answer["compute"])}, rig, steps=100)
-    predicted, _ = step_seconds(compute, rig, scheme, ranks, job["global_batch"], machine)
-    return float(np.mean(answer["seconds"])), predicted.median
+    noise = noise_of(answer)
+    guesses = []
+    for replayed in (None, noise):
+        asked = replace(machine, noise=replayed)
+        asked.check = lambda ranks: None  # type: ignore[method-assign]  # what would be refused is shown, too
+        guesses.append(step_seconds(compute, rig, scheme, ranks, job["global_batch"], asked)[0].median)
+    return float(np.mean(answer["seconds"])), *guesses, noise.dilation
 
 
 def main() -> None:
@@ -69,13 +79,16 @@ def main() -> None:
             print(f"{ranks} ranks: refused: {refusal}", flush=True)
             continue
         for scheme in parse_schemes(words.schemes):
-            pairs = np.array([round_(rig, scheme, ranks, job, machine) for _ in range(words.rounds)])
-            errors, (real, guess) = pairs[:, 1] / pairs[:, 0] - 1, 1e3 * np.median(pairs, axis=0)
-            print(
-                f"{scheme!s:28} {ranks} ranks: measured {real:8.3f} ms, predicted {guess:8.3f} ms, error "
-                f"{np.median(errors):+.0%} ({errors.min():+.0%} to {errors.max():+.0%})",
-                flush=True,
-            )
+            rounds = np.array([round_(rig, scheme, ranks, job, machine) for _ in range(words.rounds)])
+            taken = 1 - 1 / float(np.median(rounds[:, 3]))
+            shown = [f"{scheme!s:28} {ranks} ranks: measured {1e3 * np.median(rounds[:, 0]):8.3f} ms"]
+            for column, name in ((1, "predicted"), (2, "with noise")):
+                errors = rounds[:, column] / rounds[:, 0] - 1
+                guess = 1e3 * np.median(rounds[:, column])
+                spread = f"{np.median(errors):+.0%} ({errors.min():+.0%} to {errors.max():+.0%})"
+                shown.append(f"{name} {guess:8.3f} ms, error {spread}")
+            said = f"others took {taken:.0%} of the cores" + (", refused" if 1 / (1 - taken) > SHARED else "")
+            print("; ".join([*shown, said, f"load {os.getloadavg()[0]:.0f}"]), flush=True)
 
 
 if __name__ == "__main__":

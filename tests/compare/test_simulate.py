@@ -16,6 +16,7 @@ from deep500.recipe.loader import find_recipe
 from deep500.results.scaling import STRONG, WEAK, Scaling
 from deep500.scaling import command as simulate
 from deep500.scaling.model import Interconnect, all_reduce
+from deep500.scaling.noise import Noise
 from deep500.scaling.page import text
 from deep500.scaling.prediction import Compute, Machine, predict, serial_share, step_seconds
 from deep500.scaling.rig import Rig, SchemeChoice, parse_schemes
@@ -217,3 +218,29 @@ def test_the_options_have_help() -> None:
     parser = argparse.ArgumentParser()
     assert callable(simulate.add_command(parser))
     assert "alpha=.." in parser.format_help()
+
+
+def test_noise_is_taken_out_of_the_times_and_put_under_all_that_ranks_do(rig: Rig) -> None:
+    """One rank is as slow as it was measured; of two, whose detours fall apart, each waits for the other's."""
+    names, ends = "ConsistentDecentralized", []
+    for first in (0, 100):
+        ends.append(np.cumsum([1e-4 * (20 if number % 200 == first else 1) for number in range(6000)]))
+    noise, compute = Noise(1e-4, [ends]), given_times(rig, names)
+    (scheme,) = parse_schemes(names)
+    assert noise.dilation == pytest.approx(1.095)
+    alone, _ = step_seconds(compute, rig, scheme, 1, 32, Machine(NET, noise=noise))
+    assert alone.median == pytest.approx(0.01, rel=0.02)
+    both, network = step_seconds(compute, rig, scheme, 2, 64, Machine(NET, noise=noise))
+    assert (0.01 / 1.095 + network) * 1.15 < both.median < (0.01 / 1.095 + network) * 1.25
+
+
+def test_noise_is_measured_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:
+    record = [0.001 * number + (0.0001 if number > 5 else 0) for number in range(1, 11)]
+    asked = []
+    monkeypatch.setattr(
+        simulate, "on_ranks", lambda ranks, job: asked.append((ranks, job)) or {"noise": [[record] * 2]}
+    )
+    words = ["--network", NETWORK, "--noise", "measured", "--ranks", "4", "--mode", "weak", "--dry-run"]
+    words += ["--schemes", "ConsistentDecentralized", "--framework", "reference", "--out", str(tmp_path)]
+    assert cli.main(["simulate", "digits_lenet", *words]) == 0
+    assert asked == [(2, {"do": "noise"})] and "a second of work takes 1.01 s" in capsys.readouterr().out

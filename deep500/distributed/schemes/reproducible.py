@@ -105,6 +105,11 @@ class ReproducibleDecentralized(DistributedOptimizer):
         """All ranks have the same parameters and running statistics: nothing to agree on."""
         yield
 
+    def pieces(self, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """This rank's blocks of its share of a batch, which run one by one."""
+        count = self.blocks // self.comm.size
+        return [self._block(inputs, number, count) for number in range(min(count, self.samples))]
+
     def _backprop(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Forward and backward over this rank's blocks, one by one; keeps what each adds to the sums."""
         base, network = self.base_optimizer, self.network
