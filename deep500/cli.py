@@ -143,11 +143,16 @@ def _run(words: argparse.Namespace) -> int:
 
 
 def add_list(parser: argparse.ArgumentParser) -> Execute:
-    """Declare the option of ``list``; returns what executes it."""
+    """Declare the options of ``list``; returns what executes it."""
     from deep500.results.command import add_json
 
+    parser.add_argument("what", nargs="?", choices=LISTED, help="only these; everything if left out")
     add_json(parser)
     return _list
+
+
+LISTED = ("recipes", "studies", "models", "datasets", "schemes", "backends", "operators")
+"""What `deep500 list` shows, in this order."""
 
 
 def _list(words: argparse.Namespace) -> int:
@@ -157,7 +162,7 @@ def _list(words: argparse.Namespace) -> int:
     from deep500.recipe.loader import list_recipes, list_studies
     from deep500.training.data import dataset_info, dataset_names
 
-    sections = {
+    sections: dict[str, list[tuple[str, str]]] = {
         "recipes (deep500 run NAME)": [(recipe.name, recipe.summary) for recipe in list_recipes()],
         "studies (python -m recipes.studies.NAME)": [(study.name, study.summary) for study in list_studies()],
         "models": [(name, model_summary(name)) for name in model_names()],
@@ -169,7 +174,8 @@ def _list(words: argparse.Namespace) -> int:
         "backends": [(name, _backend_state(name)) for name in backend_names()],
         "custom operators (domain deep500)": [(name, operator_summary(name)) for name in operator_names()],
     }
-    return _tables(sections, words.json)
+    chosen = [title for what, title in zip(LISTED, sections, strict=True) if words.what in (None, what)]
+    return _tables({title: sections[title] for title in chosen}, words.json)
 
 
 def add_setup(parser: argparse.ArgumentParser) -> Execute:
@@ -208,8 +214,12 @@ def _known() -> dict[str, list[tuple[str, str]]]:
     facts = describe()
     versions = [(name, version or "not installed") for name, version in facts.pop("versions").items()]
     flat = [
-        (name, ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value))
+        (
+            name,
+            ", ".join(f"{k}={v}" for k, v in value.items() if v is not None) if isinstance(value, dict) else str(value),
+        )
         for name, value in facts.items()
+        if value is not None
     ]
     return {
         "machine": flat,

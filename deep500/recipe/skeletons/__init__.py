@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import keyword
 import sys
 from collections.abc import Callable
@@ -64,5 +65,6 @@ def _new(words: argparse.Namespace) -> int:
         ) from error
     written, tested = files
     run = f"deep500 run {written}" if words.kind in ("recipe", "task") else f"its docstring says how to use {written}"
-    sys.stdout.write(f"{written}\n{tested}\nnext: {run}; python -m pytest {tested}\n")
+    first = "" if importlib.util.find_spec("pytest") else "pip install pytest; "
+    sys.stdout.write(f"{written}\n{tested}\nnext: {run}; {first}python -m pytest {tested}\n")
     return 0
