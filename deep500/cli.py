@@ -19,7 +19,7 @@ from typing import Any
 import deep500
 from deep500 import completion
 from deep500.errors import MissingBackend
-from deep500.progress import progress, stage
+from deep500.progress import above, progress, stage
 from deep500.recipe.guard import DEBUG, guarded
 from deep500.recipe.options import Against, Parser, add_against, add_options, take_options
 from deep500.registry import backend_names, is_installed, load_backend
@@ -180,14 +180,19 @@ def _list(words: argparse.Namespace) -> int:
 
 def add_setup(parser: argparse.ArgumentParser) -> Execute:
     """Declare the options of ``setup``; returns what executes it."""
+    from deep500.results.command import add_json
+
     parser.add_argument("part", choices=["enzyme"], help="enzyme: derives gradients of C++ operators")
+    add_json(parser)
     return _setup
 
 
-def _setup(_: argparse.Namespace) -> int:
+def _setup(words: argparse.Namespace) -> int:
     from deep500.operators.enzyme.setup import install
 
-    install(lambda line: sys.stdout.write(line + "\n"))
+    path = install(lambda line: None if words.json else above(line))
+    if words.json:
+        sys.stdout.write(json.dumps({"engine": str(path)}) + "\n")
     return 0
 
 

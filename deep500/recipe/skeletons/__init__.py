@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import keyword
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from deep500.errors import InputError, ResultsError
+from deep500.results.command import add_json, say_written
 
 KINDS = ("recipe", "operator", "scheme", "task")
 FOLDER = Path(__file__).parent
@@ -20,6 +20,7 @@ def add_new(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], i
     parser.add_argument("kind", choices=KINDS, help="what to write")
     parser.add_argument("name", help="its name in small letters: NAME.py and test_NAME.py are written")
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="where to (./)")
+    add_json(parser)
     return _new
 
 
@@ -66,5 +67,6 @@ def _new(words: argparse.Namespace) -> int:
     written, tested = files
     run = f"deep500 run {written}" if words.kind in ("recipe", "task") else f"its docstring says how to use {written}"
     first = "" if importlib.util.find_spec("pytest") else "pip install pytest; "
-    sys.stdout.write(f"{written}\n{tested}\nnext: {run}; {first}python -m pytest {tested}\n")
+    said = f"{written}\n{tested}\nnext: {run}; {first}python -m pytest {tested}"
+    say_written(words, written, tested, text=said)
     return 0
