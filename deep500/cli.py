@@ -19,7 +19,7 @@ from typing import Any
 import deep500
 from deep500 import completion
 from deep500.errors import MissingBackend
-from deep500.progress import progress, stage
+from deep500.progress import above, progress, stage
 from deep500.recipe.guard import DEBUG, guarded
 from deep500.recipe.options import Against, Parser, add_against, add_options, take_options
 from deep500.registry import backend_names, is_installed, load_backend
@@ -143,11 +143,16 @@ def _run(words: argparse.Namespace) -> int:
 
 
 def add_list(parser: argparse.ArgumentParser) -> Execute:
-    """Declare the option of ``list``; returns what executes it."""
+    """Declare the options of ``list``; returns what executes it."""
     from deep500.results.command import add_json
 
+    parser.add_argument("what", nargs="?", choices=LISTED, help="only these; everything if left out")
     add_json(parser)
     return _list
+
+
+LISTED = ("recipes", "studies", "models", "datasets", "schemes", "backends", "operators")
+"""What `deep500 list` shows, in this order."""
 
 
 def _list(words: argparse.Namespace) -> int:
@@ -157,7 +162,7 @@ def _list(words: argparse.Namespace) -> int:
     from deep500.recipe.loader import list_recipes, list_studies
     from deep500.training.data import dataset_info, dataset_names
 
-    sections = {
+    sections: dict[str, list[tuple[str, str]]] = {
         "recipes (deep500 run NAME)": [(recipe.name, recipe.summary) for recipe in list_recipes()],
         "studies (python -m recipes.studies.NAME)": [(study.name, study.summary) for study in list_studies()],
         "models": [(name, model_summary(name)) for name in model_names()],
@@ -169,19 +174,25 @@ def _list(words: argparse.Namespace) -> int:
         "backends": [(name, _backend_state(name)) for name in backend_names()],
         "custom operators (domain deep500)": [(name, operator_summary(name)) for name in operator_names()],
     }
-    return _tables(sections, words.json)
+    chosen = [title for what, title in zip(LISTED, sections, strict=True) if words.what in (None, what)]
+    return _tables({title: sections[title] for title in chosen}, words.json)
 
 
 def add_setup(parser: argparse.ArgumentParser) -> Execute:
     """Declare the options of ``setup``; returns what executes it."""
+    from deep500.results.command import add_json
+
     parser.add_argument("part", choices=["enzyme"], help="enzyme: derives gradients of C++ operators")
+    add_json(parser)
     return _setup
 
 
-def _setup(_: argparse.Namespace) -> int:
+def _setup(words: argparse.Namespace) -> int:
     from deep500.operators.enzyme.setup import install
 
-    install(lambda line: sys.stdout.write(line + "\n"))
+    path = install(lambda line: None if words.json else above(line))
+    if words.json:
+        sys.stdout.write(json.dumps({"engine": str(path)}) + "\n")
     return 0
 
 
@@ -208,8 +219,12 @@ def _known() -> dict[str, list[tuple[str, str]]]:
     facts = describe()
     versions = [(name, version or "not installed") for name, version in facts.pop("versions").items()]
     flat = [
-        (name, ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value))
+        (
+            name,
+            ", ".join(f"{k}={v}" for k, v in value.items() if v is not None) if isinstance(value, dict) else str(value),
+        )
         for name, value in facts.items()
+        if value is not None
     ]
     return {
         "machine": flat,

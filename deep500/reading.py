@@ -104,6 +104,7 @@ def open_regular(path: str | os.PathLike[str], *, links: bool = False) -> Any:
 def _raise(problem: Exception, where: object, error: type[Deep500Error], do: str) -> NoReturn:
     if isinstance(problem, OSError):
         known = {errno.ELOOP: "a link", errno.EINVAL: "no regular file", errno.ENOENT: "no such file"}
+        known[errno.ENOTDIR] = "a file in the place of its folder"
         problem = _Refused(known.get(problem.errno or 0, problem.strerror or str(problem)), "a regular file")
     elif not isinstance(problem, _Refused):
         problem = _Refused(str(problem), "the name of a file")

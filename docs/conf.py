@@ -13,6 +13,8 @@ author = "Deep500 contributors"
 copyright = "2026, Deep500 contributors"
 release = importlib.metadata.version("deep500")
 
+os.environ["TQDM_DISABLE"] = "1"  # the cells' commands have a terminal, but a page keeps every line of a bar
+
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3

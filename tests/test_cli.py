@@ -51,7 +51,8 @@ CODES = [  # more of the recipe, words, exit code, what the error says
     ("", ["--nonsense"], 2, "unrecognized"),
     ("", ["--out", "/dev/null/x"], 2, "while writing /dev/null/x"),
     ("", ["--resume"], 2, "no unfinished run"),
-    (", dataset='mnist', augmentation=None", ["--strict", "--data", "nowhere"], 3, "nowhere"),
+    (", dataset='mnist', augmentation=None", ["--strict", "--data", "."], 3, "mnist"),
+    ("", ["--data", "nowhere"], 2, "expected a folder with data sets"),
     ("", ["--framework", "nonsense"], 2, "got backend 'nonsense'"),
     ("", ["--device", "gpu", "--strict"], 3, "--strict"),
 ]

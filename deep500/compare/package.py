@@ -19,7 +19,6 @@ import argparse
 import gzip
 import hashlib
 import io
-import sys
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,6 +27,7 @@ from typing import Any
 from deep500.errors import ResultsError
 from deep500.progress import progress
 from deep500.reading import MOST_BYTES, read_bytes
+from deep500.results.command import add_json, say_written
 from deep500.results.files import read_json, read_lines, regular_files, to_json, write_atomic
 from deep500.results.layout import check_layout
 from deep500.results.ledger import NAME as LEDGER
@@ -56,13 +56,14 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     """Declare the options of ``package``; returns what executes it."""
     parser.add_argument("folder", type=Path, help="results folder of a finished run")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the archive (./<recipe>-<run>.tar.gz)")
+    add_json(parser)
     return _package
 
 
 def _package(words: argparse.Namespace) -> int:
-    with progress("packing"):
+    with progress("packing", quiet=words.json):
         packed = package(words.folder, words.output)
-    sys.stdout.write(f"{packed}\n")
+    say_written(words, packed)
     return 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from deep500.report.claims import plot_claims
 from deep500.report.figures import Figure
 from deep500.report.page import metric_row, render, render_views, view
 from deep500.report.plot import BOTTOM, TOP, Axis, Plot, place_names, room_for
+from deep500.results.command import add_json, say_written
 from deep500.results.files import read_json, write_atomic
 from deep500.results.layout import check_layout
 from deep500.results.record import Record
@@ -52,13 +52,14 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add = parser.add_argument
     add("folders", type=Path, nargs="+", metavar="folder", help="results folder; the first is the base")
     add("-o", "--output", type=Path, default=Path("report.html"), metavar="FILE", help="(./report.html)")
+    add_json(parser)
     return _report
 
 
 def _report(words: argparse.Namespace) -> int:
-    with progress("writing the page"):
+    with progress("writing the page", quiet=words.json):
         write_atomic(words.output, render_runs(words.folders))
-    sys.stdout.write(f"{words.output}\n")
+    say_written(words, words.output)
     return 0
 
 

@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from deep500.reading import MOST_BYTES, open_regular, read_bytes
 from deep500.recipe.written import READERS
 from deep500.report.claims import BY, derive
 from deep500.report.page import render
+from deep500.results.command import add_json
 from deep500.results.files import read_json, regular_files, to_json
 from deep500.results.layout import check_layout
 from deep500.results.record import MANIFEST, REPORT, SUMMARY, Record
@@ -55,17 +56,22 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     parser.add_argument("package", type=Path, help="what 'deep500 package' wrote")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="unpack here, and leave it there")
     parser.add_argument("--run", action="store_true", help="run the recipe again: this runs code from the package")
+    add_json(parser)
     return _review
 
 
 def _review(words: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="deep500-review-") as folder:
         answers = []
-        with progress("reviewing"):
+        with progress("reviewing", quiet=words.json):
             for answer in review(words.package, words.output or Path(folder), words.run):
-                above(str(answer))
+                if not words.json:
+                    above(str(answer))
                 answers.append(answer)
     judged = [answer.agrees for answer in answers if answer.agrees is not None]
+    if words.json:
+        sys.stdout.write(to_json({"answers": [asdict(answer) for answer in answers]}) + "\n")
+        return 0 if all(judged) else DISAGREES
     sys.stdout.write(f"{sum(judged)} of {len(judged)} agree; what a person must judge is in {CHECKLIST}\n")
     return 0 if all(judged) else DISAGREES
 

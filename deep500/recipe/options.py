@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -102,7 +103,25 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(DEBUG, action=_Nothing, nargs=0, help="show whole tracebacks")
 
     def error(self, message: str) -> NoReturn:
-        raise RecipeError(f"got a wrong command line: {message}; expected options of {self.prog}; see --help")
+        cure = self._meant(message.removeprefix("unrecognized arguments: ")) if "unrecognized" in message else ""
+        raise RecipeError(
+            f"got a wrong command line: {message}; expected options of {self.prog}; {cure or 'see --help'}"
+        )
+
+    def _meant(self, words: str) -> str:
+        """What stands for an option that there is not: one like it, or a word ``key=value`` of a recipe."""
+        option, _, value = words.replace("=", " ", 1).partition(" ")
+        close = difflib.get_close_matches(option, self._option_string_actions, n=1, cutoff=0.75)
+        if close:
+            return f"did you mean {close[0]}?"
+        if not any(action.dest == "overrides" for action in self._actions) or not option.startswith("--"):
+            return ""
+        from deep500.recipe.schema import known_keys  # loads what help does without
+
+        key, value = option[2:].replace("-", "_"), value.partition(" ")[0] or "VALUE"
+        if key in known_keys():
+            return f"a key of the recipe is a word: {key}={value}"
+        return f"keys of the recipe are words, such as batch_size=128 or optimizer_kwargs.lr=0.05: {key}={value}?"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -233,6 +252,9 @@ def _repetitions(text: str) -> int | str:
     return AUTO if text == AUTO else _at_least(1)(text)
 
 
+_repetitions.__name__ = "integer (or auto)"  # argparse puts it into its message
+
+
 def _check_repetition(options: Options) -> None:
     """Raise RecipeError where --repeat, --budget and --precision do not go together."""
     budget, precision = options.budget, options.precision
@@ -268,4 +290,6 @@ def take_options(words: argparse.Namespace) -> Options:
         options.overrides.append(options.resume)  # "--resume batch_size=8": the word after it is no folder
         options.resume = ""
     _check_repetition(options)
+    if options.data is not None and not options.data.is_dir() and not options.download:
+        raise RecipeError(f"got --data {options.data}; expected a folder with data sets: name one, or add --download")
     return options

@@ -35,8 +35,10 @@ class Override:
         return f"{'.'.join((self.key, *self.path))}={self.text}"
 
 
-def parse(words: Iterable[str]) -> list[Override]:
+def parse(words: Iterable[str], values: Mapping[str, Any] | None = None) -> list[Override]:
     """Read ``key=value`` words; raises RecipeError for a word without ``=`` or an unknown key.
+
+    ``values`` are the recipe's: what is a name within one of them, such as ``lr``, is told its place.
 
     Example:
         >>> parse(["optimizer_kwargs.lr=0.1"])
@@ -48,6 +50,13 @@ def parse(words: Iterable[str]) -> list[Override]:
         if not equals:
             raise RecipeError(f"got {word!r}; expected key=value; known keys: see --list-mutable")
         key, *path = name.strip().split(".")
+        within = [
+            f"{name}.{key}" for name, value in (values or {}).items() if name.endswith("_kwargs") and key in value
+        ]
+        if key not in KEYS and within and not path:
+            raise RecipeError(
+                f"got unknown key {key!r} on the command line; expected a recipe key; write {within[0]}={text}"
+            )
         check_name(key, "on the command line")
         if any(not part for part in path) or (path and not key.endswith(COMPANIONS)):
             raise RecipeError(f"got {word!r}; expected a dot only after <key>_args or <key>_kwargs; write key=value")

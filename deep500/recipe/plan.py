@@ -105,7 +105,7 @@ def make_plan(
     ``folder`` is the recipe's, where files are looked for that it names as ``path.py:Name``.
     """
     values = merge(fixed, mutable)
-    changes = overrides.parse(options.overrides)
+    changes = overrides.parse(options.overrides, values)
     opened = [str(change) for change in changes if _override(values, change, fixed, mutable, options.open)]
     own = Own(folder)
     own.load(values)

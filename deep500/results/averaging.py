@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from deep500.errors import ResultsError
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint
+from deep500.results.command import add_json, say_written
 from deep500.results.files import write_atomic
 
 PREFIX = "network/"
@@ -64,6 +64,7 @@ def add_average(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     parser.add_argument("--last", type=int, metavar="K", help="how many of the newest checkpoints (all that are kept)")
     parser.add_argument("--seed", type=int, default=None, help="of which seed (the run's first)")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="safetensors file to write")
+    add_json(parser)
     return _average
 
 
@@ -80,5 +81,6 @@ def _average(words: argparse.Namespace) -> int:
     folder = chosen[0] / "rank-0" if (chosen[0] / "rank-0").is_dir() else chosen[0]
     arrays = average_checkpoints(folder, words.last)
     write_atomic(words.output, save({name: np.array(array, order="C") for name, array in arrays.items()}))
-    sys.stdout.write(f"{words.output}: {len(arrays)} arrays, the mean of {words.last or 'all kept'} checkpoints\n")
+    said = f"{words.output}: {len(arrays)} arrays, the mean of {words.last or 'all kept'} checkpoints"
+    say_written(words, words.output, text=said)
     return 0

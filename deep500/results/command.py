@@ -25,6 +25,7 @@ def add_seal(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], 
     """Declare the options of ``seal``; returns what executes it."""
     parser.add_argument("folder", type=Path, help="results folder of a finished run")
     parser.add_argument("--sign", type=Path, required=True, metavar="KEY", help="SSH key that signs the seal")
+    add_json(parser)
     return _seal
 
 
@@ -41,6 +42,7 @@ def add_env(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], i
     parser.add_argument(
         "--check", action="store_true", help="what disturbs measurements here and what to change, a line each"
     )
+    add_json(parser)
     return _env
 
 
@@ -49,6 +51,7 @@ def add_export(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace]
     parser.add_argument("folder", type=Path, help="results folder")
     parser.add_argument("--to", required=True, choices=FORMATS, help="the format")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder for the files (./export)")
+    add_json(parser)
     return _export
 
 
@@ -67,12 +70,18 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
+def say_written(words: argparse.Namespace, *files: Path, text: str | None = None) -> None:
+    """Print what was written: the paths or ``text``; with ``--json`` the paths as one object."""
+    _say([to_json({"files": [str(file) for file in files]})] if words.json else [text] if text else files)
+
+
 def _seal(words: argparse.Namespace) -> int:
     problems = verify(words.folder)
     if problems:
-        _say(problems)
+        _say([to_json({"problems": problems})] if words.json else problems)
         return PROBLEM
-    _say([f"{sign(words.folder, words.sign)}: signed; deep500 verify {words.folder} --signers FILE checks it"])
+    signed = sign(words.folder, words.sign)
+    say_written(words, signed, text=f"{signed}: signed; deep500 verify {words.folder} --signers FILE checks it")
     return 0
 
 
@@ -96,7 +105,7 @@ def _check(words: argparse.Namespace) -> int:
 def _env(words: argparse.Namespace) -> int:
     if words.check:
         found = advise()
-        _say(found)
+        _say([to_json({"advice": [asdict(advice) for advice in found]})] if words.json else found)
         return PROBLEM if any(finding.state == BAD for finding in found) else 0
     environment = full_environment()
     _say([to_json({"sha256": fingerprint(environment), **environment})])
@@ -104,7 +113,7 @@ def _env(words: argparse.Namespace) -> int:
 
 
 def _export(words: argparse.Namespace) -> int:
-    _say(str(path) for path in export(words.folder, words.to, words.output or Path("export")))
+    say_written(words, *export(words.folder, words.to, words.output or Path("export")))
     return 0
 
 

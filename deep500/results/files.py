@@ -34,7 +34,7 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         raise ResultsError(
             f"got '{error.strerror or error}' while writing {path}; expected a writable folder with free space; "
-            "free some, or choose another folder with --out DIR"
+            "free some, or choose another place with --out DIR or -o"
         ) from error
 
 

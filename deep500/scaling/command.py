@@ -14,6 +14,7 @@ from deep500.compare.subject import Setting
 from deep500.errors import InputError, ResultsError
 from deep500.progress import progress, still
 from deep500.recipe.loader import find_recipe
+from deep500.results.command import add_json, say_written
 from deep500.results.files import read_json, writing
 from deep500.results.record import Record
 from deep500.results.scaling import STRONG, WEAK, Scaling
@@ -71,22 +72,27 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add("--seed", type=int, default=0, metavar="S", help="of the draws of compute times (0)")
     add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
     add("--dry-run", action="store_true", help="few and short measurements")
+    add_json(parser)
     return _simulate
 
 
 def _simulate(words: argparse.Namespace) -> int:
-    with progress("predicting", at_once=True), still():
+    with progress("predicting", quiet=words.json, at_once=True), still():
         prediction = predict_recipe(words)
     title = f"{find_recipe(words.recipe).stem}: predicted scaling"
-    sys.stdout.write("\n".join([title, *prediction.about, ""]) + "\n")
+    if not words.json:
+        sys.stdout.write("\n".join([title, *prediction.about, ""]) + "\n")
     folder = words.out / "simulate" / find_recipe(words.recipe).stem
+    places: list[Path] = []
     for scaling, why in prediction.tables:
-        sys.stdout.write(text(scaling, why) + "\n\n")
+        if not words.json:
+            sys.stdout.write(text(scaling, why) + "\n\n")
         place = folder / scaling_mode(scaling, words.mode)
         with writing(place):
             place.mkdir(parents=True, exist_ok=True)
         scaling.write(place)
-    sys.stdout.write(f"{write_page(folder / 'scaling.html', title, prediction.about, prediction.tables)}\n")
+        places.append(place)
+    say_written(words, *places, write_page(folder / "scaling.html", title, prediction.about, prediction.tables))
     return 0
 
 

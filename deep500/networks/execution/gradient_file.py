@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -42,6 +43,7 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
         help="batch normalization takes the batch's statistics and Dropout drops; new running statistics are outputs",
     )  # fmt: skip
     add("--quantization", metavar="KIND", help="straight_through: gradients of quantised values (they have none)")
+    add("--json", action="store_true", help="print one JSON object and nothing else")
     return execute
 
 
@@ -56,6 +58,10 @@ def execute(words: argparse.Namespace) -> int:
     network, variables, notes = with_gradients(network, loss, words.wrt, words.training)
     model = backend.to_model(network, variables, notes)
     onnx.save(model, words.out)
+    if words.json:
+        names = {"inputs": [x.name for x in model.graph.input], "outputs": [x.name for x in model.graph.output]}
+        sys.stdout.write(json.dumps({"files": [str(words.out)], **names}) + "\n")
+        return 0
     sys.stdout.write(description(model, words.out))
     return 0
 

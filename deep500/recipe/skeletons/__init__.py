@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import keyword
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from deep500.errors import InputError, ResultsError
+from deep500.results.command import add_json, say_written
 
 KINDS = ("recipe", "operator", "scheme", "task")
 FOLDER = Path(__file__).parent
@@ -19,6 +20,7 @@ def add_new(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], i
     parser.add_argument("kind", choices=KINDS, help="what to write")
     parser.add_argument("name", help="its name in small letters: NAME.py and test_NAME.py are written")
     parser.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="where to (./)")
+    add_json(parser)
     return _new
 
 
@@ -64,5 +66,7 @@ def _new(words: argparse.Namespace) -> int:
         ) from error
     written, tested = files
     run = f"deep500 run {written}" if words.kind in ("recipe", "task") else f"its docstring says how to use {written}"
-    sys.stdout.write(f"{written}\n{tested}\nnext: {run}; python -m pytest {tested}\n")
+    first = "" if importlib.util.find_spec("pytest") else "pip install pytest; "
+    said = f"{written}\n{tested}\nnext: {run}; {first}python -m pytest {tested}"
+    say_written(words, written, tested, text=said)
     return 0

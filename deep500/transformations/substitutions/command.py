@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
 from collections.abc import Callable
@@ -50,6 +51,7 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add("--ir-version", type=int, metavar="N", help="version of the file format (the model's, if that goes)")
     add("--custom-op", action="append", default=[], metavar="PATH", help="a plugin of the model's custom operators")
     add("--quiet", action="store_true", help="no progress bar")
+    add("--json", action="store_true", help="print one JSON object and nothing else")
     return execute
 
 
@@ -112,7 +114,7 @@ def _execute(words: argparse.Namespace) -> int:
         if history.unproved:
             sys.stdout.write(f"NOT PROVED: rules {', '.join(history.unproved)} were applied without a proof\n")
         return 0
-    with _Bar(words.budget, words.quiet) as bar:
+    with _Bar(words.budget, words.quiet or words.json) as bar:
         optimized = optimize_network(
             network,
             words.backend,
@@ -137,7 +139,10 @@ def _execute(words: argparse.Namespace) -> int:
         save_page(optimized, words.report, words.rules or None)
     if words.history is not None:
         optimized.history.save(words.history)
-    sys.stdout.write(f"{optimized}\n{words.out}\n")
+    said = (
+        json.dumps({"files": [str(words.out)], "found": str(optimized)}) if words.json else f"{optimized}\n{words.out}"
+    )
+    sys.stdout.write(said + "\n")
     return 0
 
 
