@@ -45,7 +45,7 @@ DRAWS = ("normal", "positive")
 SEED = 500
 ELEMENTS = 5000
 THREADS = 4
-PATIENCE = 10.0
+PATIENCE = 4.0
 """Seconds for what may not end: forward with an input of 0."""
 
 
