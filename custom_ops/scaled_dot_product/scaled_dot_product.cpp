@@ -5,20 +5,9 @@
 #include "deep500/deep500.h"
 #include "deep500/math.h"
 
-template <typename T>
-T largest_of(const T *x, std::size_t n) {
-  T part[16], most = x[0];
-  for (int lane = 0; lane < 16; ++lane) part[lane] = x[0];
-  std::size_t i = 0;
-  for (; i + 16 <= n; i += 16)
-    for (int lane = 0; lane < 16; ++lane) part[lane] = x[i + lane] > part[lane] ? x[i + lane] : part[lane];
-  for (; i < n; ++i) most = x[i] > most ? x[i] : most;
-  for (int lane = 0; lane < 16; ++lane) most = part[lane] > most ? part[lane] : most;
-  return most;
-}
-// A softmax is the same whatever is taken off all scores, so Enzyme need not ask which of them is the largest.
-extern "C" __attribute__((noinline)) D500_DTYPE scores_top(const D500_DTYPE *x, std::size_t n) { return largest_of(x, n); }
-__attribute__((used)) void *__enzyme_inactivefn_scores_top[] = {(void *)scores_top};
+// What Enzyme takes for a constant must be a call that it knows by name.
+extern "C" __attribute__((noinline)) D500_DTYPE scores_share(D500_DTYPE total) { return 1 / total; }
+__attribute__((used)) void *__enzyme_inactivefn_scores_share[] = {(void *)scores_share};
 
 template <typename T>
 struct scaled_dot_product : deep500::CustomOperator {
@@ -40,17 +29,11 @@ struct scaled_dot_product : deep500::CustomOperator {
 
   void part(std::size_t number, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v,
             T *__restrict__ y, T *__restrict__ room) const {
-    const std::size_t head = number / blocks, first = number % blocks * BLOCK;
-    const std::size_t rows = queries - first < BLOCK ? queries - first : BLOCK, at = head * queries + first;
-    const std::size_t seen = CAUSAL && first + rows < keys ? first + rows : keys;
+    const std::size_t head = number / blocks, first = number % blocks * BLOCK, at = head * queries + first;
+    const std::size_t rows = queries - first < BLOCK ? queries - first : BLOCK, seen = seen_by(first + rows);
     if (rows * keys == 0) return;
-    T *score = room, *weight = room + BLOCK * keys, *sum = weight + BLOCK * keys;
-    d5::product(d5::plain, d5::transposed, rows, seen, width, T(1) / std::sqrt(T(width)), q + at * width, width,
-                k + head * keys * width, width, T(0), score, seen);
-    for (std::size_t row = 0; row < rows; ++row) {
-      const std::size_t own = CAUSAL && first + row + 1 < seen ? first + row + 1 : seen;
-      exponentials(score + row * seen, weight + row * seen, own, seen);
-    }
+    T *weight = room + BLOCK * keys, *sum = weight + BLOCK * keys;
+    weigh(first, rows, seen, q + at * width, k + head * keys * width, room, weight);
     d5::product(d5::plain, d5::plain, rows, values, seen, T(1), weight, seen, v + head * keys * values, values, T(0), sum,
                 values);
     for (std::size_t row = 0; row < rows; ++row) {
@@ -59,11 +42,36 @@ struct scaled_dot_product : deep500::CustomOperator {
     }
   }
 
+  // The same gradient without the second product: of sum / total, in terms of the quotient.
+  void surrogate_part(std::size_t number, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v,
+                      const T *__restrict__ known, T *__restrict__ y, T *__restrict__ room) const {
+    const std::size_t head = number / blocks, first = number % blocks * BLOCK, at = head * queries + first;
+    const std::size_t rows = queries - first < BLOCK ? queries - first : BLOCK, seen = seen_by(first + rows);
+    if (rows * keys == 0) return;
+    T *weight = room + BLOCK * keys, *sum = weight + BLOCK * keys;
+    weigh(first, rows, seen, q + at * width, k + head * keys * width, room, weight);
+    d5::unread_product(d5::plain, d5::plain, rows, values, seen, T(1), weight, seen, v + head * keys * values, values, sum,
+                       values);
+    for (std::size_t row = 0; row < rows; ++row) {
+      const T all = total(weight + row * seen, seen), share = scores_share(all);
+      const T *made = known + (at + row) * values;
+      for (std::size_t i = 0; i < values; ++i) y[(at + row) * values + i] = (sum[row * values + i] - made[i] * all) * share;
+    }
+  }
+
  private:
-  void exponentials(const T *__restrict__ score, T *__restrict__ weight, std::size_t own, std::size_t seen) const {
-    const T top = scores_top(score, own);
-    for (std::size_t key = 0; key < own; ++key) weight[key] = d5::exp(score[key] - top);
-    for (std::size_t key = own; key < seen; ++key) weight[key] = T(0);
+  std::size_t seen_by(std::size_t end) const { return CAUSAL && end < keys ? end : keys; }
+
+  // The exponentials of the scores of some queries.
+  void weigh(std::size_t first, std::size_t rows, std::size_t seen, const T *__restrict__ q, const T *__restrict__ k,
+             T *__restrict__ score, T *__restrict__ weight) const {
+    d5::product(d5::plain, d5::transposed, rows, seen, width, T(1) / std::sqrt(T(width)), q, width, k, width, T(0), score,
+                seen);
+    for (std::size_t row = 0; row < rows; ++row) {
+      const std::size_t own = CAUSAL && first + row + 1 < seen ? first + row + 1 : seen;
+      d5::exponentials(own, score + row * seen, weight + row * seen);
+      for (std::size_t key = own; key < seen; ++key) weight[row * seen + key] = T(0);
+    }
   }
 
   // Sixteen sums side by side: one sum has an order that a compiler must keep, and so cannot be vector code.

@@ -25,10 +25,9 @@ struct softplus_conv : deep500::CustomOperator {
   void part(std::size_t number, const T *__restrict__ x, const T *__restrict__ w, const T *__restrict__ b,
             T *__restrict__ y, T *__restrict__ room) const {
     const long image = long(number) / strips, top = long(number) % strips * most;
-    const long taken = out_rows - top < most ? out_rows - top : most, size = taken * out_columns;
-    const long depth = channels * height * width;
+    const long size = taken(top) * out_columns, depth = channels * height * width;
     T *pixels = room, *z = room + depth * most * out_columns;
-    unfold(x + image * channels * rows * columns, top, taken, pixels);
+    unfold(x + image * channels * rows * columns, top, taken(top), pixels);
     d5::product(d5::plain, d5::plain, filters, size, depth, T(1), w, depth, pixels, size, T(0), z, size);
     for (long f = 0; f < filters; ++f) {
       T *out = y + ((image * filters + f) * out_rows + top) * out_columns;
@@ -36,7 +35,25 @@ struct softplus_conv : deep500::CustomOperator {
     }
   }
 
+  // The same gradient with the product left out, since the slope of softplus is 1 - exp(-y).
+  void surrogate_part(std::size_t number, const T *__restrict__ x, const T *__restrict__ w, const T *__restrict__ b,
+                      const T *__restrict__ known, T *__restrict__ y, T *__restrict__ room) const {
+    const long image = long(number) / strips, top = long(number) % strips * most;
+    const long size = taken(top) * out_columns, depth = channels * height * width;
+    T *pixels = room, *z = room + depth * most * out_columns;
+    unfold(x + image * channels * rows * columns, top, taken(top), pixels);
+    d5::unread_product(d5::plain, d5::plain, filters, size, depth, T(1), w, depth, pixels, size, z, size);
+    for (long f = 0; f < filters; ++f) {
+      const long at = ((image * filters + f) * out_rows + top) * out_columns;
+      const T *made = known + at;
+      T *out = y + at;
+      for (long i = 0; i < size; ++i) out[i] = (T(1) - d5::exp(-made[i])) * (z[f * size + i] + b[f]);
+    }
+  }
+
  private:
+  long taken(long top) const { return out_rows - top < most ? out_rows - top : most; }
+
   // One row of the matrix for each channel and place in the filter. The innermost loops run along rows of x.
   void unfold(const T *__restrict__ x, long top, long taken, T *__restrict__ pixels) const {
     for (long c = 0; c < channels; ++c)
@@ -45,14 +62,16 @@ struct softplus_conv : deep500::CustomOperator {
           const long left = j < PAD ? (PAD - j + STRIDE - 1) / STRIDE : 0;  // the first column whose x exists
           const long right = columns + PAD - j <= 0 ? 0 : (columns + PAD - j - 1) / STRIDE + 1;
           const long end = right < out_columns ? right : out_columns, first = left < end ? left : end;
-          for (long row = 0; row < taken; ++row, pixels += out_columns) {
+          for (long row = 0; row < taken; ++row) {
             const long from = (top + row) * STRIDE + i - PAD;
             const bool inside = from >= 0 && from < rows;
             const T *in = x + (c * rows + (inside ? from : 0)) * columns + j - PAD;
+            T *out = pixels + (((c * height + i) * width + j) * taken + row) * out_columns;
             const long begin = inside ? first : 0, until = inside ? end : 0;
-            for (long column = 0; column < begin; ++column) pixels[column] = T(0);
-            for (long column = begin; column < until; ++column) pixels[column] = in[column * STRIDE];
-            for (long column = until; column < out_columns; ++column) pixels[column] = T(0);
+            for (long column = 0; column < begin; ++column) out[column] = T(0);
+#pragma GCC unroll 1
+            for (long column = begin; column < until; ++column) out[column] = in[column * STRIDE];
+            for (long column = until; column < out_columns; ++column) out[column] = T(0);
           }
         }
   }

@@ -254,8 +254,13 @@ def _type_of(rest: str) -> str:
     return rest
 
 
-_PRIMAL = re.compile(r"^define [^\n]*?@[\w.$]*(d500_primal|d500_part)[\w.$]*\((.*)\) [^\n()]*\{$", re.MULTILINE)
-_GRADIENT = re.compile(r"__enzyme_autodiff<void>\(\(void \*\)(d500_primal|d500_part)([^;]*);")
+_PRIMAL = re.compile(
+    r"^define [^\n]*?@[\w.$]*(d500_primal|d500_(?:surrogate_)?part|d500_surrogate)[\w.$]*\((.*)\) [^\n()]*\{$",
+    re.MULTILINE,
+)
+_GRADIENT = re.compile(
+    r"__enzyme_autodiff<void>\(\(void \*\)(d500_primal|d500_(?:surrogate_)?part|d500_surrogate)([^;]*);"
+)
 
 
 def keep_outputs(ir: str, source: str) -> str:

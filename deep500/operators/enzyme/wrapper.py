@@ -67,7 +67,8 @@ def gradient_source(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
         '#include "deep500/enzyme.h"',
         *([SORTING] if _sorts(spec) else []),
         _part(x, y),
-        *(_reverse(x, y, scratch, has) for has in (False, True)),
+        _surrogate(x, y),
+        *(_reverse(x, y, scratch, has, knows) for has in (False, True) for knows in (False, True)),
     ]
     optional = [_optional("jvp", _jvp(x, y, scratch)), _optional("hvp", _hvp(x, y, scratch))]
     backward = [_backward(x, y, scratch), _blocks(x, y, [*spec.inputs, *spec.outputs], spec.openmp)]
@@ -104,6 +105,7 @@ def _blocks(x: list[Tensor], y: list[Tensor], types: Sequence[str], openmp: bool
             *(f"static_cast<const {t.kind} *>(inputs[{t.index}])" for t in x),
             *(f"dx{t.index}" for t in x if t.active),
             *(f"static_cast<const {t.kind} *>(grads[{t.index}])" for t in y if t.active),
+            *(f"static_cast<const {t.kind} *>(outputs[{t.index}])" for t in y),
         ]
     )
     taken = "\n    ".join(
@@ -123,11 +125,12 @@ template <class Op> static int d500_backward_in_blocks(void *instance, const voi
   const int status = d500_detail::guarded("backward", [&] {{
     d500_detail::require(grads, n + {len(x)}, {len(y)}, "output gradient");
     d500_detail::require(inputs, n, {len(x)}, "input");
+    if (d500_detail::stands_in<Op>::value) d500_detail::require(outputs, n + {len(x)}, {len(y)}, "output");
     d500_detail::workspace space({room});
     {taken}
     d500_reverse_blocks<Op>(whole, {call});
   }});
-  return status || whole == n[0] ? status : d500_backward_of_rest<Op>(whole, n[0], grads, inputs, wanted);
+  return status || whole == n[0] ? status : d500_backward_of_rest<Op>(whole, n[0], grads, inputs, outputs, wanted);
 }}
 D500_API int d500_backward(void *instance, const void *const *grads, const void *const *inputs,
                            const void *const *outputs, void *const *wanted) {{
@@ -148,6 +151,7 @@ def _block_loop(x: list[Tensor], y: list[Tensor], types: Sequence[str]) -> str:
             *(f"const {t.kind} *__restrict__ x{t.index}" for t in x),
             *(f"{t.kind} *__restrict__ dx{t.index}" for t in active_x),
             *(f"const {t.kind} *__restrict__ dy{t.index}" for t in active_y),
+            *(f"const {t.kind} *__restrict__ known{t.index}" for t in y),
         ]
     )
     local = "\n    ".join(
@@ -161,15 +165,11 @@ def _block_loop(x: list[Tensor], y: list[Tensor], types: Sequence[str]) -> str:
             ),
         ]
     )
-    passed = ", ".join(
-        [
-            *(
-                f"enzyme_dup, x{t.index} + start, bx{t.index}" if t.active else f"enzyme_const, x{t.index} + start"
-                for t in x
-            ),
-            *(f"enzyme_dupnoneed, by{t.index}, bdy{t.index}" if t.active else f"enzyme_const, by{t.index}" for t in y),
-        ]
-    )
+    read = [
+        f"enzyme_dup, x{t.index} + start, bx{t.index}" if t.active else f"enzyme_const, x{t.index} + start" for t in x
+    ]
+    known = [f"enzyme_const, known{t.index} + start" for t in y]
+    written = [f"enzyme_dupnoneed, by{t.index}, bdy{t.index}" if t.active else f"enzyme_const, by{t.index}" for t in y]
     back = "\n    ".join(
         f"for (std::size_t k = 0; k < block; ++k) dx{t.index}[start + k] = bx{t.index}[k];" for t in active_x
     )
@@ -181,7 +181,10 @@ template <class Op> __attribute__((noinline)) static void d500_reverse_blocks(st
   Op *const op = d500_factory<Op, deep500::tensor_t>::make(made_of, {len(x)}, made_of + {len(x)}, {len(y)});
   for (std::size_t start = 0; start < whole; start += block) {{
     {local}
-    __enzyme_autodiff<void>((void *)d500_primal<Op>, enzyme_const, op, {passed});
+    if constexpr (d500_detail::stands_in<Op>::value)
+      __enzyme_autodiff<void>((void *)d500_surrogate<Op>, enzyme_const, op, {", ".join([*read, *known, *written])});
+    else
+      __enzyme_autodiff<void>((void *)d500_primal<Op>, enzyme_const, op, {", ".join([*read, *written])});
     {back}
   }}
   delete op;
@@ -199,7 +202,7 @@ def _rest(x: list[Tensor], y: list[Tensor]) -> str:
     inputs, outputs, every = len(x), len(y), len(tensors)
     return f"""
 template <class Op> static int d500_backward_of_rest(std::size_t start, std::size_t total, const void *const *grads,
-    const void *const *inputs, void *const *wanted) {{
+    const void *const *inputs, const void *const *outputs, void *const *wanted) {{
   const std::size_t widths[] = {{{widths}}};
   int64_t sizes[{2 * every}];
   for (int t = 0; t < {every}; ++t) {{
@@ -216,7 +219,7 @@ template <class Op> static int d500_backward_of_rest(std::size_t start, std::siz
   }}
   for (int i = 0; i < {outputs}; ++i) {{
     dy[i] = static_cast<const char *>(grads[i]) + start * widths[{inputs} + i];
-    y[i] = nullptr;
+    y[i] = outputs[i] ? static_cast<const char *>(outputs[i]) + start * widths[{inputs} + i] : nullptr;
   }}
   return d500_run_backward<Op>(part, dy, x, y, dx);
 }}"""
@@ -238,10 +241,11 @@ def is_active(spec: BuildSpec, index: int) -> bool:
     return spec.inputs[index] in FLOATING and index not in spec.inactive
 
 
-def _reverse(x: list[Tensor], y: list[Tensor], scratch: str, has: bool) -> str:
-    """A function around the reverse pass, which the Hessian-vector product differentiates once more.
+def _reverse(x: list[Tensor], y: list[Tensor], scratch: str, has: bool, knows: bool) -> str:
+    """A function around the reverse pass: of forward, or of the surrogate that ``knows`` forward's results.
 
-    It is not inlined: within a try block the call would become an invoke, which Enzyme does not look for.
+    That of forward is what the Hessian-vector product differentiates once more. It is not inlined: within a try block
+    the call would become an invoke, which Enzyme does not look for.
     """
     taken = ["Op *op"]
     for name, tensors, const in (("x", x, "const "), ("y", y, "")):
@@ -249,19 +253,23 @@ def _reverse(x: list[Tensor], y: list[Tensor], scratch: str, has: bool) -> str:
             taken.append(f"{const}{tensor.kind} *__restrict__ {name}{tensor.index}")
             taken += [f"{tensor.kind} *__restrict__ d{name}{tensor.index}"] * tensor.active
     passed = [*_pairs("x", "dx", x), *_pairs("y", "dy", y, "enzyme_dupnoneed")]
+    if knows:
+        taken += [f"const {t.kind} *__restrict__ known{t.index}" for t in y]
+        passed[len(x) : len(x)] = [f"enzyme_const, known{t.index}" for t in y]
     if has:
         taken += [f"{scratch} *__restrict__ s", f"{scratch} *__restrict__ ds"]
         passed.append("enzyme_dup, s, ds")
     kinds = f"<Op, {scratch} *>" if has else "<Op>"
     arguments = ", ".join(passed)
+    part, whole = ("d500_surrogate_part", "d500_surrogate") if knows else ("d500_part", "d500_primal")
     return f"""
-template <class Op> __attribute__((noinline)) static void {_name(has)}({", ".join(taken)}) {{
+template <class Op> __attribute__((noinline)) static void {_name(has, knows)}({", ".join(taken)}) {{
   if constexpr (d500_detail::has_parts<Op>::value) {{
     const std::size_t parts = op->parts();
     for (std::size_t part = 0; part < parts; ++part)
-      __enzyme_autodiff<void>((void *)d500_part{kinds}, enzyme_const, op, enzyme_const, part, {arguments});
+      __enzyme_autodiff<void>((void *){part}{kinds}, enzyme_const, op, enzyme_const, part, {arguments});
   }} else {{
-    __enzyme_autodiff<void>((void *)d500_primal{kinds}, enzyme_const, op, {arguments});
+    __enzyme_autodiff<void>((void *){whole}{kinds}, enzyme_const, op, {arguments});
   }}
 }}"""
 
@@ -278,8 +286,24 @@ static void d500_part(Op *op, std::size_t number, {", ".join(taken)}, S __restri
 }}"""
 
 
-def _name(has_scratch: bool) -> str:
-    return "d500_reverse_with_scratch" if has_scratch else "d500_reverse"
+def _surrogate(x: list[Tensor], y: list[Tensor]) -> str:
+    """The operator's surrogate as plain functions, whole and in parts."""
+    taken = [f"const {t.kind} *__restrict__ x{t.index}" for t in x]
+    taken += [f"const {t.kind} *__restrict__ known{t.index}" for t in y]
+    taken += [f"{t.kind} *__restrict__ y{t.index}" for t in y]
+    names = ", ".join([*(f"x{t.index}" for t in x), *(f"known{t.index}" for t in y), *(f"y{t.index}" for t in y)])
+    return f"""
+template <class Op, class... S> static void d500_surrogate(Op *op, {", ".join(taken)}, S __restrict__... scratch) {{
+  op->surrogate({names}, scratch...);
+}}
+template <class Op, class... S>
+static void d500_surrogate_part(Op *op, std::size_t number, {", ".join(taken)}, S __restrict__... scratch) {{
+  op->surrogate_part(number, {names}, scratch...);
+}}"""
+
+
+def _name(has_scratch: bool, knows: bool = False) -> str:
+    return f"d500_reverse{'_known' * knows}{'_with_scratch' * has_scratch}"
 
 
 def _pairs(name: str, shadow: str, tensors: Iterable[Tensor], word: str = "enzyme_dup") -> Iterator[str]:
@@ -327,17 +351,26 @@ def _backward(x: list[Tensor], y: list[Tensor], scratch: str) -> str:
         *(f"auto *dy{i} = space.copy<{k}>(grads[{i}], {n});" for i, k, n in _active(y)),
     ]
     arguments = ", ".join(["op", *_both("x", "dx", x), *_both("y", "dy", y)])
+    known = ", ".join(f"static_cast<const {t.kind} *>(outputs[{t.index}])" for t in y)
+
+    def either(has: bool) -> str:
+        rest = ", s, ds" * has
+        return f"""if constexpr (d500_detail::stands_in<Op>::value)
+        {_name(has, True)}<Op>({arguments}, {known}{rest});
+      else
+        {_name(has)}<Op>({arguments}{rest});"""
+
     return _runner(
         "backward",
         "const void *const *grads, const void *const *inputs, const void *const *outputs, void *const *wanted",
-        f'(void)outputs;\n    d500_detail::require(grads, n + {len(x)}, {len(y)}, "output gradient");\n    '
-        f'd500_detail::require(inputs, n, {len(x)}, "input");',
+        f'd500_detail::require(grads, n + {len(x)}, {len(y)}, "output gradient");\n    '
+        f'd500_detail::require(inputs, n, {len(x)}, "input");\n    '
+        f'if (d500_detail::stands_in<Op>::value) d500_detail::require(outputs, n + {len(x)}, {len(y)}, "output");',
         _room([*x, *y, *y], scratch, 2),
         body,
         (
-            f"d500_reverse<Op>({arguments});",
-            f"auto *s = space.take<{scratch}>(ns);\n      "
-            f"d500_reverse_with_scratch<Op>({arguments}, s, space.zeros<{scratch}>(ns));",
+            either(False),
+            f"auto *s = space.take<{scratch}>(ns), *ds = space.zeros<{scratch}>(ns);\n      {either(True)}",
         ),
     )
 

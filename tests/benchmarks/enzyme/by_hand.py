@@ -106,7 +106,9 @@ BACKWARD = {
                   seen);
       for (std::size_t row = 0; row < rows; ++row) {
         T *own = weight + row * seen;
-        exponentials(slope + row * seen, own, CAUSAL && first + row + 1 < seen ? first + row + 1 : seen, seen);
+        const std::size_t visible = CAUSAL && first + row + 1 < seen ? first + row + 1 : seen;
+        d5::exponentials(visible, slope + row * seen, own);
+        for (std::size_t key = visible; key < seen; ++key) own[key] = T(0);
         const T share = T(1) / total(own, seen);
         for (std::size_t key = 0; key < seen; ++key) own[key] *= share;
       }

@@ -22,6 +22,7 @@ constexpr int vector_bytes = 32, tile_rows = 6;
 #else
 constexpr int vector_bytes = 16, tile_rows = 4;
 #endif
+constexpr int unread = 501;                               // an order of axes that no BLAS has
 constexpr int panel_depth = 256, panel_bytes = 1024;  // of b: 256 rows of 256 floats, 256 KiB
 
 template <class T>
@@ -152,8 +153,9 @@ struct tile {
 // Hidden and found first: whatever BLAS the process has loaded stays what it is.
 #define D500_BLAS(LETTER, T)                                                                                                  \
   extern "C" __attribute__((noinline, used, visibility("hidden"))) inline void cblas_##LETTER##gemm(                         \
-      int, int turn_a, int turn_b, int m, int n, int k, T alpha, const T *a, int lda, const T *b, int ldb, T beta, T *c,      \
-      int ldc) {                                                                                                              \
+      int order, int turn_a, int turn_b, int m, int n, int k, T alpha, const T *a, int lda, const T *b, int ldb, T beta,      \
+      T *c, int ldc) {                                                                                                        \
+    if (order == d500_detail::unread && beta == T(0)) return; /* the products of its gradient are added: their beta is 1 */  \
     d500_detail::tile<T>::product(turn_a == d5::transposed, turn_b == d5::transposed, m, n, k, alpha, a, std::size_t(lda), b, \
                                   std::size_t(ldb), beta, c, std::size_t(ldc));                                               \
   }                                                                                                                           \
@@ -176,6 +178,12 @@ struct tile {
   static inline void product(int turn_a, int turn_b, std::size_t m, std::size_t n, std::size_t k, T alpha, const T *a,        \
                              std::size_t lda, const T *b, std::size_t ldb, T beta, T *c, std::size_t ldc) {                   \
     cblas_##LETTER##gemm(101, turn_a, turn_b, int(m), int(n), int(k), alpha, a, int(lda), b, int(ldb), beta, c, int(ldc));    \
+  }                                                                                                                           \
+  /** c = alpha a b for a surrogate that is linear in c, of which only the gradient is wanted: c is not written. */           \
+  static inline void unread_product(int turn_a, int turn_b, std::size_t m, std::size_t n, std::size_t k, T alpha, const T *a, \
+                                    std::size_t lda, const T *b, std::size_t ldb, T *c, std::size_t ldc) {                    \
+    cblas_##LETTER##gemm(d500_detail::unread, turn_a, turn_b, int(m), int(n), int(k), alpha, a, int(lda), b, int(ldb), T(0),  \
+                         c, int(ldc));                                                                                        \
   }                                                                                                                           \
   }
 D500_BLAS(s, float)

@@ -73,6 +73,9 @@ struct tensor_t {
 ///   std::size_t parts() const; void part(std::size_t number, inputs..., outputs...);   (optional, for derived gradients:
 ///                                   forward is part 0, part 1, ..., none of which reads what another one wrote; the
 ///                                   gradient is then taken part by part, so that parts may use the same scratch space)
+///   void surrogate(const T *input..., const T *result..., T *output...);   (optional, for derived gradients: any function
+///                                   with the same gradient as forward, which may read what forward wrote; with parts()
+///                                   it is surrogate_part, with the number of the part first)
 ///
 /// They may return int instead of void: anything but 0 is an error. They may throw. All tensors are dense, row by row.
 /// backward overwrites the input gradients. For CUDA: forward_cuda and backward_cuda in a .cu file, with device pointers

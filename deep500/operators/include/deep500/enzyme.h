@@ -99,6 +99,16 @@ struct has_parts : std::false_type {};
 template <class Op>
 struct has_parts<Op, std::void_t<decltype(static_cast<std::size_t>(std::declval<const Op &>().parts()))>> : std::true_type {};
 
+D500_MEMBER(surrogate, "")
+D500_MEMBER(surrogate_part, "")
+
+/// Whether it has what stands for forward in gradients.
+template <class Op>
+struct stands_in : std::bool_constant<has_parts<Op>::value ? has_surrogate_part<Op>::value : has_surrogate<Op>::value> {
+  static_assert(!(has_parts<Op>::value ? has_surrogate<Op>::value : has_surrogate_part<Op>::value),
+                "D500: expected surrogate_part(number, ...) beside parts(), and surrogate(...) without it");
+};
+
 /// So many elements at a time of an element-wise operator: few enough for a compiler to keep them in registers.
 constexpr std::size_t elementwise_block = 64;
 

@@ -1,0 +1,94 @@
+"""Surrogates: what stands for forward in derived gradients, and reads forward's results."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+import deep500 as d5
+from deep500.errors import CompileError, EnzymeError
+from tests.operators.test_enzyme import compiled
+from tests.operators.test_enzyme import pytestmark as pytestmark
+
+SOURCE = """
+#include "deep500/deep500.h"
+#include "deep500/math.h"
+template <typename T> struct soft : deep500::CustomOperator {
+  std::size_t n;
+  explicit soft(std::size_t n) : n(n) {}
+  MEMBERS
+};
+D500_EXPORTED void *create_new_op(deep500::tensor_t *in, int, deep500::tensor_t *, int) {
+  return new soft<D500_DTYPE>(in[0].size());
+}
+D500_REGISTER_OP(soft<D500_DTYPE>);
+"""
+FORWARD = "void forward(const T *x, T *y) { for (std::size_t i = 0; i < n; ++i) y[i] = d5::softplus(x[i]); }"
+SURROGATE = """
+  void surrogate(const T *x, const T *known, T *y) {
+    for (std::size_t i = 0; i < n; ++i) y[i] = (T(1) - d5::exp(-known[i])) * x[i];
+  }"""
+PARTS = """
+  std::size_t scratch() const { return 1; }
+  std::size_t parts() const { return n; }
+  void forward(const T *x, T *y, T *room) { for (std::size_t i = 0; i < n; ++i) part(i, x, y, room); }
+  void part(std::size_t i, const T *x, T *y, T *room) const { room[0] = x[i]; y[i] = d5::softplus(room[0]); }"""
+SURROGATE_PART = """
+  void surrogate_part(std::size_t i, const T *x, const T *known, T *y, T *room) const {
+    room[0] = (T(1) - d5::exp(-known[i])) * x[i];
+    y[i] = room[0];
+  }"""
+KINDS = {
+    "whole": FORWARD + SURROGATE,
+    "parts": PARTS + SURROGATE_PART,
+    "blocks": "static constexpr bool elementwise = true;" + FORWARD + SURROGATE,
+}
+
+
+def built(members: str) -> d5.operators.cpp.CompiledOp:
+    return compiled("soft", SOURCE.replace("MEMBERS", members), ["float64"], ["float64"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_gradient_is_of_forward_and_made_of_its_results(kind: str) -> None:
+    op = built(KINDS[kind])
+    x, dy = np.random.default_rng(0).standard_normal((2, 150))  # two blocks, and a rest
+    y, slope = op(x), 1 / (1 + np.exp(-x))
+    (dx,) = op.run_backward([dy], [x], [y])
+    np.testing.assert_allclose(dx, dy * slope, rtol=1e-13)
+    (moved,) = op.run_backward([dy], [x], [y + 1])
+    np.testing.assert_allclose(moved, dy * (1 - np.exp(-1 - y)), rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_forward_itself_is_differentiated_along_directions_and_twice(kind: str) -> None:
+    op = built(KINDS[kind])
+    x, dy, v = np.random.default_rng(1).standard_normal((3, 70))
+    slope = 1 / (1 + np.exp(-x))
+    (change,) = op.jvp([x], [v])[1]
+    np.testing.assert_allclose(change, slope * v, rtol=1e-13)
+    (twice,) = op.hvp([dy], [x], [v])
+    np.testing.assert_allclose(twice, dy * slope * (1 - slope) * v, rtol=1e-12, atol=1e-15)
+
+
+def test_another_functions_gradient_is_refused() -> None:
+    with pytest.raises(EnzymeError, match="not that of forward"):
+        built(FORWARD + SURROGATE.replace("T(1) -", "T(1) +"))
+
+
+def test_a_surrogate_in_the_wrong_form_is_named() -> None:
+    with pytest.raises(CompileError, match=r"expected surrogate_part\(number, ...\) beside parts\(\)"):
+        built(PARTS + SURROGATE.replace("T *y)", "T *y, T *)"))
+
+
+def test_results_are_asked_for() -> None:
+    op = built(KINDS["whole"])
+    x, dy, dx = np.ones((3, 4))
+    library = ctypes.CDLL(str(op.path))
+    library.d500_instance.restype, library.d500_error.restype = ctypes.c_void_p, ctypes.c_char_p
+    instance = ctypes.c_void_p(library.d500_instance(ctypes.c_void_p(op.sizes([(4,)]).ctypes.data)))
+    pointers = [(ctypes.c_void_p * 1)(a if a is None else a.ctypes.data) for a in (dy, x, None, dx)]
+    assert library.d500_backward(instance, *pointers) != 0
+    assert b"null pointer for output 0" in library.d500_error()
