@@ -6,6 +6,7 @@
 
 template <typename T>
 struct rmsnorm : deep500::CustomOperator {
+  static constexpr bool writes_once = true;
   std::size_t rows, width;
 
   rmsnorm(const deep500::tensor_t &x, const deep500::tensor_t &weight)

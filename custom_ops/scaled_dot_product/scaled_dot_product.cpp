@@ -11,6 +11,7 @@ __attribute__((used)) void *__enzyme_inactivefn_scores_share[] = {(void *)scores
 
 template <typename T>
 struct scaled_dot_product : deep500::CustomOperator {
+  static constexpr bool writes_once = true;
   static constexpr std::size_t BLOCK = 96;  // queries of a part: their scores stay in the second cache
   std::size_t heads, queries, keys, width, values, blocks;
 

@@ -5,6 +5,7 @@
 
 template <typename T>
 struct softplus_conv : deep500::CustomOperator {
+  static constexpr bool writes_once = true;
   long batch, channels, rows, columns, filters, height, width, out_rows, out_columns, most, strips;
 
   softplus_conv(const deep500::tensor_t &x, const deep500::tensor_t &w, const deep500::tensor_t &y)

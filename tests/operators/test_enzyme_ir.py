@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deep500.operators.enzyme.ir import split
-from deep500.operators.enzyme.loops import loosen, once, turn_loops
+from deep500.operators.enzyme.loops import PROMISE, loosen, once, spare_gradients, turn_loops
 
 LOOP = """define internal fastcc void @d500_reverse(ptr noundef %op, ptr noalias noundef %x, ptr noalias noundef %dx, ptr noalias %dy, i64 %n) {
 entry:
@@ -77,6 +77,41 @@ def test_the_zero_stays_where_the_shadow_is_read_again() -> None:
     assert "store double 0.0" in turn_loops(text)
     other = LOOP.replace("@d500_reverse", "@somebody_elses")
     assert "store double 0.0" in turn_loops(other) and "%iv.up" in turn_loops(other)
+
+
+def test_the_zero_stays_in_a_loop_around() -> None:
+    """There it comes by once more."""
+    text = LOOP.replace("  ret void\n", "  br i1 %more, label %entry, label %end\n\nend:\n  ret void\n")
+    assert "store double 0.0" in turn_loops(text) and "%iv.up" in turn_loops(text)
+
+
+PROMISED = f"@{PROMISE} = hidden global i32 1, align 4\n" + LOOP.replace("ptr noalias %dy", "ptr noalias align 8 %dy")
+
+
+def test_a_promise_spares_the_gradients_of_outputs() -> None:
+    """Stores of zero go, also behind several offsets, and the wrapper is told."""
+    deep = PROMISED.replace("ptr %dy, i64 %iv", "ptr %row, i64 %iv").replace(
+        "entry:\n", "entry:\n  %row = getelementptr inbounds double, ptr %dy, i64 %n\n"
+    )
+    for text in (PROMISED, deep):
+        spared = spare_gradients(text)
+        assert "global i32 0, align 4" in spared and "store double 0.0" not in spared and spared.count("store ") == 1
+        assert spare_gradients(text.replace("global i32 1", "global i32 2")).count("store ") == 2
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "  call void @cblas_dlascl(ptr %pdy)\n",
+        "  store double %m, ptr %pdy, align 8\n",
+        "  store ptr %pdy, ptr %x, align 8\n",
+        "  %other = select i1 %done, ptr %pdy, ptr %x\n",
+    ],
+)
+def test_a_gradient_of_which_more_is_made_is_not_spared(use: str) -> None:
+    """Then the wrapper must go on to copy it."""
+    text = PROMISED.replace("  %done =", f"{use}  %done =")
+    assert use in text and spare_gradients(text) == text
 
 
 def test_exports_get_modules_of_their_own() -> None:

@@ -125,7 +125,7 @@ _STRONG = re.compile(
 )
 _USED = re.compile(r"^(@llvm\.(?:compiler\.)?used = appending global )\[\d+ x ptr\] \[([^\]]*)\](.*)$", re.MULTILINE)
 _GLOBAL = re.compile(
-    r"^(@(?!llvm\.)[\w.$]+ = )((?:dso_local |unnamed_addr |local_unnamed_addr |thread_local(?:\([a-z]+\))? )*)"
+    r"^(@(?!llvm\.)[\w.$]+ = )((?:dso_local |hidden |unnamed_addr |local_unnamed_addr |thread_local(?:\([a-z]+\))? )*)"
     r"(global|constant) (.*)$",
     re.MULTILINE,
 )

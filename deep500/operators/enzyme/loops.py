@@ -162,8 +162,11 @@ def _in_function(text: str) -> str:
 
 
 def _without_zeros(text: str, apart: set[str]) -> str:
-    """The function without stores of zero to arguments that are otherwise only loaded from, once, just there."""
-    for base in apart:
+    """The function without stores of zero to arguments that are otherwise only loaded from, once, just there.
+
+    If the loop that does it is the only one: another one around it would come by again.
+    """
+    for base in apart if _returns(text) == 1 else ():
         places = re.findall(rf"^  {_NAME} = getelementptr [^\n]*ptr {re.escape(base)},", text, re.MULTILINE)
         if len(places) != 1 or len(_uses(text, base)) != 2:  # the parameter itself, and the place
             continue
@@ -172,6 +175,73 @@ def _without_zeros(text: str, apart: set[str]) -> str:
         if len(zero) == len(loads) == 1 and len(_uses(text, places[0])) == 3:
             text = text.replace(zero[0], "", 1)
     return text
+
+
+PROMISE = "d500_spends"
+"""The variable that is 1 where an operator promises ``writes_once``; 0 behind Enzyme says that no copies are needed."""
+
+_PROMISED = re.compile(rf"^(@{PROMISE} = [^\n]*global i32 )1\b", re.MULTILINE)
+
+
+def spare_gradients(ir: str) -> str:
+    """The module whose reverse passes only read the gradients of outputs, if the operator promises ``writes_once``.
+
+    What a reverse pass has read of an output's gradient it sets to zero, since the same place may have been written
+    before; so it needs a copy of its own. Where every element is written once there is no before. Whatever else is done
+    with such a gradient, such as a product that wrote right to the output, leaves the module as it is.
+
+    Args:
+        ir: LLVM's text form, as Enzyme leaves it.
+    """
+    if not _PROMISED.search(ir):
+        return ir
+    passes = [found[0] for found in _FUNCTION.finditer(ir) if _takes_gradients(found[0].partition("\n")[0])]
+    spared = [_reading(text) for text in passes]
+    if not passes or not all(spared):
+        return ir
+    for before, after in zip(passes, spared, strict=True):
+        ir = ir.replace(before, after, 1)
+    return _PROMISED.sub(r"\g<1>0", ir)
+
+
+def _takes_gradients(head: str) -> bool:
+    return REVERSE in head and f"{REVERSE}_blocks" not in head and "fwddiffe" not in head
+
+
+def _reading(text: str) -> str:
+    """The function without stores of zero to the gradients of outputs, which are its aligned parameters.
+
+    Empty if more is done with them than that and reading.
+    """
+    head = text.partition("\n")[0]
+    names = {name for attributes, name in _PARAMETER.findall(head) if re.search(r"\balign \d", attributes)}
+    if not names:
+        return ""
+    offsets = _OFFSET.findall(text)
+    while True:
+        further = {name for name, base in offsets if base in names} - names
+        if not further:
+            break
+        names |= further
+    kept = []
+    for line in text.splitlines(keepends=True)[1:]:
+        if not any(_uses(line, name) for name in names) or re.match(r"  \S+ = (?:getelementptr|load) ", line):
+            kept.append(line)
+        elif not re.match(
+            r"  store \w+ 0\.0+e\+00, |  (?:tail )?call void @llvm\.memset\.p0\.i64\([^,]*, i8 0, ", line
+        ):
+            return ""
+    return "".join([f"{head}\n", *kept])
+
+
+def _returns(text: str) -> int:
+    """The number of jumps of a function to a block above, or to the block itself: that of its loops."""
+    count, seen = 0, set()
+    for line in text.splitlines():
+        if label := re.match(r"(\"[^\"]+\"|[-\w.$]+):", line):
+            seen.add(label[1])
+        count += sum(target in seen for target in re.findall(r"label %(\"[^\"]+\"|[-\w.$]+)", line))
+    return count
 
 
 _UPWARDS = re.compile(rf"^  {_NAME} = phi i64 (?=[^\n]*\[ 0, {_NAME} \])[^\n]*\n", re.MULTILINE)

@@ -32,7 +32,7 @@ from deep500.operators.enzyme.ir import (
     shared_pointers,
     split,
 )
-from deep500.operators.enzyme.loops import loosen, once, turn_loops
+from deep500.operators.enzyme.loops import loosen, once, spare_gradients, turn_loops
 from deep500.progress import stage
 
 GATE = "\ndeclare void @__enzyme_autodiff_gate(...)\n"
@@ -141,7 +141,7 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
         for module, (code, ir, said) in zip(modules, results, strict=True):
             if failed(code, ir):
                 missing[module.stem] = str(refusal(code, ir, said, module, options))
-            joined = once(loosen(inline_functions(ir)))
+            joined = spare_gradients(once(loosen(inline_functions(ir))))
             owned = plain_updates(joined) if options.owned else joined
             module.write_text(turn_loops(owned) if options.turn else owned, encoding="utf-8")
         if missing:

@@ -15,6 +15,7 @@ from typing import Any
 
 from deep500.errors import InputError
 from deep500.operators.cpp.spec import CPP_TYPES, FLOATING, TENSOR_TYPES, BuildSpec
+from deep500.operators.enzyme.loops import PROMISE
 
 
 @dataclass(frozen=True)
@@ -251,7 +252,8 @@ def _reverse(x: list[Tensor], y: list[Tensor], scratch: str, has: bool, knows: b
     for name, tensors, const in (("x", x, "const "), ("y", y, "")):
         for tensor in tensors:
             taken.append(f"{const}{tensor.kind} *__restrict__ {name}{tensor.index}")
-            taken += [f"{tensor.kind} *__restrict__ d{name}{tensor.index}"] * tensor.active
+            mark = f" __attribute__((align_value(alignof({tensor.kind}))))" if name == "y" else ""
+            taken += [f"{tensor.kind} *__restrict__{mark} d{name}{tensor.index}"] * tensor.active
     passed = [*_pairs("x", "dx", x), *_pairs("y", "dy", y, "enzyme_dupnoneed")]
     if knows:
         taken += [f"const {t.kind} *__restrict__ known{t.index}" for t in y]
@@ -348,7 +350,11 @@ def _backward(x: list[Tensor], y: list[Tensor], scratch: str) -> str:
         *_casts(x),
         *(f"auto *dx{i} = space.zeros<{k}>({n}, wanted[{i}]);" for i, k, n in _active(x)),
         *(f"auto *y{t.index} = space.take<{t.kind}>({t.count});" for t in y),
-        *(f"auto *dy{i} = space.copy<{k}>(grads[{i}], {n});" for i, k, n in _active(y)),
+        *(
+            f"auto *dy{i} = {PROMISE} || !grads[{i}] ? space.copy<{k}>(grads[{i}], {n}) : "
+            f"static_cast<{k} *>(const_cast<void *>(grads[{i}]));"
+            for i, k, n in _active(y)
+        ),
     ]
     arguments = ", ".join(["op", *_both("x", "dx", x), *_both("y", "dy", y)])
     known = ", ".join(f"static_cast<const {t.kind} *>(outputs[{t.index}])" for t in y)
@@ -360,7 +366,9 @@ def _backward(x: list[Tensor], y: list[Tensor], scratch: str) -> str:
       else
         {_name(has)}<Op>({arguments}{rest});"""
 
-    return _runner(
+    promise = f"""
+extern "C" __attribute__((visibility("hidden"))) int {PROMISE} = d500_detail::writes_once<d500_op>::value ? 1 : 2;"""
+    return promise + _runner(
         "backward",
         "const void *const *grads, const void *const *inputs, const void *const *outputs, void *const *wanted",
         f'd500_detail::require(grads, n + {len(x)}, {len(y)}, "output gradient");\n    '

@@ -76,6 +76,8 @@ struct tensor_t {
 ///   void surrogate(const T *input..., const T *result..., T *output...);   (optional, for derived gradients: any function
 ///                                   with the same gradient as forward, which may read what forward wrote; with parts()
 ///                                   it is surrogate_part, with the number of the part first)
+///   static constexpr bool writes_once = true;   (optional, for derived gradients: forward writes each element of an output
+///                                   at most once and reads none, so that the gradient needs no copy of its own)
 ///
 /// They may return int instead of void: anything but 0 is an error. They may throw. All tensors are dense, row by row.
 /// backward overwrites the input gradients. For CUDA: forward_cuda and backward_cuda in a .cu file, with device pointers

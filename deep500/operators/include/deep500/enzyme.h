@@ -95,6 +95,11 @@ template <class Op>
 struct is_elementwise<Op, typename std::enable_if<static_cast<bool>(Op::elementwise)>::type> : std::true_type {};
 
 template <class Op, class = void>
+struct writes_once : std::false_type {};
+template <class Op>
+struct writes_once<Op, typename std::enable_if<static_cast<bool>(Op::writes_once)>::type> : std::true_type {};
+
+template <class Op, class = void>
 struct has_parts : std::false_type {};
 template <class Op>
 struct has_parts<Op, std::void_t<decltype(static_cast<std::size_t>(std::declval<const Op &>().parts()))>> : std::true_type {};

@@ -1,4 +1,4 @@
-"""Surrogates: what stands for forward in derived gradients, and reads forward's results."""
+"""What an operator may tell of itself so that its derived gradient is faster: surrogates, and that it writes once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.operators.test_enzyme import compiled
 from tests.operators.test_enzyme import pytestmark as pytestmark
 
 SOURCE = """
+#include "deep500/blas.h"
 #include "deep500/deep500.h"
 #include "deep500/math.h"
 template <typename T> struct soft : deep500::CustomOperator {
@@ -92,3 +93,43 @@ def test_results_are_asked_for() -> None:
     pointers = [(ctypes.c_void_p * 1)(a if a is None else a.ctypes.data) for a in (dy, x, None, dx)]
     assert library.d500_backward(instance, *pointers) != 0
     assert b"null pointer for output 0" in library.d500_error()
+
+
+ONCE = "static constexpr bool writes_once = true;"
+DOUBLED = """
+  std::size_t parts() const { return n; }
+  void forward(const T *x, T *y) { for (std::size_t i = 0; i < n; ++i) part(i, x, y); }
+  void part(std::size_t i, const T *x, T *y) const { y[i] = x[i] * x[i]; }"""
+TWICE = """
+  void forward(const T *x, T *y) {
+    for (std::size_t k = 0; k < 2; ++k)
+      for (std::size_t i = k; i < n; ++i) y[i - k] = (T(1) + T(k)) * x[i] * x[i];
+  }"""
+PRODUCT = """
+  void forward(const T *x, T *y) {
+    const T one[1] = {T(1)};
+    d5::product(d5::plain, d5::plain, n, 1, 1, T(3), x, 1, one, 1, T(0), y, 1);
+  }"""
+
+
+def test_a_gradient_of_outputs_that_are_written_once_is_left_as_it_was() -> None:
+    op = built(ONCE + DOUBLED)
+    x, dy = np.random.default_rng(2).standard_normal((2, 40))
+    kept = dy.copy()
+    for _ in range(2):  # it is the caller's own array that is read
+        np.testing.assert_allclose(op.run_backward([dy], [x], [op(x)])[0], 2 * x * dy, rtol=1e-14)
+        assert (dy == kept).all()
+
+
+def test_a_promise_that_is_not_kept_is_refused() -> None:
+    built(TWICE)
+    with pytest.raises(EnzymeError, match="not that of forward"):
+        built(ONCE + TWICE)
+
+
+def test_the_promise_of_an_operator_whose_gradient_is_written_to_changes_nothing() -> None:
+    op = built(ONCE + PRODUCT)
+    x, dy = np.random.default_rng(3).standard_normal((2, 12))
+    kept = dy.copy()
+    np.testing.assert_allclose(op.run_backward([dy], [x], [op(x)])[0], 3 * dy, rtol=1e-14)
+    assert (dy == kept).all()
