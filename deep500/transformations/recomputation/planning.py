@@ -7,8 +7,10 @@ holds. A plan's prediction is counted value by value on the network that will ru
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from deep500.errors import BudgetError, PlanError
@@ -42,9 +44,12 @@ Target = GraphExecutor | Network
 
 _SLOTS = 400  # of a chain whose bytes are counted
 
-CROSSINGS = (2, 3, 4)
-"""Activations that may cross a cut, tried in turn where cuts that one crosses cannot meet a budget: beside the skip
-connections of a U-Net, say."""
+CROSSINGS = (1, 2, 3, 4)
+"""Activations that may cross a cut; more than one beside the skip connections of a U-Net, say."""
+
+_WORTH = 0.01  # of a step: where finer cuts gained less, still finer ones are not tried
+
+_FINE = 0.2  # of all that is kept: where no stretch between cuts has more, finer ones only cost time to plan
 
 PLANNING = "planning recomputation"
 
@@ -163,28 +168,47 @@ class _Subject:
         self.counted = find_regions(self.network, self.batch, loss)
 
     def plan(self, budget: float | int, profile: NetworkRegions | None) -> CheckpointingPlan:
-        """The quickest plan for the coarsest cuts that a plan within the budget is found for."""
+        """The quickest plan of the coarsest cuts and, if these leave a large stretch whole, of finer ones that gain."""
+        best: CheckpointingPlan | None = None
         errors: list[BudgetError] = []
         with self.rehearsals() as rehearsals:
             limit = budget_bytes(budget, rehearsals.full or 0)
-            for planners in self.planners(profile):
-                try:
-                    return rehearsals.quickest(planners, limit)
-                except BudgetError as error:
-                    errors.append(error)
-        raise min(errors, key=lambda error: error.smallest or 0)
+            for _, cuts in groupby(self.planners(profile), key=itemgetter(0)):
+                plans = list[CheckpointingPlan]()
+                for _, planners in cuts:
+                    try:
+                        plans.append(rehearsals.quickest(planners, limit))
+                    except BudgetError as error:
+                        errors.append(error)
+                if not plans:
+                    continue
+                quickest = min(plans, key=_share)
+                gain = _share(best) - _share(quickest) if best else _share(quickest) * self.has_large_stretch
+                best = min(best or quickest, quickest, key=_share)
+                if gain < _WORTH:
+                    break
+        if best is None:
+            raise min(errors, key=lambda error: error.smallest or 0)
+        return best
+
+    @property
+    def has_large_stretch(self) -> bool:
+        """Whether cuts that one activation crosses leave a large part of what is kept in one piece."""
+        return max(region.full_tape for region in self.counted.innermost()) > _FINE * self.counted.root.full_tape
 
     def front(self, points: int) -> list[CheckpointingPlan]:
-        """Plans at evenly spaced budgets for the coarsest cuts, and the smallest of finer ones, where these differ."""
-        plans = list[CheckpointingPlan]()
-        for i, planner in ((i, planner) for i, planners in enumerate(self.planners(None)) for planner in planners):
-            smallest = planner.smallest()
-            between = range(0 if i else 1, 0 if i else points)
-            low = smallest.predicted_peak
-            limits = dict.fromkeys(low + (planner.full - low) * i // (points - 1) for i in between)
-            plans += [smallest, *map(planner.within, numbered("budget", limits))]
+        """Plans at evenly spaced budgets for all cuts; steps are measured of those that no model beats."""
+        planners = [planner for _, planners in self.planners(None) for planner in planners]
+        smallest = [planner.smallest() for planner in numbered("the smallest plan", planners)]
+        low, full = min(plan.predicted_peak for plan in smallest), max(planner.full for planner in planners)
+        limits = dict.fromkeys(low + (full - low) * i // (points - 1) for i in range(1, points))
+        plans = list(smallest)
+        for limit in numbered("budget", limits):
+            for planner in planners:
+                with suppress(BudgetError):
+                    plans.append(planner.within(limit))
         with self.rehearsals() as rehearsals:
-            plans = [rehearsals.measured(plan) for plan in numbered("a step of plan", plans)]
+            plans = [rehearsals.measured(plan) for plan in numbered("a step of plan", undominated(plans))]
         return [replace(plan, budget=plan.predicted_peak) for plan in undominated(plans)]
 
     @contextmanager
@@ -198,8 +222,10 @@ class _Subject:
                     return
         yield Counts(_counter(self.network, self.counted))
 
-    def planners(self, profile: NetworkRegions | None) -> Iterator[list[Planner]]:
+    def planners(self, profile: NetworkRegions | None) -> Iterator[tuple[int, list[Planner]]]:
         """Of cuts that one activation crosses (or of a profile), then of those that up to four cross, where others.
+
+        With the number of activations that may cross.
 
         Stages are planned as a chain, each of which reads the one before it alone and whose plans may let any stretch
         run again, and as a tree of regions: measured where the backend keeps stages apart, counted elsewhere.
@@ -209,7 +235,7 @@ class _Subject:
         if not measured:
             regions = self._timed() if profile is None else profile
         times = regions.times if regions.time_unit == "s" else None
-        for crossing in (1, *CROSSINGS):
+        for crossing in CROSSINGS:
             if crossing > 1:
                 stage(f"cuts that {crossing} activations cross")
                 regions = find_regions(self.network, self.batch, self.loss, crossing, times)
@@ -220,11 +246,11 @@ class _Subject:
                     continue
                 seen.add(cuts)
                 if measured:
-                    yield [self._measured(regions, parts, parts_of is linked_regions)]
+                    yield crossing, [self._measured(regions, parts, parts_of is linked_regions)]
                 else:
-                    yield counted_planners(self.network, self.batch, regions, self.backend)
+                    yield crossing, counted_planners(self.network, self.batch, regions, self.backend)
         if not seen:
-            yield counted_planners(self.network, self.batch, self.counted, self.backend)
+            yield 1, counted_planners(self.network, self.batch, self.counted, self.backend)
 
     def _measured(self, regions: NetworkRegions, parts: Sequence[PlannedRegion], chain: bool) -> Planner:
         """On parts as measured stages: a chain, or a tree of them."""
@@ -244,6 +270,11 @@ class _Subject:
         if self.executor is None or self.inputs is None or len(self.counted.step.forward) < 2:
             return self.counted
         return measured_regions(self.executor, self.inputs, self.loss)
+
+
+def _share(plan: CheckpointingPlan) -> float:
+    """Extra time as a share of the step: stages are measured anew for other cuts, and come out a little different."""
+    return plan.predicted_extra / plan.predicted_time
 
 
 def _check_visible(network: Network) -> None:

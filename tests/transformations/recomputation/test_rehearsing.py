@@ -156,7 +156,7 @@ def test_cuts_that_several_activations_cross_are_tried_where_those_of_one_cannot
     target = network if backend is None else load_backend(backend).from_model(network)
     given: dict[str, Any] = {"batch": 4} if backend is None else {"inputs": inputs_of(network, 4)}
     with monkeypatch.context() as patched, pytest.raises(BudgetError) as caught:
-        patched.setattr(planning, "CROSSINGS", ())
+        patched.setattr(planning, "CROSSINGS", (1,))
         d5.plan_checkpointing(target, 1, **given)
     least = caught.value.smallest
     assert least is not None
@@ -164,6 +164,17 @@ def test_cuts_that_several_activations_cross_are_tried_where_those_of_one_cannot
     assert plan.predicted_peak <= plan.budget == least - 1
     front = checkpointing_front(target, points=3, **given)
     assert front[0].predicted_peak < least and front[-1].predicted_extra == 0
+
+
+def test_finer_cuts_are_taken_where_they_are_quicker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a plan of cuts that one activation crosses fits: in a U-Net it may run most of the network again."""
+    network = add_loss(create("unet", width=4, levels=2, shape=(3, 16, 16)))
+    plans = [d5.plan_checkpointing(network, share, batch=4) for share in (0.9, 0.8, 0.7)]
+    extra = [plan.predicted_extra for plan in plans]
+    assert extra == sorted(extra)
+    monkeypatch.setattr(planning, "CROSSINGS", (1,))
+    coarse = d5.plan_checkpointing(network, 0.8, batch=4)
+    assert coarse.predicted_peak <= coarse.budget and extra[1] < 0.6 * coarse.predicted_extra
 
 
 def test_a_scope_that_comes_again_is_another_region() -> None:
