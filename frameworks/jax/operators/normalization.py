@@ -44,10 +44,11 @@ def batch_norm(
         return _normalised(x, mean, variance, scale, bias, epsilon)
     axes = (0, *range(2, x.ndim))
     batch_mean = x.mean(axes)
-    centred = x - _per_channel(batch_mean, x.ndim)
-    biased = (centred * centred).mean(axes)
+    centre = _per_channel(batch_mean, x.ndim)
+    biased = ((x - centre) ** 2).mean(axes)
     factor = scale * jax.lax.rsqrt(biased + epsilon)
-    y = (centred * _per_channel(factor, x.ndim) + _per_channel(bias, x.ndim)).astype(x.dtype)
+    # What is centred is written twice: XLA then computes it once, instead of anew in all that reads it.
+    y = ((x - centre) * _per_channel(factor, x.ndim) + _per_channel(bias, x.ndim)).astype(x.dtype)
     if follows:
         count = x.size // x.shape[1]
         _remember(context, batch_mean, biased * (count / max(count - 1, 1)), momentum)
