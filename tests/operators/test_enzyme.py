@@ -164,9 +164,14 @@ def test_openmp_loops_and_sums_are_differentiated(rng: np.random.Generator) -> N
     np.testing.assert_allclose(dx, np.cos(x) * c * dy + 2 * x * c * dz, rtol=1e-12)
 
 
-def test_inputs_that_a_gradient_overwrites_are_found_by_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_that_a_gradient_overwrites_are_found_by_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The check behind the refusal: without it, the library would be built, and its check finds the changed bytes."""
     arguments = ("shared_pointer", sources.SHARED, ["float64"] * 2, ["float64"])
+    monkeypatch.setenv("DEEP500_ENZYME", str(find_engine().path))
+    monkeypatch.setenv("DEEP500_CACHE", str(tmp_path))
+    monkeypatch.setattr(pipeline, "own_regions", lambda ir: ir)
     with pytest.raises(EnzymeError, match=r"share a pointer by reference; .*firstprivate"):
         compiled(*arguments, inactive=(1,), openmp=True)
     monkeypatch.setattr(pipeline, "refuse_shared_pointers", lambda ir, options: None)

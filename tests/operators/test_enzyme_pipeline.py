@@ -240,15 +240,25 @@ def test_loops_that_own_their_memory_need_no_atomic_updates(build: Build, monkey
     assert "atomicrmw fadd" in linked[0] and "atomicrmw" not in linked[1]
 
 
-def test_a_pointer_shared_by_reference_is_refused(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would overwrite the caller's input, with exit code 0: the refusal is tried against the real thing."""
+def test_a_pointer_that_regions_read_is_handed_to_them(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shared by reference, it is as in firstprivate; left as it is, Enzyme overwrites the caller's input."""
     text = loop("#pragma omp parallel for")
-    with pytest.raises(EnzymeError, match=r"firstprivate\(\.\.\.\)(.|\n)*line 3: #pragma omp parallel for"):
-        build(text, openmp=True)
+    right = np.linspace(1, 2, 1001)
+    x, c = np.linspace(-1, 1, 1001), right.copy()
+    np.testing.assert_allclose(run(build(text, openmp=True), x, c, np.ones(1001)), 2 * x * c, rtol=1e-13)
+    assert (c == right).all()
+    monkeypatch.setattr(pipeline, "own_regions", lambda ir: ir)
     monkeypatch.setattr(pipeline, "refuse_shared_pointers", lambda ir, options: None)
-    x, c = np.linspace(-1, 1, 1001), np.linspace(1, 2, 1001)
     run(build(text, openmp=True), x, c, np.ones(1001))
-    assert (c != np.linspace(1, 2, 1001)).any()
+    assert (c != right).any()
+
+
+def test_a_pointer_shared_by_reference_that_is_not_only_read_is_refused(build: Build) -> None:
+    """Its address is known elsewhere, so nobody can say that it stays the same."""
+    before = "void known(const double **);"
+    text = unit("known(&c);\n#pragma omp parallel for\nfor (long i = 0; i < n; ++i) y[i] = x[i] * c[i];", before)
+    with pytest.raises(EnzymeError, match=r"firstprivate\(\.\.\.\)(.|\n)*line \d: #pragma omp parallel for"):
+        build(text, openmp=True)
 
 
 def test_numbers_shared_by_reference_are_not_refused(build: Build) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -233,25 +234,98 @@ int main() { return 0; }
 """
 
 
+THREADED_STEP = """#include "lulesh.h"
+#if _OPENMP
+#include <omp.h>
+#else
+static int omp_get_max_threads() { return 1; }
+static int omp_get_thread_num() { return 0; }
+#endif
+static void TimeIncrement(Domain &domain) { domain.time() += domain.deltatime(); }
+static void Least(Domain &domain, Index_t length, Real_t &least) {
+  const Index_t threads = omp_get_max_threads();
+  Real_t least_per_thread[threads];
+#pragma omp parallel firstprivate(length)
+   {
+      Real_t least_tmp = least;
+      Index_t thread_num = omp_get_thread_num();
+#pragma omp for
+      for (Index_t i = 0 ; i < length ; ++i) {
+        if (domain.e(i) * domain.v(i) < least_tmp) least_tmp = domain.e(i) * domain.v(i);
+      }
+      least_per_thread[thread_num] = least_tmp;
+   }
+  for (Index_t i = 1; i < threads; ++i)
+    if (least_per_thread[i] < least_per_thread[0]) least_per_thread[0] = least_per_thread[i];
+  least = least_per_thread[0];
+}
+static void LagrangeLeapFrog(Domain &domain) {
+  Index_t count = domain.numElem();
+  std::vector<Real_t> room(count);
+  Real_t *work = room.data();
+#pragma omp parallel
+  {
+#pragma omp for nowait firstprivate(count)
+    for (Index_t i = 0; i < count; ++i) work[i] = domain.e(i) * domain.e(i) * domain.v(i);
+#pragma omp for firstprivate(count)
+    for (Index_t i = 0; i < count; ++i)
+      if (work[i] > 0.5) work[i] = sqrt(work[i]);
+  }
+  Real_t least = 1e20;
+  Least(domain, count, least);
+#pragma omp parallel for firstprivate(count)
+  for (Index_t i = 0; i < count; ++i) domain.e(i) += 1e-2 * least * work[i] * domain.x(i);
+}
+int main() { return 0; }
+"""
+
+
+def stand_in(folder: Path, step: str) -> None:
+    """A checkout with LULESH's names, and this for a time step."""
+    vectors = [(name, part) for part in ("nodes", "elements") for name in FIELDS[part]]
+    members = "".join(f"std::vector<Real_t> m_{name}; " for name, _ in vectors)
+    members += "".join(f"Real_t m_{name} = 1e-3; " for name in FIELDS["numbers"])
+    made = "".join(f"m_{name}.assign({size}, 1); " for name, size in vectors)
+    access = "".join(f"Real_t &{name}(Index_t i) {{ return m_{name}[i]; }} " for name, _ in vectors)
+    access += "".join(f"Real_t &{name}() {{ return m_{name}; }} " for name in FIELDS["numbers"])
+    (folder / "lulesh.h").write_text(LOOKS_LIKE_LULESH % (members, made, access))
+    for name in sources.FILES:
+        (folder / name).write_text('#include "lulesh.h"\n')
+    (folder / "lulesh.cc").write_text(step)
+
+
+def gradients_agree(checkout: Path, size: int, steps: int) -> None:
+    """Serial and with threads, against central differences and each other."""
+    serial = sources.in_a_process(sources.build(checkout, False), size, steps, 1, 1)
+    threaded = [sources.in_a_process(sources.build(checkout, True), size, steps, 1, count) for count in (1, 2, 4)]
+    expected = np.array(serial["gradient"])
+    for found in (serial, *threaded):
+        assert found["error"] < 1e-6
+        np.testing.assert_allclose(found["gradient"], expected, rtol=0, atol=1e-10 * abs(expected).max())
+
+
+def test_a_checkout_is_differentiated_with_threads(tmp_path: Path) -> None:
+    """A stand-in with what LULESH has in its regions: several loops, pointers, and each thread's least number."""
+    library("docking", "serial")
+    stand_in(tmp_path, THREADED_STEP)
+    gradients_agree(tmp_path, 7, 2)
+
+
+def test_lulesh_is_differentiated_with_threads() -> None:
+    """The real one, where $DEEP500_LULESH has its checkout: twenty steps, after which the engine alone is wrong."""
+    checkout = os.environ.get("DEEP500_LULESH")
+    if not checkout:
+        pytest.skip("no checkout: DEEP500_LULESH=PATH")
+    library("docking", "serial")
+    gradients_agree(Path(checkout), 8, 20)
+
+
 def test_a_checkout_is_differentiated_with_roots_in_their_branches(tmp_path: Path) -> None:
     """A stand-in with LULESH's names: half of its elements would take the root of a negative number."""
     try:
         building.library("docking", "serial")
     except MissingEngine as error:
         pytest.skip(str(error))
-    vectors = [
-        (name, "nodes" if name in FIELDS["nodes"] else "elements")
-        for part in ("nodes", "elements")
-        for name in FIELDS[part]
-    ]
-    members = "".join(f"std::vector<Real_t> m_{name}; " for name, _ in vectors)
-    members += "".join(f"Real_t m_{name} = 1e-3; " for name in FIELDS["numbers"])
-    made = "".join(f"m_{name}.assign({size}, 1); " for name, size in vectors)
-    access = "".join(f"Real_t &{name}(Index_t i) {{ return m_{name}[i]; }} " for name, _ in vectors)
-    access += "".join(f"Real_t &{name}() {{ return m_{name}; }} " for name in FIELDS["numbers"])
-    (tmp_path / "lulesh.h").write_text(LOOKS_LIKE_LULESH % (members, made, access))
-    for name in sources.FILES:
-        (tmp_path / name).write_text('#include "lulesh.h"\n')
-    (tmp_path / "lulesh.cc").write_text(STEP_OF_IT % "1e-3")
+    stand_in(tmp_path, STEP_OF_IT % "1e-3")
     found = sources.measure(str(sources.build(tmp_path, False)), 4, 3, 1)
     assert found["error"] < 1e-6

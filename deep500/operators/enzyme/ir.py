@@ -285,7 +285,7 @@ def keep_outputs(ir: str, source: str) -> str:
     for call in _GRADIENT.finditer(source):
         words = re.findall(r"enzyme_(?:dupnoneed|dup|const)", call[2])
         outputs.setdefault(call[1], set()).update(i for i, word in enumerate(words) if word == "enzyme_dupnoneed")
-    functions = [(_parameters(found[2]), outputs.get(found[1], set())) for found in _PRIMAL.finditer(ir)]
+    functions = [(parameters(found[2]), outputs.get(found[1], set())) for found in _PRIMAL.finditer(ir)]
     if all("writeonly" in parameters[place].split() for parameters, places in functions for place in places):
         return ir
     kept = re.sub(r"ptr @enzyme_dupnoneed\b", "ptr @enzyme_dup", ir)
@@ -294,7 +294,7 @@ def keep_outputs(ir: str, source: str) -> str:
     return kept
 
 
-def _parameters(text: str) -> list[str]:
+def parameters(text: str) -> list[str]:
     """A function's parameters, divided at the commas outside of brackets."""
     parts, depth = [""], 0
     for mark in text:

@@ -33,6 +33,7 @@ from deep500.operators.enzyme.ir import (
     split,
 )
 from deep500.operators.enzyme.loops import loosen, once, spare_gradients, turn_loops
+from deep500.operators.enzyme.regions import own_regions
 from deep500.progress import stage
 
 GATE = "\ndeclare void @__enzyme_autodiff_gate(...)\n"
@@ -167,7 +168,7 @@ def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options:
     refuse_messages(ir, options)
     refuse_catches(ir, options)
     if options.openmp:
-        ir = fix_reductions(ir)
+        ir = own_regions(fix_reductions(ir))
         refuse_order(ir, options)
         refuse_shared_pointers(ir, options)
     target.write_text(keep_outputs(ir, tu.read_text(encoding="utf-8")) + GATE, encoding="utf-8")

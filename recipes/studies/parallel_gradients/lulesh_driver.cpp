@@ -92,6 +92,16 @@ extern "C" void *source_shadow(long n) {
   return shadow;
 }
 
+// All state variables of a domain or a shadow, one after the other; their number. Only that where there is no place.
+extern "C" long source_numbers(void *domain, double *to) {
+  long count = 0;
+  each(*(Domain *)domain, [&](Real_t &value, int) {
+    if (to) to[count] = value;
+    ++count;
+  });
+  return count;
+}
+
 extern "C" void source_primal(void *domain, long steps) { advance((Domain *)domain, steps); }
 extern "C" void source_gradient(void *domain, void *shadow, long steps) {
   __enzyme_autodiff<void>((void *)advance, enzyme_dup, (Domain *)domain, (Domain *)shadow, enzyme_const, steps);

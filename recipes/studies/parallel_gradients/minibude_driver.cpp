@@ -88,6 +88,17 @@ extern "C" void *source_shadow(long size) {
   return made;
 }
 
+// All angles and places of a problem or a shadow, one after the other; their number. Only that where there is no place.
+extern "C" long source_numbers(void *problem, double *to) {
+  long count = 0;
+  for (auto &values : ((Problem *)problem)->at)
+    for (double value : values) {
+      if (to) to[count] = value;
+      ++count;
+    }
+  return count;
+}
+
 static void energies_of(const double *a, const double *b, const double *c, const double *x, const double *y,
                         const double *z, const Atom *protein, const Atom *ligand, const FFParams *kinds,
                         double *energies, long groups, long repeats) {

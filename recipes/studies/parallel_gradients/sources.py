@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from deep500.errors import CommunicationError, CompileError, InputError
 from deep500.measure.statistics import paired_ratio
 from deep500.operators.cpp.cache import building, cache_folder, enter_folder
 from deep500.operators.cpp.compilers import cpu_model
-from deep500.operators.enzyme import pipeline
+from deep500.operators.enzyme import pipeline, regions
 from deep500.operators.enzyme.engine import find_clang, find_engine
 from deep500.operators.enzyme.pipeline import Options, compile_library
 from recipes.studies.parallel_gradients.building import FLAGS, SOURCES
@@ -27,6 +29,22 @@ from recipes.studies.parallel_gradients.launching import SETTINGS
 
 FILES = ("lulesh.cc", "lulesh-init.cc", "lulesh-util.cc", "lulesh-viz.cc")
 HEADER = re.compile(r'^\s*#\s*include\s*"lulesh\.h".*$', re.MULTILINE)
+REGIONS = (
+    # Loops that share a region get one each: what a loop keeps, Enzyme finds room for by the region's arguments.
+    (r"^#pragma omp parallel[ \t]*$", ""),
+    (r"^#pragma omp for (?:nowait )?(?=firstprivate)", "#pragma omp parallel for "),
+    # The least of a thread's share becomes the least of a block: threads go backwards in an order of their own.
+    (
+        r"^#pragma omp parallel firstprivate\((.*)\)\s*\{",
+        r"#pragma omp parallel for firstprivate(\1, threads)\nfor (Index_t block = 0; block < threads; ++block) {",
+    ),
+    (
+        r"^#pragma omp for[ \t]*\n\s*for \(Index_t i = 0 ; i < length ; \+\+i\)",
+        "for (Index_t i = (long)length * block / threads; i < (long)length * (block + 1) / threads; ++i)",
+    ),
+    (r"\bomp_get_thread_num\(\)", "block"),
+)
+"""Changes to the text of LULESH before it is compiled with OpenMP: what is sought, and what stands for it."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +59,8 @@ class Original:
         flags: for the front; ``{}`` is the checkout.
         options: of the pipeline.
         sizes: what is measured: how large, and how many steps.
+        changes: to the joined text where it is built with OpenMP.
+        threaded: more flags for the front, with OpenMP.
     """
 
     title: str
@@ -50,6 +70,8 @@ class Original:
     flags: tuple[str, ...]
     options: dict[str, Any]
     sizes: tuple[int, int]
+    changes: tuple[tuple[str, str], ...] = ()
+    threaded: tuple[str, ...] = ()
 
 
 ORIGINALS = (
@@ -63,6 +85,9 @@ ORIGINALS = (
         ("-funroll-loops", "-DUSE_MPI=0", "-I{}"),
         {"speculate": False},
         (10, 5),
+        REGIONS,
+        # Loops whose length is not known stay as they are: what an unrolled one keeps, Enzyme finds no room for.
+        ("-mllvm", "-unroll-runtime=false"),
     ),
     # Its own header has a call that this clang takes for an error; its own build reorders arithmetic.
     Original(
@@ -75,7 +100,7 @@ ORIGINALS = (
         (20, 1),
     ),
 )
-STEP, WORST_ERROR = 1e-6, 1e-5
+STEP, WORST_ERROR, WORST_DIFFERENCE = 1e-6, 1e-5, 1e-10
 THREADS = (1, 2, 4)
 
 
@@ -93,6 +118,7 @@ def report_sources(paths: Sequence[Path], samples: int = 7) -> str:
     for path in paths:
         original = original_of(path)
         size, steps = original.sizes
+        serial = None
         for openmp in (False, True):
             about = f"{original.title}, {'OpenMP' if openmp else 'serial'}, size {size}, {steps} step{'s'[: steps > 1]}"
             try:
@@ -102,13 +128,18 @@ def report_sources(paths: Sequence[Path], samples: int = 7) -> str:
                 lines += [f"    {line}" for line in str(error).splitlines()[1:4]]
                 continue
             for threads in THREADS if openmp else (1,):
-                found = _in_a_process(library, size, steps, samples, threads)
+                found = in_a_process(library, size, steps, samples, threads)
                 ratio = paired_ratio(found["gradient_seconds"], found["primal_seconds"])
-                verdict = "" if found["error"] <= WORST_ERROR else "WRONG: "
+                gradient = np.array(found["gradient"])
+                serial = gradient if serial is None and not openmp else serial
+                off = np.inf if serial is None else abs(gradient - serial).max() / abs(serial).max()
+                right = found["error"] <= WORST_ERROR and (serial is None or off <= WORST_DIFFERENCE)
+                verdict = "" if right else "WRONG: "
                 with_threads = f", {threads} thread{'s'[: threads > 1]}" if openmp else ""
                 lines.append(
                     f"{verdict}{about}{with_threads}: gradient/primal {ratio}; off central differences by "
                     f"{found['error']:.0e}, which differ among themselves by {found['noise']:.0e}"
+                    + (f"; off the serial gradient by {off:.0e}" if openmp and serial is not None else "")
                 )
     return "\n\n" + "\n".join(lines) if lines else ""
 
@@ -138,13 +169,17 @@ def build(checkout: Path, openmp: bool) -> Path:
     """
     original = original_of(checkout)
     whole = _joined(checkout, original)
-    flags = (*FLAGS, *(flag.format(checkout.resolve()) for flag in original.flags))
+    for sought, instead in original.changes if openmp else ():
+        whole = re.sub(sought, instead, whole, flags=re.MULTILINE)
+    threaded = original.threaded if openmp else ()
+    flags = (*FLAGS, *threaded, *(flag.format(checkout.resolve()) for flag in original.flags))
     options = Options(openmp=openmp, timeout=600, **original.options)
     engine = find_engine()
     words = repr((engine.version, find_clang(engine).version, cpu_model(), flags, options)).encode()
     headers = b"".join(path.read_bytes() for path in sorted(checkout.glob("**/*.h*")) if path.is_file())
     driver = SOURCES / f"{original.driver}_driver.cpp"
     texts = [whole.encode(), headers, driver.read_bytes(), Path(pipeline.__file__).read_bytes()]
+    texts += [Path(regions.__file__).read_bytes()]
     key = hashlib.sha256(b"\0".join([words, *texts])).hexdigest()[:24]
     folder = cache_folder() / "parallel_gradients"
     target, name = folder / key, f"{original.driver}.so"
@@ -165,7 +200,8 @@ def _joined(checkout: Path, original: Original) -> str:
     return "\n".join([*texts[:1], *(HEADER.sub("", text) for text in texts[1:])])
 
 
-def _in_a_process(library: Path, size: int, steps: int, samples: int, threads: int) -> dict[str, Any]:
+def in_a_process(library: Path, size: int, steps: int, samples: int, threads: int) -> dict[str, Any]:
+    """What :func:`measure` finds, without the threads and memory of this process."""
     words = [str(library), *map(str, (size, steps, samples, threads))]
     command = [sys.executable, "-m", __name__, *words]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False, env={**os.environ, **SETTINGS})
@@ -178,7 +214,7 @@ def _in_a_process(library: Path, size: int, steps: int, samples: int, threads: i
 def measure(path: str, size: int, steps: int, samples: int, threads: int = 1) -> dict[str, Any]:
     """In a process of its own: seconds of all processors, and the relative error of the derivative along a direction.
 
-    ``noise`` is by how much differences of two step widths differ.
+    ``noise`` is by how much differences of two step widths differ; ``gradient`` has all of its numbers.
     """
     library = ctypes.CDLL(path)
     if hasattr(library, "omp_set_num_threads"):
@@ -187,8 +223,9 @@ def measure(path: str, size: int, steps: int, samples: int, threads: int = 1) ->
         getattr(library, name).restype = ctypes.c_void_p
     for name in ("source_along", "source_value"):
         getattr(library, name).restype = ctypes.c_double
+    library.source_numbers.restype = ctypes.c_long
     seconds: dict[str, list[float]] = {"primal_seconds": [], "gradient_seconds": []}
-    along = 0.0
+    along, gradient = 0.0, np.empty(0)
     for _ in range(samples):
         domain = ctypes.c_void_p(library.source_new(size))
         start = time.process_time()
@@ -200,10 +237,13 @@ def measure(path: str, size: int, steps: int, samples: int, threads: int = 1) ->
         library.source_gradient(domain, shadow, steps)
         seconds["gradient_seconds"].append(time.process_time() - start)
         along = library.source_along(shadow)
+        gradient = np.empty(library.source_numbers(shadow, None))
+        library.source_numbers(shadow, ctypes.c_void_p(gradient.ctypes.data))
         library.source_free(domain)
         library.source_free(shadow)
     wide, narrow = (_difference(library, size, steps, step) for step in (STEP, STEP / 10))
-    return {**seconds, "error": abs(narrow - along) / abs(along), "noise": abs(wide - narrow) / abs(narrow)}
+    errors = {"error": abs(narrow - along) / abs(along), "noise": abs(wide - narrow) / abs(narrow)}
+    return {**seconds, **errors, "gradient": gradient.tolist()}
 
 
 def _difference(library: ctypes.CDLL, size: int, steps: int, step: float) -> float:
