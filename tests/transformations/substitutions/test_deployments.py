@@ -135,3 +135,12 @@ def test_biases_of_zeros_are_no_operators() -> None:
     network.add_output("z")
     kinds = [[unit.kind for unit in Units(import_network(network, training).graph)] for training in (False, True)]
     assert kinds == [["relu"], ["bias", "relu"]], "what trains does not stay zero"
+
+
+@pytest.mark.parametrize(("cores", "clock"), [({3}, time.process_time_ns), ({2, 3}, time.perf_counter_ns)])
+def test_tensorflow_on_one_core_is_timed_by_the_processors_time(
+    cores: set[int], clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: cores, raising=False)
+    assert deployment("tensorflow").clock() is clock

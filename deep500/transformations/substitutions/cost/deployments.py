@@ -25,6 +25,8 @@ from deep500.registry import backend_names, load_backend
 _warmed = set[str]()
 ONE_THREAD = frozenset({"reference", "pytorch", "onnxruntime"})
 """Backends that run on the processor unless told otherwise, with OMP_NUM_THREADS threads."""
+ONE_PROCESSOR = frozenset({"tensorflow"})
+"""Backends that run there with threads of their own, which are one after the other where the process has one core."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Deployment:
         One thread that waits for nothing takes as long as it computes, and only what it computes is the same on a busy
         machine. With more threads, or in a backend that may run elsewhere, the time that passes is what counts.
         """
-        alone = self.backend in ONE_THREAD and os.environ.get("OMP_NUM_THREADS") == "1"
+        alone = self.backend in ONE_THREAD or (self.backend in ONE_PROCESSOR and _pinned())
+        alone = alone and os.environ.get("OMP_NUM_THREADS") == "1"
         return time.process_time_ns if alone else time.perf_counter_ns
 
     def prepare(self) -> None:
@@ -110,6 +113,12 @@ def deployment(name: str) -> Deployment:
             f"got backend {name!r}; expected one of the known ones: {nearest(name, deployment_names())}"
         )
     return KNOWN.get(name) or Deployment(name, name)
+
+
+def _pinned() -> bool:
+    """Whether this process may use one core only, as ``taskset -c 3`` says; False where the system does not tell."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return allowed is not None and len(allowed(0)) == 1
 
 
 def _warm(place: Deployment) -> None:
