@@ -217,9 +217,14 @@ def stand_ins(network: Network, sizes: Mapping[str, int]) -> dict[str, int]:
         >>> from deep500.networks import create
         >>> stand_ins(create("mlp", shape=(4,), classes=3), {"N": 4})
         {'N': 5}
+        >>> empty = create("mlp", shape=(4,), classes=3)
+        >>> empty.add_parameter("none", np.zeros((1, 0)))
+        >>> stand_ins(empty, {"N": 4})                         # a size of 0 rules out no number
+        {'N': 5}
     """
     fixed = {int(size) for parameter in network.parameters.values() for size in np.shape(parameter.value)}
     fixed |= {size for described in network.inputs.values() for size in described.shape or () if isinstance(size, int)}
+    fixed.discard(0)  # every prime divides it
     numbers: dict[str, int] = {}
     for described in network.inputs.values():
         for symbol in described.shape or ():
