@@ -147,6 +147,8 @@ def test_the_error_names_the_line(build: Build) -> None:
         ("std::map<int, std::vector<T>> rows;", "rows(n, std::vector<double>(m))"),
         ("std::vector<std::function<T(T)>> steps;", "if or switch"),
         ("y[i] = tgamma(x[i]);", "digamma"),
+        ("static constexpr bool elementwise = true;", "the same element of the inputs"),
+        ("std::complex<T> q = a / b;", "real and imaginary parts"),
         ("T most(std::vector<T> v); // std::vector<std::vector<T>>", ""),
     ],
 )

@@ -88,6 +88,14 @@ HINTS = (  # what stands in a source whose gradient is wrong, or for which Enzym
     (r"\bsort\s*\(", "what is sorted may be an output: sort a std::vector, then write the outputs from it"),
     (r"\bthread_local\b", "thread_local variables have no derivatives: declare them inside the parallel loop"),
     (r"\bfetch_add\b|\bstd::atomic\b", "std::atomic deals out work, which Enzyme does not follow: use parallel for"),
+    (r"\belementwise\s*=\s*true\b",
+     "elementwise = true promises that an element of an output is made of the same element of the inputs: leave it out "
+     "if others are read"),
+    (r"\bwrites_once\s*=\s*true\b",
+     "writes_once = true promises that no element of an output is written twice or read: leave it out if one is"),
+    (r"\bvoid\s+surrogate(?:_part)?\s*\(",
+     "a surrogate is derived in place of forward: it must have forward's gradient at these inputs and results"),
+    (r"\bcomplex\s*<", "quotients of std::complex have no right derivative: write their real and imaginary parts"),
     (r"\bcatch\b", "an exception is caught inside, which Enzyme does not follow: decide with if instead of throw"),
 )
 # fmt: on
