@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array
 from deep500.frameworks.pytorch.failures import RAISED, failure
 from deep500.frameworks.pytorch.memory import footprint, requested, settle
-from deep500.frameworks.pytorch.numerics import adopt
+from deep500.frameworks.pytorch.numerics import adopt, one_thread
 from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck, input_check
 from deep500.networks.execution.labels import check_range, label_checks
 from deep500.networks.execution.precision import Numerics, used_precision
@@ -546,6 +546,10 @@ class Executor(GraphExecutor):
         """See the base class; what it draws does not move torch's generators, which belong to the whole process."""
         with torch.random.fork_rng(), super().rehearsal() as twin:
             yield twin
+
+    def by_one_thread(self) -> AbstractContextManager[None]:
+        """See ``ComputesByOneThread``: convolutions and products add up what their threads found."""
+        return one_thread()
 
     def step_memory(self, inputs: Mapping[str, Any], loss: str = "loss") -> int:
         """By the allocator's own events, also on the processor (see ``CountsStepMemory``)."""

@@ -1,8 +1,11 @@
-"""How exactly a GPU computes: torch's process-wide switches, thrown when an executor runs that wants them otherwise."""
+"""How exactly torch computes: its process-wide switches, thrown when an executor runs that wants them otherwise."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import torch
@@ -30,3 +33,28 @@ def adopt(wanted: Numerics) -> None:
         torch.backends.cudnn.benchmark = False
     torch.use_deterministic_algorithms(wanted.deterministic)
     _set[:] = [wanted]
+
+
+_alone: list[int] = []
+_lock = Lock()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within it torch computes with one thread, in all threads of the process that are within; the last one ends it.
+
+    Example:
+        >>> with one_thread():
+        ...     torch.get_num_threads()
+        1
+    """
+    with _lock:
+        _alone.append(_alone[0] if _alone else torch.get_num_threads())
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        with _lock:
+            before = _alone.pop()
+            if not _alone:
+                torch.set_num_threads(before)

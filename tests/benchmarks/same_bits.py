@@ -154,6 +154,8 @@ def costs() -> None:
 
 def main() -> int:
     """All of it; 1 where there is more than one hash of a model on a backend."""
+    for name in ("MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):  # they would take the place of OMP_NUM_THREADS
+        os.environ.pop(name, None)
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--models", default="lenet,resnet")

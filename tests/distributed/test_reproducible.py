@@ -33,6 +33,17 @@ def normalised() -> Network:
     return add_loss(net)
 
 
+def trained_lenet():
+    """Hash of LeNet's parameters after two steps on 48 images."""
+    network = add_loss(create("lenet", shape=(1, 32, 32), classes=10))
+    executor = registry.load_backend("pytorch").from_model(network, "cpu")
+    optimizer = schemes.ReproducibleDecentralized(optimizers.MomentumOptimizer(executor, "loss", lr=0.05), Serial())
+    rng = np.random.default_rng(3)
+    for _ in range(2):
+        optimizer.step({"input": rng.normal(size=(48, 1, 32, 32)).astype("float32"), "label": rng.integers(0, 10, 48)})
+    return digest(parameters(optimizer))
+
+
 def train(comm, backend, size, steps=4, scheme=schemes.ReproducibleDecentralized):
     """Hash of all parameters, running statistics included, and their values."""
     executor = load_backend(backend).from_model(normalised(), "cpu")
@@ -104,3 +115,17 @@ def test_what_it_refuses():
     drawn.add_output("y")
     with pytest.raises(InputError, match="'drop' draws"):
         schemes.ReproducibleDecentralized(base(drawn), Serial())
+
+
+def test_the_number_of_pytorchs_threads_does_not_matter() -> None:
+    """Its convolutions and products add up what their threads found; blocks are computed with one."""
+    torch = pytest.importorskip("torch")
+    before, hashes = torch.get_num_threads(), set()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            hashes.add(trained_lenet())
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert len(hashes) == 1

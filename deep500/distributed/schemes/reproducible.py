@@ -12,6 +12,7 @@ from deep500.distributed.exact import exact_sum
 from deep500.distributed.optimizer import DistributedOptimizer
 from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
+from deep500.networks.execution.capabilities import by_one_thread
 from deep500.networks.node import RANDOM
 from deep500.training.data.samplers import checked_integer
 from deep500.training.optimizers.base import Optimizer
@@ -28,7 +29,8 @@ class ReproducibleDecentralized(DistributedOptimizer):
 
     Batch normalization normalises with the statistics of a block; running statistics become the mean over blocks of
     what each makes of them, by the same sums. Each rank holds the gradients of its blocks in float64 until they are
-    summed. What a framework computes within a block must itself be reproducible: the same machine and library.
+    summed. What a framework computes within a block must itself be reproducible: the same machine and library. PyTorch
+    computes blocks with one thread, since its convolutions and products round otherwise with another number.
 
     Payload per step and rank: 8 bytes for every element of the gradients and running statistics, and 8.
 
@@ -121,7 +123,8 @@ class ReproducibleDecentralized(DistributedOptimizer):
             block = self._block(inputs, number, count) if self.samples else dict(inputs)
             for name, array in zip(self.statistics, before, strict=True):
                 network.feed_tensor(name, array)
-            results.append(self.executor.inference_and_backprop(block, self.loss))
+            with by_one_thread(self.executor):
+                results.append(self.executor.inference_and_backprop(block, self.loss))
             if not self.samples:  # made up, so that the framework has gradients to replace
                 return results[0]
             sizes.append(len(range(number, self.samples, count)))

@@ -7,6 +7,7 @@ functions of this module ask an executor and return None (or False) where it lac
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, runtime_checkable
 
 from deep500.networks.network import Network
@@ -22,6 +23,14 @@ class WatchesGradients(Protocol):
         The gradient is a tensor of the framework, to be read only. Parameters that the loss does not reach are not
         reported. There is one watcher at a time; None ends it. A backend may call from a thread of its own.
         """
+
+
+@runtime_checkable
+class ComputesByOneThread(Protocol):
+    """An executor whose framework rounds otherwise when another number of threads shares a sum."""
+
+    def by_one_thread(self) -> AbstractContextManager[None]:
+        """Within it the framework computes with one thread."""
 
 
 @runtime_checkable
@@ -113,6 +122,11 @@ def watch_gradients(executor: Any, callback: Callable[[str, Any], None] | None) 
         return False
     executor.watch_gradients(callback)
     return True
+
+
+def by_one_thread(executor: Any) -> AbstractContextManager[None]:
+    """See :meth:`ComputesByOneThread.by_one_thread`; nothing where bits do not depend on the number of threads."""
+    return executor.by_one_thread() if isinstance(executor, ComputesByOneThread) else nullcontext()
 
 
 def step_memory(executor: Any, inputs: Mapping[str, Any], loss: str = "loss") -> int | None:
