@@ -106,6 +106,7 @@ def test_a_promise_spares_the_gradients_of_outputs() -> None:
         "  store double %m, ptr %pdy, align 8\n",
         "  store ptr %pdy, ptr %x, align 8\n",
         "  %other = select i1 %done, ptr %pdy, ptr %x\n",
+        "  %other = getelementptr double, ptr %dy, i32 1\n  store double 0.0, ptr %other, align 8\n",
     ],
 )
 def test_a_gradient_of_which_more_is_made_is_not_spared(use: str) -> None:

@@ -225,7 +225,10 @@ def _reading(text: str) -> str:
         names |= further
     kept = []
     for line in text.splitlines(keepends=True)[1:]:
-        if not any(_uses(line, name) for name in names) or re.match(r"  \S+ = (?:getelementptr|load) ", line):
+        offset = re.match(rf"  {_NAME} = getelementptr ", line)
+        if not any(_uses(line, name) for name in names) or re.match(r"  \S+ = load ", line):
+            kept.append(line)
+        elif offset and offset[1] in names:  # what is reached through it has been looked at
             kept.append(line)
         elif not re.match(
             r"  store \w+ 0\.0+e\+00, |  (?:tail )?call void @llvm\.memset\.p0\.i64\([^,]*, i8 0, ", line
