@@ -16,13 +16,13 @@ from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOp
 from deep500.networks.node import Node, from_proto
 from deep500.networks.protos import UNKNOWN
 from deep500.operators.base import CustomOp
-from deep500.operators.registry import DOMAIN, find_operator, is_registered, operator_names
+from deep500.operators.registry import DOMAIN, RESERVED, find_operator, is_registered, operator_names
 from deep500.tensors import TensorDescriptor
 
 
 def is_custom(node: Node) -> bool:
     """Whether the node is a custom operator, its plugin loaded or not."""
-    return node.domain == DOMAIN
+    return node.domain == DOMAIN and node.op_type not in RESERVED
 
 
 def place_of(node: Node) -> str:

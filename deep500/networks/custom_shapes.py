@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 
 from deep500.errors import Deep500Error, UnsupportedOperator
+from deep500.networks import flow
 from deep500.networks.custom import named, operator_of
 from deep500.networks.node import Node, from_proto
 from deep500.networks.protos import UNKNOWN, descriptor_of, type_proto
@@ -56,6 +57,8 @@ class _Run:
 
         The first refusal is kept in ``error`` until the run is over, rather than raised through ONNX's C++ code.
         """
+        if flow.is_flow(node):
+            return list(inputs[: flow.values_of(node.op_type, node.attributes)])
         if any(described.dtype is None for described in inputs):
             return []
         try:
@@ -116,7 +119,7 @@ def _numbered(graph: onnx.GraphProto, first: int) -> Iterator[Node]:
                 for node in _numbered(attribute.g, first):
                     first += 1
                     yield node
-        if proto.domain == DOMAIN and is_registered(proto.op_type):
+        if proto.domain == DOMAIN and (flow.is_flow(proto) or is_registered(proto.op_type)):
             yield from_proto(proto)
             proto.attribute.append(onnx.helper.make_attribute(_NUMBER, first))
             first += 1

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 
 from deep500.networks.network import Network
+from deep500.networks.node import from_proto, rename_captures
 
 
 class Emitter:
@@ -59,3 +62,16 @@ class Emitter:
     def ints(self, *values: int) -> str:
         """Name of a constant int64 vector: axes, shapes, indices."""
         return self.constant(np.array(values, np.int64))
+
+    def inline(self, graph: onnx.GraphProto, inputs: Sequence[str]) -> list[str]:
+        """Add the nodes of a sub-graph under fresh names, with these values as its inputs; returns its outputs."""
+        names = {value.name: given for value, given in zip(graph.input, inputs, strict=True)}
+        names.update({tensor.name: self.constant(onnx.numpy_helper.to_array(tensor)) for tensor in graph.initializer})
+        for proto in graph.node:
+            node = from_proto(proto)
+            attributes = {k: rename_captures(v, lambda name: names.get(name, name)) for k, v in node.attributes.items()}
+            read = [names.get(v, v) for v in node.inputs]
+            written = [v and self.network.fresh_name(f"{self.prefix}{v}") for v in node.outputs]
+            self.network.add_node(node.op_type, read, written, domain=node.domain, **attributes)
+            names.update(zip(node.outputs, written, strict=True))
+        return [names.get(value.name, value.name) for value in graph.output]

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 
 from deep500.errors import NetworkError, nearest
+from deep500.networks import flow
 from deep500.networks.settings import check_settings
 from deep500.operators.registry import DOMAIN
 
@@ -228,12 +229,12 @@ def decode(value: Any) -> Any:
 
 @cache
 def find_schema(op_type: str, domain: str = "") -> onnx.defs.OpSchema | None:
-    """The operator's schema at :data:`OPSET` (newest version in other domains), None if ONNX has none.
+    """The operator's schema at :data:`OPSET` (newest version in other domains), None if there is none.
 
     Custom operators have none, although shape inference gives them some for a moment.
     """
     if domain == DOMAIN:
-        return None
+        return flow.SCHEMAS.get(op_type)
     try:
         return onnx.defs.get_schema(op_type, OPSET, domain) if not domain else onnx.defs.get_schema(op_type, domain)
     except onnx.defs.SchemaError:
@@ -292,6 +293,8 @@ def check_node(node: Node) -> None:
     if "" in node.inputs and "" in node.inputs[first_variadic(node.op_type, node.domain) :]:
         raise NetworkError(f"{where}: got '' in a list of inputs; expected values, none is optional: leave it out")
     _check_attributes(where, node.attributes, schema)
+    if node.domain == DOMAIN and node.op_type == flow.CUSTOM:
+        flow.check_custom_gradient(where, node.inputs, node.outputs, node.attributes, node.captured)
     if not node.domain:
         check_settings(where, node.op_type, node.attributes, len(node.inputs), len(node.outputs))
 

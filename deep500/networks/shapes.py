@@ -18,6 +18,7 @@ import onnx
 from deep500.errors import Deep500Error
 from deep500.networks.custom import is_custom
 from deep500.networks.custom_shapes import infer_shapes
+from deep500.networks.flow import is_flow
 from deep500.networks.node import RANDOM, Node
 from deep500.networks.protos import (
     UNKNOWN,
@@ -155,7 +156,9 @@ class _Inference:
 
 def _is_foreign(node: Node | None) -> bool:
     """Whether only the file's declarations can tell the node's outputs before the run."""
-    return node is not None and node.domain != "" and not (is_custom(node) and is_registered(node.op_type))
+    if node is None or is_flow(node):
+        return False
+    return node.domain != "" and not (is_custom(node) and is_registered(node.op_type))
 
 
 def _bind(descriptor: TensorDescriptor, binding: Mapping[str, int]) -> TensorDescriptor:

@@ -27,6 +27,9 @@ from deep500.operators.python_op import GradientOp
 DOMAIN = "deep500"
 """ONNX domain of custom operators."""
 
+RESERVED = frozenset({"CustomGradient", "StopGradient"})
+"""Names in that domain that no operator may take: nodes which decide where gradients flow."""
+
 GRADIENT = "Grad"
 """What a gradient node's type ends with."""
 
@@ -70,6 +73,10 @@ def register_op(name: str, *, pure: bool = False) -> Callable[[Registered], Regi
     def enter(factory: Registered) -> Registered:
         if not name.isidentifier() or name.endswith(GRADIENT):
             raise InputError(f"got operator name {name!r}; expected an identifier that does not end with {GRADIENT!r}")
+        if name in RESERVED:
+            raise InputError(
+                f"got operator name {name!r}; expected another one, it decides where gradients flow: rename it"
+            )
         if "num_outputs" in inspect.signature(factory).parameters:
             raise InputError(
                 f"operator {name!r}: got an argument num_outputs; expected another name, gradient nodes use this one"

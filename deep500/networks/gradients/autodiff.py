@@ -147,7 +147,7 @@ def _differentiable(node: Node, descriptors: Mapping[str, TensorDescriptor]) -> 
     if (node.op_type in ZERO and not node.domain) or not any(_floating(v, descriptors) for v in node.writes):
         return []
     rule = RULES.get((node.domain, node.op_type))
-    blocked = rule.blocked if rule else frozenset()
+    blocked = rule.blocks(node) if rule else frozenset()
     return [(i, v) for i, v in enumerate(_reads(node)) if v and i not in blocked and _floating(v, descriptors)]
 
 

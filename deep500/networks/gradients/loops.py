@@ -15,7 +15,7 @@ from onnx import numpy_helper
 from deep500.networks.emit import Emitter
 from deep500.networks.gradients.rules.context import known_value
 from deep500.networks.network import Network
-from deep500.networks.node import Node, from_proto, rename_captures
+from deep500.networks.node import Node, from_proto
 from deep500.networks.shapes import folded_value
 from deep500.tensors import TensorDescriptor
 
@@ -41,7 +41,7 @@ def unroll_loop(network: Network, node: Node, descriptors: Mapping[str, TensorDe
     states, rows = list(node.inputs[2:]), []
     for step in range(count):
         inputs = [emit.constant(np.array(step, np.int64)), emit.constant(np.array(True)), *states]
-        results = _step(emit, graph, inputs)[1:]
+        results = emit.inline(graph, inputs)[1:]
         states, row = results[: len(states)], results[len(states) :]
         rows.append([emit("Unsqueeze", value, emit.ints(0)) for value in row])
     stacks = [emit("Concat", *column, axis=0) for column in zip(*rows, strict=True)]
@@ -74,19 +74,5 @@ def take_branch(network: Network, node: Node, descriptors: Mapping[str, TensorDe
     if condition is None:
         return None
     emit = Emitter(network, f"{node.name}/")
-    results = _step(emit, node.attributes["then_branch" if np.all(condition) else "else_branch"], [])
+    results = emit.inline(node.attributes["then_branch" if np.all(condition) else "else_branch"], [])
     return {output: emit("Identity", value) for output, value in zip(node.outputs, results, strict=False) if output}
-
-
-def _step(emit: Emitter, graph: onnx.GraphProto, inputs: list[str]) -> list[str]:
-    """The body's nodes once more; returns its outputs."""
-    names = {value.name: given for value, given in zip(graph.input, inputs, strict=True)}
-    names.update({tensor.name: emit.constant(numpy_helper.to_array(tensor)) for tensor in graph.initializer})
-    for proto in graph.node:
-        node = from_proto(proto)
-        attributes = {key: rename_captures(value, lambda v: names.get(v, v)) for key, value in node.attributes.items()}
-        read = [names.get(v, v) for v in node.inputs]
-        written = [v and emit.network.fresh_name(f"{emit.prefix}{v}") for v in node.outputs]
-        emit.network.add_node(node.op_type, read, written, domain=node.domain, **attributes)
-        names.update(zip(node.outputs, written, strict=True))
-    return [names.get(value.name, value.name) for value in graph.output]

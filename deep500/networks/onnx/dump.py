@@ -14,6 +14,7 @@ from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from onnx import version_converter
 
 from deep500.errors import NetworkError
+from deep500.networks.flow import give_functions
 from deep500.networks.node import OPSET
 from deep500.networks.onnx import outside
 from deep500.networks.onnx.opsets import LOWEST, WRITTEN, lowest_opset, strip_defaults
@@ -59,6 +60,7 @@ def dump(
         unranked = give_ranks(graph)
         model = model_proto(graph)
         model = at_opset(model, descriptors, opset)
+        give_functions(model)
         onnx.checker.check_model(model)
         location = "" if path is None else f"{Path(path).name}.data"
         pieces = outside.move_out(model.graph, arrays, list(network.parameters), location) if arrays else None

@@ -22,6 +22,7 @@ import onnx
 from onnx import numpy_helper
 
 from deep500.errors import NetworkError
+from deep500.networks.flow import take_functions
 from deep500.networks.network import Choice, Network
 from deep500.networks.node import OPSET, from_proto
 from deep500.networks.onnx import classical, fused
@@ -244,6 +245,7 @@ def _take_arrays(graph: onnx.GraphProto, mapped: Arrays) -> Arrays:
 def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
     """The model, checked, with local functions inlined and at our opset."""
     fused.claim(proto)
+    take_functions(proto)
     _guard(where, "a valid ONNX model", lambda: onnx.checker.check_model(proto))
     if proto.functions:
         from onnx import inliner

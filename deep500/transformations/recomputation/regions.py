@@ -20,6 +20,7 @@ from itertools import count, groupby
 
 from deep500.errors import PlanError
 from deep500.networks.flops import count_flops
+from deep500.networks.flow import is_flow
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.operators.registry import DOMAIN, is_pure
@@ -73,6 +74,8 @@ def impurity(node: Node) -> str | None:
         'random numbers'
         >>> impurity(Node("Relu", ("x",), ("y",), "relu"))
     """
+    if is_flow(node):
+        return None
     if node.domain and not (node.domain == DOMAIN and is_pure(node.op_type)):
         return "custom operator, which may hold state: register_op(..., pure=True) says that it holds none"
     if node.is_random:

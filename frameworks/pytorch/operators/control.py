@@ -14,7 +14,8 @@ from deep500.frameworks.pytorch.operators.table import op, scalar
 Tensor = torch.Tensor
 
 
-def _run(body: Any, *args: Any) -> tuple[Any, ...]:
+def run_body(body: Any, *args: Any) -> tuple[Any, ...]:
+    """What a sub-graph gives for its own inputs; what it captures comes with it."""
     module, captured, _ = body
     results = module(*args, *captured)
     return results if isinstance(results, tuple) else (results,)
@@ -22,7 +23,7 @@ def _run(body: Any, *args: Any) -> tuple[Any, ...]:
 
 @op("If", many=True)
 def if_(condition: Tensor, *, then_branch: Any, else_branch: Any) -> Any:
-    return _run(then_branch if bool(scalar(condition)) else else_branch)
+    return run_body(then_branch if bool(scalar(condition)) else else_branch)
 
 
 @op("Loop", many=True, static=(0,))
@@ -32,7 +33,7 @@ def loop(count: Any, condition: Tensor | None, *initial: Any, body: Any) -> Any:
     going = True if condition is None else bool(scalar(condition))
     while going and (limit is None or len(scans) < limit):
         number, yes = torch.tensor(len(scans), device=device), torch.tensor(True, device=device)
-        proceed, *results = _run(body, number, yes, *states)
+        proceed, *results = run_body(body, number, yes, *states)
         states = tuple(results[: len(initial)])
         scans.append(tuple(results[len(initial) :]))
         going = bool(scalar(proceed))
@@ -58,7 +59,7 @@ def scan(
     slices = [x.flip(a).unbind(a) if b else x.unbind(a) for x, a, b in zip(scanned, axes, backward, strict=True)]
     rows = []
     for xs in zip(*slices, strict=True):
-        results = _run(body, *states, *xs)
+        results = run_body(body, *states, *xs)
         states = results[:split]
         rows.append(results[split:])
     columns = list(zip(*rows, strict=True))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from deep500.networks.gradients.rules.context import GradContext, Value
+    from deep500.networks.node import Node
 
 RuleFunction: TypeAlias = "Callable[[GradContext], Sequence[Value | str | None]]"
 
@@ -27,13 +28,18 @@ class Rule:
     Attributes:
         function: takes the context of one node; returns one gradient per input, None where it is zero or not needed
             (trailing ones may be left out).
-        blocked: inputs through which no gradient flows although they may be floating (a Dropout's ratio).
+        blocked: inputs through which no gradient flows although they may be floating (a Dropout's ratio); a function
+            of the node where its attributes decide.
         outputs: the forward node is given at least this many outputs, for the rule to read (a MaxPool's Indices).
     """
 
     function: RuleFunction
-    blocked: frozenset[int] = frozenset()
+    blocked: frozenset[int] | Callable[[Node], frozenset[int]] = frozenset()
     outputs: int = 1
+
+    def blocks(self, node: Node) -> frozenset[int]:
+        """The inputs of a node through which no gradient flows."""
+        return self.blocked(node) if callable(self.blocked) else self.blocked
 
 
 RULES: dict[tuple[str, str], Rule] = {}
@@ -57,13 +63,13 @@ ZERO: dict[str, str] = {
 
 
 def gradient_rule(
-    *op_types: str, domain: str = "", blocked: Sequence[int] = (), outputs: int = 1
+    *op_types: str, domain: str = "", blocked: Sequence[int] | Callable[[Node], frozenset[int]] = (), outputs: int = 1
 ) -> Callable[[RuleFunction], RuleFunction]:
     """Decorator that registers a function as the rule of the named operators; see :class:`Rule` for the arguments."""
 
     def register(function: RuleFunction) -> RuleFunction:
         for op_type in op_types:
-            RULES[(domain, op_type)] = Rule(function, frozenset(blocked), outputs)
+            RULES[(domain, op_type)] = Rule(function, blocked if callable(blocked) else frozenset(blocked), outputs)
         return function
 
     return register
