@@ -25,14 +25,6 @@ HEAVY = [
     "torch", "tensorflow", "keras", "jax", "jaxlib", "onnxruntime", "mpi4py",  # frameworks: loaded by name, on demand
     "sklearn", "matplotlib", "scipy.stats", "onnx.reference", "PIL", "pooch",  # slow: imported where they are used
 ]
-UPWARD_IMPORTS = {
-    # Methods of Network that import inside the function what lies above it: the convenience of net.flops() is worth it.
-    ("deep500.networks.network", "deep500.networks.flops"): "Network.flops",
-    ("deep500.networks.network", "deep500.networks.gradients.autodiff"): "Network.with_gradient, Network.gradient",
-    ("deep500.networks.network", "deep500.networks.onnx.dump"): "Network.to_onnx",
-    ("deep500.networks.network", "deep500.networks.onnx.load"): "Network.from_onnx",
-    ("deep500.networks.network", "deep500.networks.summary"): "Network.__str__",
-}
 # fmt: on
 CORE = [info.name for info in pkgutil.iter_modules(deep500.__path__) if info.name not in ("frameworks", "custom_ops")]
 
@@ -213,7 +205,7 @@ def imports() -> dict[str, set[str]]:
 def test_no_import_circles(imports: dict[str, set[str]]) -> None:
     """Neither among files nor, at any depth, among the folders and files of one folder."""
     assert len(imports) > 400 and "deep500.frameworks.reference.executor" in imports, "modules are missing"
-    edges = {(a, b) for a, imported in imports.items() for b in imported} - UPWARD_IMPORTS.keys()
+    edges = {(a, b) for a, imported in imports.items() for b in imported}
     circles = _circles(edges)
     for package in {module.rpartition(".")[0] for module in imports} - {""}:
         depth = package.count(".") + 2  # parts of the name of something directly in the package
@@ -222,12 +214,6 @@ def test_no_import_circles(imports: dict[str, set[str]]) -> None:
     assert not circles, (
         f"import circles: {sorted(circles)}; put what both need below them, or hand it in as an argument"
     )
-
-
-def test_upward_imports_are_used(imports: dict[str, set[str]]) -> None:
-    """An exception that nothing needs any more would hide the next circle."""
-    stale = [pair for pair in UPWARD_IMPORTS if pair[1] not in imports.get(pair[0], ())]
-    assert not stale, f"remove these from UPWARD_IMPORTS: {stale}"
 
 
 def _first_parts(module: str, depth: int) -> str:

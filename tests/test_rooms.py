@@ -16,12 +16,6 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "design.md"
 PACKAGES = {"deep500": ROOT / "deep500", "frameworks": ROOT / "frameworks", "custom_ops": ROOT / "custom_ops"}
 
-DOORS = {
-    ("deep500.networks.network", "deep500.networks.gradients"): "Network.with_gradient and Network.gradient",
-    ("deep500.networks.network", "deep500.networks.onnx"): "Network.to_onnx, from_onnx",
-}
-"""Imports that go up, from a module into a room, with what they are for: the documented doors of ``Network``."""
-
 
 def picture() -> dict[str, tuple[int, int]]:
     """Every room of the page as a dotted name, with its floor (counted from the top) and its place on that floor."""
@@ -100,7 +94,7 @@ def test_every_room_stands_in_the_picture() -> None:
 def test_imports_go_down() -> None:
     """No import, also none inside a function, goes to a floor above or to a neighbour on the same floor."""
     rooms, known = picture(), modules()
-    wrong, used = [], set()
+    wrong = []
     for module, path in known.items():
         if module == "deep500":
             continue  # the face: it only re-exports
@@ -110,9 +104,5 @@ def test_imports_go_down() -> None:
             inner = path.name == "__init__.py" and target.startswith(f"{module}.")  # a face shows what its rooms hold
             if target == "deep500" or inner or here == there or rooms[here][0] < rooms[there][0]:
                 continue
-            door = next((d for d in DOORS if d[0] == module and target.startswith(d[1])), None)
-            if door is None:
-                wrong.append(f"{module} -> {target}")
-            used.add(door)
+            wrong.append(f"{module} -> {target}")
     assert not wrong, f"{len(wrong)} imports go up in the picture of docs/design.md: {sorted(wrong)}"
-    assert set(DOORS) <= used, f"doors that nothing uses any more: {set(DOORS) - used}"

@@ -13,8 +13,8 @@ import numpy as np
 
 from deep500.errors import NetworkError
 from deep500.networks.emit import Emitter
+from deep500.networks.graph import AnyGraph
 from deep500.networks.losses import huber
-from deep500.networks.network import Network
 
 BOX_LOSSES = ("smooth_l1", "giou")
 SMALLEST_AREA = 1e-7
@@ -110,7 +110,7 @@ def decoded(
 
 
 def add_detection_loss(
-    network: Network,
+    network: AnyGraph,
     anchors: np.ndarray,
     *,
     box_loss: str = "smooth_l1",
@@ -121,7 +121,7 @@ def add_detection_loss(
     loss: str = "loss",
     alpha: float = 0.25,
     gamma: float = 2.0,
-) -> Network:
+) -> AnyGraph:
     """Add inputs ``anchor_label`` and ``anchor_box`` and the scalar output ``loss`` to a detector, and return it.
 
     loss = (sum of focal losses of anchors that are judged + box_weight * sum of box losses of anchors that answer for

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from deep500.networks.network import Network
+from deep500.networks.graph import AnyGraph
 from deep500.networks.node import Node, decode, find_schema, from_proto
 from deep500.networks.protos import node_proto
 from deep500.tensors import TensorDescriptor, dtype_to_onnx
@@ -17,7 +17,7 @@ from deep500.tensors import TensorDescriptor, dtype_to_onnx
 _TYPED = {"to", "dtype", "stash_type", "output_dtype"}  # attributes that hold ONNX's number of a dtype
 
 
-def to_dtype(network: Network, dtype: str, source: str = "float32") -> Network:
+def to_dtype(network: AnyGraph, dtype: str, source: str = "float32") -> AnyGraph:
     """A copy with every input, parameter and tensor attribute of dtype ``source`` turned into ``dtype``.
 
     So are those of sub-graphs, where values are cast back before an operator that takes ``source`` only.

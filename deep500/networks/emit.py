@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.node import from_proto, rename_captures
 
 
@@ -20,13 +20,13 @@ class Emitter:
         prefix: put before every name, for instance ``"layer1/"``.
 
     Example:
-        >>> net = Network(); net.add_input("x", (2, 3))
+        >>> net = Graph(); net.add_input("x", (2, 3))
         >>> op = Emitter(net)
         >>> op("Add", op("Relu", "x"), op.constant(np.float32(1)))
         'Add'
     """
 
-    def __init__(self, network: Network, prefix: str = "") -> None:
+    def __init__(self, network: Graph, prefix: str = "") -> None:
         self.network = network
         self.prefix = prefix
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}

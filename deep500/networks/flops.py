@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from deep500.networks.node import Node
 
 if TYPE_CHECKING:
-    from deep500.networks.network import Network
+    from deep500.networks.graph import AnyGraph, Graph
 
 Sizes: TypeAlias = tuple[int, ...]
 Formula: TypeAlias = Callable[[Node, list[Sizes], list[Sizes]], int]
@@ -163,10 +163,10 @@ class FlopCount:
         return None if self.unknown else self.known
 
 
-def flop_count(network: Network, batch: int = 1, loss: str | None = None) -> FlopCount:
+def flop_count(network: Graph, batch: int = 1, loss: str | None = None) -> FlopCount:
     """Operations of one forward run, or of one training step without the optimizer's update.
 
-    A training step is counted on the gradient that :meth:`Network.with_gradient` emits, node by node. For strided
+    A training step is counted on the gradient that ``with_gradient`` emits, node by node. For strided
     convolutions that one computes up to one row more than needed and cuts it off (below 1 % in a ResNet).
 
     Args:
@@ -184,7 +184,11 @@ def flop_count(network: Network, batch: int = 1, loss: str | None = None) -> Flo
         >>> list(forward.operators)[0], 2 < step.total / forward.total < 3
         ('Gemm', True)
     """
-    counted = network if loss is None else network.with_gradient(loss)
+    counted = network
+    if loss is not None:
+        from deep500.networks.gradients.autodiff import with_gradient  # many rules, for who counts a training step
+
+        counted = with_gradient(network, loss)
     counts = count_flops(counted, batch)
     operators: dict[str, int] = {}
     for node in counted.nodes:
@@ -196,7 +200,7 @@ def flop_count(network: Network, batch: int = 1, loss: str | None = None) -> Flo
     return FlopCount(sum(operators.values()), ordered, unknown)
 
 
-def count_flops(network: Network, batch: int = 1) -> dict[str, int | None]:
+def count_flops(network: Graph, batch: int = 1) -> dict[str, int | None]:
     """Operations of one forward run, by node name; None where the operator or a shape is unknown.
 
     Args:
@@ -204,8 +208,8 @@ def count_flops(network: Network, batch: int = 1) -> dict[str, int | None]:
         batch: takes the place of every symbolic size.
 
     Example:
-        >>> from deep500.networks import Network
-        >>> net = Network(); net.add_input("x", ("N", 3)); net.add_node("Relu", ["x"], ["y"], name="relu")
+        >>> from deep500.networks.graph import AnyGraph, Graph
+        >>> net = Graph(); net.add_input("x", ("N", 3)); net.add_node("Relu", ["x"], ["y"], name="relu")
         >>> count_flops(net, batch=8)
         {'relu': 24}
     """
@@ -230,7 +234,7 @@ def count_flops(network: Network, batch: int = 1) -> dict[str, int | None]:
     return counts
 
 
-def _concrete(network: Network, batch: int) -> Network:
+def _concrete(network: AnyGraph, batch: int) -> AnyGraph:
     """A copy in which every symbolic size of an input is ``batch``, so that more shapes can be inferred."""
     copy = network.copy(arrays=False)
     for name, descriptor in network.inputs.items():

@@ -16,8 +16,8 @@ def content_hash(network: ReadableNetwork) -> str:
     The network's own name does not count, nor the order in which nodes and parameters were added.
 
     Example:
-        >>> from deep500.networks import Network
-        >>> content_hash(Network("a")) == content_hash(Network("b"))
+        >>> from deep500.networks.graph import Graph
+        >>> content_hash(Graph("a")) == content_hash(Graph("b"))
         True
     """
     return _hash(network, _content)

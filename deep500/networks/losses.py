@@ -16,7 +16,7 @@ import numpy as np
 from deep500.errors import NetworkError, nearest
 from deep500.networks.ctc import ctc_loss
 from deep500.networks.emit import Emitter
-from deep500.networks.network import Network
+from deep500.networks.graph import AnyGraph, Graph
 from deep500.tensors import Dim, dtype_to_onnx
 
 
@@ -179,13 +179,13 @@ LOSSES: dict[str, Callable[..., None]] = {
 
 
 def add_loss(
-    network: Network,
+    network: AnyGraph,
     kind: str = "cross_entropy",
     output: str | None = None,
     label: str = "label",
     loss: str = "loss",
     **options: Any,
-) -> Network:
+) -> AnyGraph:
     """Add an input ``label`` and a scalar output ``loss`` (the mean over the batch) to a network, and return it.
 
     ====================== ============================================ ================================================
@@ -236,7 +236,7 @@ def add_loss(
     return network
 
 
-def find_loss(network: Network, loss: str) -> str:
+def find_loss(network: Graph, loss: str) -> str:
     """The loss's name if the network has such a value, else NetworkError with the cure."""
     if not network.has_value(loss):
         raise NetworkError(

@@ -1,68 +1,27 @@
-"""`Network`: an ONNX graph that one can edit.
+"""`Network`: a graph with what users ask of one: files, gradients, FLOPs, the printed table.
 
-It holds nodes in topological order, named inputs with dtype and shape, parameters with their initial values and named
-outputs; no framework object. Every edit checks names, arity, attributes and cycles *before* it changes anything, so
-a network is valid at every moment. Its operators mean what ONNX's newest opset says, with one freedom:
-BatchNormalization with ``training_mode=0`` and Dropout without a ``training_mode`` input follow the *executor's* mode.
-
-Methods for what lies above this file (ONNX files, gradients, FLOPs, the printed table) import it inside the function;
-``tests/test_imports.py`` lists them and allows no others.
+All of these lie below this file; each is imported when it is first asked for, because most networks never need it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-import numpy as np
-import onnx
-
-from deep500.errors import NetworkError, nearest
-from deep500.networks.checks import as_parameter, as_shape, check_dtype, check_name, check_storable, sort_nodes
-from deep500.networks.hashing import content_hash
-from deep500.networks.node import Node, check_node, first_variadic, most_outputs
-from deep500.networks.shapes import infer_descriptors
+from deep500.networks.graph import Choice, Graph, Parameter
 from deep500.notebooks import folded
-from deep500.tensors import Dim, TensorDescriptor
 
 if TYPE_CHECKING:
+    import onnx
+
     from deep500.networks.flops import FlopCount
 
-
-Choice: TypeAlias = str | Collection[str] | Callable[[str, np.ndarray], bool]
-"""Which arrays of a file train, as users say it: a name or pattern (``"*.weight"``), several, or a function of both."""
+__all__ = ["Choice", "Network", "Parameter"]
 
 
-@dataclass
-class Parameter:
-    """A named array of a network. What is not trainable is a constant, or state such as a running mean.
-
-    Attributes:
-        doubt: why an array of a file stays fixed although it may be a weight; else empty.
-    """
-
-    value: np.ndarray
-    trainable: bool = True
-    doubt: str = ""
-
-
-def _names(value: str | Sequence[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
-
-
-def _given(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in attributes.items() if value is not None}
-
-
-class Network:
-    """An editable graph of ONNX operators: nodes in topological order, inputs, parameters and outputs.
-
-    Attributes:
-        name: of the network; shown in tables and written to files, not part of its identity.
-        inputs: descriptors by name, in the order in which they were declared.
-        outputs: names of values.
+class Network(Graph):
+    """An editable graph of ONNX operators that is read from files, written to files, differentiated and counted.
 
     Example:
         >>> import numpy as np
@@ -71,256 +30,11 @@ class Network:
         >>> net.add_parameter("w", np.ones((3, 2), "float32"))
         >>> net.add_node("MatMul", ["x", "w"], ["y"], name="product")
         >>> net.add_output("y")
-        >>> [str(node) for node in net.nodes]
-        ['y = MatMul(x, w)  # product']
+        >>> net.flops(batch=8).total
+        96
     """
 
-    def __init__(self, name: str = "network") -> None:
-        self.name = name
-        self.inputs: dict[str, TensorDescriptor] = {}
-        self.outputs: list[str] = []
-        self._parameters: dict[str, Parameter] = {}
-        self._nodes: dict[str, Node] = {}
-        self._producers: dict[str, str] = {}  # value -> name of the node that writes it
-        self._known: dict[str, TensorDescriptor] = {}  # descriptors that a file declared and inference may miss
-        self._inner: set[str] = set()  # names that sub-graphs use for themselves
-        self._numbers: dict[str, int] = {}  # where fresh_name goes on counting
-        self._version = 0
-        self._descriptors: tuple[int, dict[str, TensorDescriptor]] | None = None
-
-    # -- looking (never changes anything) ---------------------------------------------------------------------------
-    @property
-    def version(self) -> int:
-        """Grows with every edit: code compiled from the network is stale once it differs."""
-        return self._version
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """All nodes, producers before consumers."""
-        return tuple(self._nodes.values())
-
-    @property
-    def parameters(self) -> dict[str, Parameter]:
-        """Parameters by name, in the order in which they were added (a copy: edit with ``add_parameter``)."""
-        return dict(self._parameters)
-
-    def trainable(self) -> list[str]:
-        """Names of the trainable parameters."""
-        return [name for name, parameter in self._parameters.items() if parameter.trainable]
-
-    def node(self, name: str) -> Node:
-        """The node of that name; raises NetworkError with the nearest name."""
-        if name not in self._nodes:
-            raise NetworkError(f"got node {name!r}; expected one of the network's: {nearest(name, self._nodes)}")
-        return self._nodes[name]
-
-    def producer(self, value: str) -> Node | None:
-        """The node that writes a value, None for inputs and parameters."""
-        owner = self._producers.get(value)
-        return None if owner is None else self._nodes[owner]
-
-    def consumers(self, value: str) -> list[Node]:
-        """The nodes that read a value, in topological order."""
-        return [node for node in self._nodes.values() if value in node.reads]
-
-    def has_value(self, name: str) -> bool:
-        """Whether an input, a parameter or a node provides this value."""
-        return name in self.inputs or name in self._parameters or name in self._producers
-
-    def values(self) -> list[str]:
-        """Names of all values: inputs, parameters, then node outputs."""
-        return [*self.inputs, *self._parameters, *self._producers]
-
-    def fresh_name(self, prefix: str) -> str:
-        """A name beginning with ``prefix`` that neither a value nor a node has."""
-        name = prefix
-        while self.has_value(name) or name in self._nodes or name in self._inner:
-            self._numbers[prefix] = self._numbers.get(prefix, 0) + 1
-            name = f"{prefix}_{self._numbers[prefix]}"
-        return name
-
-    def descriptors(self) -> dict[str, TensorDescriptor]:
-        """Dtype and shape of every value, as far as they can be inferred (cached until the next edit)."""
-        if self._descriptors is None or self._descriptors[0] != self._version:
-            self._descriptors = (self._version, infer_descriptors(self, self._known))
-        return self._descriptors[1]
-
-    # -- editing ----------------------------------------------------------------------------------------------------
-    def add_input(self, name: str, shape: Sequence[Dim] | None, dtype: str = "float32") -> None:
-        """Declare an input; a string in the shape is a symbolic size, None in place of the shape an unknown rank."""
-        self._check_new_value(name, outermost=True)
-        check_dtype(name, dtype)
-        self.inputs[name] = TensorDescriptor(dtype, as_shape(name, shape))
-        self._touch()
-
-    def add_parameter(self, name: str, value: Any, trainable: bool = True, doubt: str = "", copy: bool = True) -> None:
-        """Add an array under a name. Give it its final dtype: nothing is converted.
-
-        With ``copy=False`` an array is taken as it is: the caller gives it up.
-        """
-        self._check_new_value(name, outermost=True)
-        self._parameters[name] = Parameter(as_parameter(name, value, trainable, copy), trainable, doubt)
-        self._touch()
-
-    def set_parameter(self, name: str, value: Any, trainable: bool | None = None) -> None:
-        """Replace the value of a parameter (its shape may change) and, if given, whether it is trainable."""
-        old = self._parameter(name)
-        doubt = old.doubt if trainable is None else ""
-        trainable = old.trainable if trainable is None else trainable
-        array = as_parameter(name, value, trainable)
-        if array.dtype != old.value.dtype:
-            raise NetworkError(
-                f"parameter {name!r}: got dtype {array.dtype}; expected {old.value.dtype}: convert it first"
-            )
-        self._parameters[name] = Parameter(array, trainable, doubt)
-        self._forget_after([name])
-        self._touch()
-
-    def add_node(
-        self,
-        op_type: str,
-        inputs: str | Sequence[str],
-        outputs: str | Sequence[str],
-        name: str | None = None,
-        domain: str = "",
-        **attributes: Any,
-    ) -> None:
-        """Add an operator after everything it reads.
-
-        Args:
-            op_type: the operator's name.
-            inputs: names of existing values, ``""`` for an optional input left out.
-            outputs: new names.
-            name: a name of its own; made from the first output if absent.
-            domain: ``""`` for ONNX's own operators, ``"deep500"`` for custom ones.
-            attributes: ONNX's attributes, or a custom operator's arguments; None means absent.
-
-        Raises:
-            NetworkError: unknown value, duplicate name, wrong arity, unknown, missing or ill-typed attribute.
-        """
-        outs = _names(outputs)
-        name = self.fresh_name(f"{op_type}_{next(filter(None, outs), '')}") if name is None else name
-        self._insert(Node(op_type, _names(inputs), outs, name, domain, _given(attributes)))
-
-    def remove_node(self, name: str, reconnect: bool = False) -> None:
-        """Remove a node whose outputs are unread.
-
-        With ``reconnect=True`` the readers of its first output read its first input instead; an input that already is
-        an output of the network stays one output. Further outputs must be unread.
-        """
-        node = self.node(name)
-        if reconnect:
-            if not (node.inputs and node.inputs[0] and node.outputs[0]):
-                raise NetworkError(
-                    f"node {name!r}: got reconnect=True for {node}; expected a first input and a first output: "
-                    "redirect its readers with replace_value"
-                )
-            self._redirect({node.outputs[0]: node.inputs[0]}, without=name)
-            return
-        for value in node.writes:
-            if readers := self._readers(value):
-                raise NetworkError(
-                    f"node {name!r}: got a removal while {value!r} is read by {', '.join(readers)}; "
-                    "expected no reader: remove those first, or pass reconnect=True"
-                )
-        self._drop(node)
-        self._touch()
-
-    def replace(
-        self, name: str, op_type: str, inputs: str | Sequence[str] | None = None, domain: str = "", **attributes: Any
-    ) -> None:
-        """Put another operator in a node's place: same name, same outputs, by default the same inputs.
-
-        Outputs that the new operator does not have are dropped if they are unread.
-        """
-        old = self.node(name)
-        outputs = list(old.outputs)
-        while len(outputs) > most_outputs(op_type, domain) and not self._readers(outputs[-1]):
-            outputs.pop()
-        new_inputs = old.inputs if inputs is None else _names(inputs)
-        new = Node(op_type, new_inputs, tuple(outputs), name, domain, _given(attributes))
-        self._check_reads(new)
-        check_node(new)
-        check_storable(new)
-        self._commit({**self._nodes, name: new})
-        for value in set(old.writes) - set(new.writes):
-            del self._producers[value]
-        self._forget_after(new.writes)
-
-    def add_edge(self, producer: str, consumer: str, index: int | None = None) -> None:
-        """Let a node read one more value, or another one.
-
-        Args:
-            producer: a value, or a node (then its first output).
-            consumer: name of the reading node.
-            index: which input to overwrite; None appends.
-
-        Raises:
-            NetworkError: unknown names, a cycle, or an arity that the operator does not have.
-        """
-        value, node = self._value_of(producer), self.node(consumer)
-        inputs = list(node.inputs)
-        index = len(inputs) if index is None else index
-        if not 0 <= index <= len(inputs):
-            raise NetworkError(
-                f"node {consumer!r}: got input index {index}; expected 0 to {len(inputs)}: choose one of its inputs"
-            )
-        inputs[index : index + 1] = [value]
-        self._rewire(node, inputs)
-
-    def remove_edge(self, producer: str, consumer: str) -> None:
-        """Let a node stop reading a value, everywhere among its inputs: optional ones, or some of a variadic list."""
-        value, node = self._value_of(producer), self.node(consumer)
-        if value not in node.inputs:
-            raise NetworkError(
-                f"node {consumer!r}: got no input {value!r}; expected one of {node.inputs}: name an edge that exists"
-            )
-        variadic = first_variadic(node.op_type, node.domain)
-        inputs = ["" if n == value else n for n in node.inputs[:variadic]]
-        inputs += [n for n in node.inputs[variadic:] if n != value]
-        while inputs and not inputs[-1]:
-            inputs.pop()
-        self._rewire(node, inputs)
-
-    def replace_value(self, old: str, new: str) -> None:
-        """Let every reader of ``old``, the outputs included, read ``new`` instead (an output stays named once)."""
-        self._redirect({self._value_of(old): self._value_of(new)})
-
-    def add_output(self, name: str) -> None:
-        """Declare an existing value as an output (again is an error)."""
-        if not self.has_value(name):
-            raise NetworkError(
-                f"output {name!r}: got a name that nothing produces; expected a value: {nearest(name, self.values())} "
-                "Add its producer first"
-            )
-        if name in self.outputs:
-            raise NetworkError(f"output {name!r}: got it a second time; expected a new one: it already is an output")
-        self.outputs.append(name)
-        self._touch()
-
-    def remove_output(self, name: str) -> None:
-        """Stop declaring a value as an output."""
-        if name not in self.outputs:
-            raise NetworkError(f"got output {name!r}; expected one of the network's: {nearest(name, self.outputs)}")
-        self.outputs.remove(name)
-        self._touch()
-
-    def remove_parameter(self, name: str) -> None:
-        """Remove an unread parameter."""
-        self._parameter(name)
-        self._check_unread(name)
-        del self._parameters[name]
-        self._touch()
-
-    def remove_input(self, name: str) -> None:
-        """Remove an unread input."""
-        if name not in self.inputs:
-            raise NetworkError(f"got input {name!r}; expected one of the network's: {nearest(name, self.inputs)}")
-        self._check_unread(name)
-        del self.inputs[name]
-        self._touch()
-
-    # -- in and out -------------------------------------------------------------------------------------------------
+    # -- files ------------------------------------------------------------------------------------------------------
     @classmethod
     def from_onnx(
         cls, model: str | os.PathLike[str] | bytes | onnx.ModelProto, trainable: Choice | None = None
@@ -328,7 +42,7 @@ class Network:
         """Read an ONNX model, and say which of its arrays train; see :func:`deep500.networks.onnx.load.load`."""
         from deep500.networks.onnx.load import load
 
-        return load(model, trainable)
+        return load(model, trainable, Network)
 
     def to_onnx(
         self, path: str | os.PathLike[str] | None = None, opset: int | None = None, external: bool | None = None
@@ -336,46 +50,9 @@ class Network:
         """The network as an ONNX model, written to ``path`` if given; see :func:`deep500.networks.onnx.dump.dump`."""
         from deep500.networks.onnx.dump import dump
 
-        self._sync()
         return dump(self, path, opset, external)
 
-    def copy(self, arrays: bool = True) -> Network:
-        """A network of its own with the same content (a plain one, also of a bound network).
-
-        With ``arrays=False`` both hold the same arrays: for who only reads them.
-        """
-        self._sync()
-        copy = Network(self.name)
-        copy.inputs, copy.outputs = dict(self.inputs), list(self.outputs)
-        copy._parameters = {
-            n: replace(p, value=p.value.copy() if arrays else p.value) for n, p in self._parameters.items()
-        }
-        copy._nodes, copy._producers = dict(self._nodes), dict(self._producers)
-        copy._known, copy._inner, copy._numbers = dict(self._known), set(self._inner), dict(self._numbers)
-        return copy
-
-    def content_hash(self) -> str:
-        """SHA-256 over operators, attributes, names, parameters, inputs and outputs (not over the network's name)."""
-        self._sync()
-        return content_hash(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self.content_hash() == other.content_hash() if isinstance(other, Network) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]  # it changes
-
-    def __str__(self) -> str:
-        from deep500.networks.summary import summary
-
-        return summary(self)
-
-    def __repr__(self) -> str:
-        return f"<Network {self.name!r}: {len(self._nodes)} nodes, {len(self._parameters)} parameters>"
-
-    def _repr_html_(self) -> str:
-        return folded(repr(self), str(self))
-
-    # -- gradients --------------------------------------------------------------------------------------------------
+    # -- gradients and what they cost -------------------------------------------------------------------------------
     def with_gradient(
         self, loss: str = "loss", wrt: Iterable[str] | None = None, quantization: str | None = None
     ) -> Network:
@@ -396,145 +73,11 @@ class Network:
 
         return flop_count(self, batch, loss)
 
-    def _sync(self) -> None:
-        """Bring parameter values up to date; a bound network reads them from its executor."""
+    # -- looking ----------------------------------------------------------------------------------------------------
+    def __str__(self) -> str:
+        from deep500.networks.summary import summary
 
-    # -- what edits share: first all checks, then the whole change or none ------------------------------------------
-    def _parameter(self, name: str) -> Parameter:
-        """The parameter of that name; raises NetworkError with the nearest name."""
-        if name not in self._parameters:
-            raise NetworkError(
-                f"got parameter {name!r}; expected one of the network's: {nearest(name, self._parameters)}"
-            )
-        return self._parameters[name]
+        return summary(self)
 
-    def _value_of(self, name: str) -> str:
-        """A value by its own name or by that of the node whose first output it is."""
-        if self.has_value(name):
-            return name
-        if name in self._nodes:
-            return self._nodes[name].writes[0]
-        raise NetworkError(f"got {name!r}; expected a value or a node: {nearest(name, [*self.values(), *self._nodes])}")
-
-    def _readers(self, value: str) -> list[str]:
-        """Names of the nodes that read a value, and a phrase for the outputs: for error messages."""
-        return [n.name for n in self.consumers(value)] + ["the network's outputs"] * (value in self.outputs)
-
-    def _check_new_value(self, name: Any, outermost: bool = False) -> None:
-        """The name must be usable and not yet be a value's, nor (``outermost``: inputs, parameters) a sub-graph's."""
-        check_name(name, "a value's")
-        if self.has_value(name) or (outermost and name in self._inner):
-            raise NetworkError(
-                f"got {name!r} twice as a value's name; expected a new one: rename it or use fresh_name({name!r})"
-            )
-
-    def _check_new_node(self, node: Node) -> None:
-        """The node's name and outputs must be new, its inputs must exist."""
-        check_name(node.name, "a node's")
-        if node.name in self._nodes:
-            raise NetworkError(f"got {node.name!r} as a node's name, which is taken; expected a new one: rename it")
-        if len(set(node.writes)) != len(node.writes):
-            raise NetworkError(f"node {node.name!r}: got outputs {node.outputs}; expected different names: rename one")
-        for value in node.writes:
-            self._check_new_value(value)
-        self._check_reads(node)
-
-    def _check_reads(self, node: Node) -> None:
-        """Everything that the node reads must exist, and its sub-graphs must not hide it."""
-        for value in node.reads:
-            if not self.has_value(value):
-                raise NetworkError(
-                    f"node {node.name!r} reads {value!r}, which nothing produces ({nearest(value, self.values())}); "
-                    "add its producer first or declare it with add_input()"
-                )
-        hidden = next((v for v in node.defines if self.has_value(v)), None)
-        if hidden is not None:
-            raise NetworkError(
-                f"node {node.name!r}: got a sub-graph that defines {hidden!r}, which the network has; expected new "
-                "names: rename it in the sub-graph"
-            )
-
-    def _check_unread(self, value: str) -> None:
-        """No node may read the value, and it must not be an output."""
-        if readers := self._readers(value):
-            raise NetworkError(
-                f"{value!r}: got a removal while {', '.join(readers)} read it; expected no reader: remove those first"
-            )
-
-    def _touch(self) -> None:
-        """Mark the network as changed: see :attr:`version`."""
-        self._version += 1
-
-    def _insert(self, node: Node) -> None:
-        """Append a node after all checks; loading and :meth:`add_node` share it."""
-        self._check_new_node(node)
-        check_node(node)
-        check_storable(node)
-        self._nodes[node.name] = node
-        self._producers.update(dict.fromkeys(node.writes, node.name))
-        self._inner.update(node.defines)
-        self._touch()
-
-    def _drop(self, node: Node) -> None:
-        """Take out a node whose outputs are unread."""
-        self._nodes = {name: other for name, other in self._nodes.items() if name != node.name}
-        for value in node.writes:
-            del self._producers[value]
-            self._known.pop(value, None)
-
-    def _rewire(self, node: Node, inputs: Sequence[str]) -> None:
-        """Let a node read other values."""
-        new = replace(node, inputs=tuple(inputs))
-        check_node(new)
-        self._commit({**self._nodes, node.name: new})
-        self._forget_after(new.writes)
-
-    def _redirect(self, names: dict[str, str], without: str | None = None) -> None:
-        """Let all readers of ``names`` (old to new) read the new values, and drop the node ``without``.
-
-        Both at once: while the node exists its outputs cannot go, and once it is gone its readers would read nothing.
-        All is computed on the side, since a cycle or a reader that is left must leave the network as it was.
-        """
-        nodes = {}
-        for node in self._nodes.values():
-            if node.name == without:
-                continue
-            if set(node.captured) & set(names):
-                raise NetworkError(
-                    f"node {node.name!r}: got a redirection of a value that its sub-graph captures; expected none: "
-                    "edit the sub-graph"
-                )
-            inputs = tuple(names.get(n, n) for n in node.inputs)
-            nodes[node.name] = node if inputs == node.inputs else replace(node, inputs=inputs)
-        renamed = list(dict.fromkeys(names.get(n, n) for n in self.outputs))
-        removed = self._nodes[without].writes if without else ()
-        read = [n for n in removed if n in renamed or any(n in node.reads for node in nodes.values())]
-        if read:
-            raise NetworkError(
-                f"node {without!r}: got a removal while {read[0]!r} is read; expected no reader: remove those first"
-            )
-        changed = [n.name for n in nodes.values() if n is not self._nodes[n.name]]
-        self._commit(nodes)
-        self.outputs = renamed
-        for value in removed:
-            del self._producers[value]
-            self._known.pop(value, None)
-        self._forget_after([value for name in changed for value in nodes[name].writes])
-
-    def _commit(self, nodes: dict[str, Node]) -> None:
-        """Take over edited nodes in topological order, or raise NetworkError naming a cycle and change nothing."""
-        self._nodes = sort_nodes(nodes)
-        self._inner = {value for node in nodes.values() for value in node.defines}
-        self._touch()
-
-    def _forget_after(self, values: Iterable[str]) -> None:
-        """Forget what the file declared about these values and all that depend on them.
-
-        A declaration was made for the network as it was in the file; after an edit upstream it may be wrong.
-        """
-        if self._known:
-            stale = set(values)
-            for node in self._nodes.values():
-                if not stale.isdisjoint(node.reads):
-                    stale.update(node.writes)
-            self._known = {n: d for n, d in self._known.items() if n not in stale}
+    def _repr_html_(self) -> str:
+        return folded(repr(self), str(self))

@@ -8,7 +8,7 @@ import numpy as np
 
 from deep500.errors import NetworkError
 from deep500.networks.emit import Emitter
-from deep500.networks.network import Network
+from deep500.networks.graph import AnyGraph, Graph
 from deep500.networks.node import Node
 
 TARGET = "target/"
@@ -16,14 +16,14 @@ TARGET = "target/"
 
 
 def add_ppo_loss(
-    network: Network,
+    network: AnyGraph,
     *,
     clip: float = 0.2,
     value_weight: float = 0.5,
     entropy_weight: float = 0.01,
     output: str | None = None,
     loss: str = "loss",
-) -> Network:
+) -> AnyGraph:
     """Add the clipped surrogate of proximal policy optimization (Schulman et al. 2017, arXiv 1707.06347, equation 9).
 
     With r = pi(a|s) / pi_old(a|s) and advantage A, the mean over the batch of
@@ -61,8 +61,8 @@ def add_ppo_loss(
 
 
 def add_q_loss(
-    network: Network, *, discount: float = 0.99, double: bool = True, output: str | None = None, loss: str = "loss"
-) -> Network:
+    network: AnyGraph, *, discount: float = 0.99, double: bool = True, output: str | None = None, loss: str = "loss"
+) -> AnyGraph:
     """Add the loss of deep Q-learning (Mnih et al. 2015), whose target network is a part of the network.
 
     With y = reward + discount * (1 - ended) * Q_target(s', a'), the mean over the batch of Huber's loss of Q(s, a) - y.
@@ -121,7 +121,7 @@ def add_q_loss(
     return _mean(network, op("Mul", near, rest), loss)
 
 
-def _rows(network: Network, output: str | None) -> tuple[str, int | str, int, str]:
+def _rows(network: Graph, output: str | None) -> tuple[str, int | str, int, str]:
     """The output's name, batch size, width and dtype."""
     output = network.outputs[0] if output is None else output
     described = network.descriptors()[output]
@@ -139,13 +139,13 @@ def _taken(op: Emitter, values: str, actions: int, dtype: str) -> str:
     return op("ReduceSum", op("Mul", values, which), op.ints(1), keepdims=0)
 
 
-def _mean(network: Network, values: str, loss: str) -> Network:
+def _mean(network: AnyGraph, values: str, loss: str) -> AnyGraph:
     network.add_node("ReduceMean", [values], [loss], name=loss, keepdims=0)
     network.add_output(loss)
     return network
 
 
-def _copy(network: Network, nodes: Sequence[Node], renamed: Mapping[str, str], prefix: str) -> dict[str, str]:
+def _copy(network: Graph, nodes: Sequence[Node], renamed: Mapping[str, str], prefix: str) -> dict[str, str]:
     """The nodes once more, reading and writing under other names; returns old name -> new name of every value."""
     names = dict(renamed)
     for node in nodes:

@@ -16,7 +16,7 @@ import numpy as np
 
 from deep500.errors import InputError, UnsupportedOperator, nearest
 from deep500.networks.emit import Emitter
-from deep500.networks.network import Network
+from deep500.networks.graph import AnyGraph, Graph
 from deep500.networks.node import Node
 from deep500.networks.protos import UNKNOWN
 from deep500.networks.rewrite import supersede
@@ -29,7 +29,7 @@ INTEGER_OPERATORS = frozenset({"ConvInteger", "DynamicQuantizeLinear", "MatMulIn
 _BITS = 2.0**62  # what |f| <= 1/2 is multiplied with before it becomes an int64
 
 
-def differentiable(network: Network, quantization: str | None = None) -> Network:
+def differentiable(network: AnyGraph, quantization: str | None = None) -> AnyGraph:
     """The network as gradients see it: itself for None, :func:`straight_through` of it for ``"straight_through"``.
 
     Raises:
@@ -45,7 +45,7 @@ def differentiable(network: Network, quantization: str | None = None) -> Network
     return straight_through(network)
 
 
-def straight_through(network: Network) -> Network:
+def straight_through(network: AnyGraph) -> AnyGraph:
     """A copy whose pairs of QuantizeLinear and DequantizeLinear hand gradients on; its values are the network's.
 
     Args:
@@ -57,13 +57,14 @@ def straight_through(network: Network) -> Network:
             types that are no integers; every such node is named.
 
     Example:
-        >>> net = Network(); net.add_parameter("w", np.array([0.26, -0.4, 90.0], "float32"))
+        >>> net = Graph(); net.add_parameter("w", np.array([0.26, -0.4, 90.0], "float32"))
         >>> net.add_parameter("scale", np.array(0.5, "float32"), trainable=False)
         >>> net.add_parameter("zero", np.array(0, "int8"), trainable=False)
         >>> net.add_node("QuantizeLinear", ["w", "scale", "zero"], "q")
         >>> net.add_node("DequantizeLinear", ["q", "scale", "zero"], "y")
         >>> net.add_node("ReduceSum", "y", "loss", keepdims=0)
-        >>> net.gradient("loss"), straight_through(net).gradient("loss")
+        >>> from deep500.networks import gradient_names
+        >>> gradient_names(net, "loss"), gradient_names(straight_through(net), "loss")
         ([], [('w', 'w.grad')])
     """
     work, descriptors = network.copy(), network.descriptors()
@@ -83,7 +84,7 @@ def straight_through(network: Network) -> Network:
     return work
 
 
-def _unfit(network: Network, descriptors: Mapping[str, TensorDescriptor]) -> dict[str, str]:
+def _unfit(network: Graph, descriptors: Mapping[str, TensorDescriptor]) -> dict[str, str]:
     """Nodes that keep the estimator from being right, and why."""
     found = {}
     for node in network.nodes:
@@ -108,7 +109,7 @@ def _unfit(network: Network, descriptors: Mapping[str, TensorDescriptor]) -> dic
 _READERS = ("DequantizeLinear", "Identity")
 
 
-def _quantizer(network: Network, value: str) -> Node | None:
+def _quantizer(network: Graph, value: str) -> Node | None:
     """The QuantizeLinear that a value comes from."""
     node = network.producer(value)
     while node is not None and node.op_type == "Identity" and not node.domain:
@@ -116,7 +117,7 @@ def _quantizer(network: Network, value: str) -> Node | None:
     return node if node is not None and node.op_type == "QuantizeLinear" and not node.domain else None
 
 
-def _estimate(work: Network, source: Node, node: Node, descriptors: Mapping[str, TensorDescriptor]) -> str:
+def _estimate(work: Graph, source: Node, node: Node, descriptors: Mapping[str, TensorDescriptor]) -> str:
     """Add the dequantised value with its straight-through term; returns its name."""
     emit = Emitter(work, f"{node.name}/straight_through/")
     dtype = descriptors[source.inputs[0]].dtype or "float32"

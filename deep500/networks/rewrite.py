@@ -13,12 +13,12 @@ from typing import Any
 
 from deep500.errors import NetworkError, nearest
 from deep500.networks.custom import check_plugins
-from deep500.networks.network import Network
+from deep500.networks.graph import AnyGraph, Graph
 from deep500.networks.node import Node
 
 
 def replace_operator(
-    network: Network,
+    network: AnyGraph,
     old: str,
     new: str,
     domain: str = "",
@@ -27,7 +27,7 @@ def replace_operator(
     inputs: int | None = None,
     where: Callable[[Node], bool] | None = None,
     **attributes: Any,
-) -> Network:
+) -> AnyGraph:
     """A copy of a network in which every node of one operator is a node of another; names and connections stay.
 
     Args:
@@ -64,7 +64,7 @@ def replace_operator(
     return copy
 
 
-def supersede(network: Network, replacements: Mapping[str, Mapping[str, str]]) -> None:
+def supersede(network: Graph, replacements: Mapping[str, Mapping[str, str]]) -> None:
     """Remove nodes and let new values take over the names of theirs, in one step.
 
     Args:
@@ -76,7 +76,7 @@ def supersede(network: Network, replacements: Mapping[str, Mapping[str, str]]) -
         NetworkError: an output that is still read is not taken over, or a cycle would arise.
 
     Example:
-        >>> net = Network(); net.add_input("x", (2,)); net.add_node("Relu", ["x"], ["y"], name="a")
+        >>> net = Graph(); net.add_input("x", (2,)); net.add_node("Relu", ["x"], ["y"], name="a")
         >>> net.add_node("Tanh", ["x"], ["new"], name="b")
         >>> supersede(net, {"a": {"y": "new"}})
         >>> [str(node) for node in net.nodes]
@@ -105,7 +105,7 @@ def supersede(network: Network, replacements: Mapping[str, Mapping[str, str]]) -
     network._producers = {value: node.name for node in nodes.values() for value in node.writes}
 
 
-def extend_outputs(network: Network, wanted: Mapping[str, int]) -> None:
+def extend_outputs(network: Graph, wanted: Mapping[str, int]) -> None:
     """Give nodes (by name) at least this number of outputs, the missing ones under fresh names."""
     nodes = {node.name: node for node in network.nodes}
     for name, count in wanted.items():
@@ -118,7 +118,7 @@ def extend_outputs(network: Network, wanted: Mapping[str, int]) -> None:
     network._commit(nodes)
 
 
-def extend_node(network: Network, name: str, count: int, output: str, attributes: Mapping[str, Any]) -> None:
+def extend_node(network: Graph, name: str, count: int, output: str, attributes: Mapping[str, Any]) -> None:
     """Give a node one more output, the one of index ``count``, and new values for some of its attributes.
 
     Outputs before it that the node leaves out stay unnamed.

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from deep500.networks.flops import count_flops
 
 if TYPE_CHECKING:
-    from deep500.networks.network import Network
+    from deep500.networks.graph import Graph
 
 _HEAD = ("name", "operator", "output", "parameters", "FLOPs")
 _WIDEST = 40  # characters of a name
 
 
-def summary(network: Network) -> str:
+def summary(network: Graph) -> str:
     """One line per node (operator, first output, parameters that it reads first, FLOPs per sample), and totals.
 
     Parameters are the floating ones, trainable or not; integers such as shapes do not count. FLOPs are counted as
@@ -51,7 +51,7 @@ def summary(network: Network) -> str:
     )
 
 
-def _count(network: Network, names: Iterable[str]) -> int:
+def _count(network: Graph, names: Iterable[str]) -> int:
     """Elements of floating parameters (integers are shapes and axes)."""
     values = [network.parameters[n].value for n in names]
     return sum(v.size for v in values if v.dtype.kind not in "iubO")

@@ -66,7 +66,7 @@ class ArrayNetwork(BoundNetwork):
         """See :meth:`BoundNetwork.leave_gradients`."""
         self.gradients.update({gradient_name(name): value for name, value in gradients.items()})
 
-    def _sync(self) -> None:
+    def sync(self) -> None:
         """Nothing to do: the parameters are the live arrays."""
 
 

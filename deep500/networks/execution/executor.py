@@ -51,6 +51,9 @@ class BoundNetwork(Network):
         super().__init__(twin.name)
         self.__dict__.update(twin.__dict__)
 
+    def bare(self) -> Network:  # type: ignore[override]  # a plain one, which needs no executor
+        return Network(self.name)
+
     @abc.abstractmethod
     def fetch_tensors(self, names: Sequence[str]) -> list[Any]:
         """Live tensors, in the order asked for: parameters, gradients and outputs of the last run.
@@ -133,7 +136,7 @@ class BoundNetwork(Network):
         old = self._parameters[name].value
         return np.broadcast_to(np.array(np.nan, old.dtype), old.shape)
 
-    def _sync(self) -> None:
+    def sync(self) -> None:
         for name, value in self.state().items():
             self._parameters[name].value = value
 

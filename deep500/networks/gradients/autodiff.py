@@ -27,8 +27,8 @@ from deep500.networks.emit import Emitter
 from deep500.networks.gradients.expansion import expand_nodes
 from deep500.networks.gradients.rules import RULES, ZERO, GradContext
 from deep500.networks.gradients.rules.custom import find_rule, why_not
+from deep500.networks.graph import AnyGraph, Graph
 from deep500.networks.losses import find_loss, gradient_name
-from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.networks.quantization import differentiable
 from deep500.networks.rewrite import extend_outputs
@@ -36,8 +36,8 @@ from deep500.tensors import TensorDescriptor, numpy_dtype
 
 
 def with_gradient(
-    network: Network, loss: str = "loss", wrt: Iterable[str] | None = None, quantization: str | None = None
-) -> Network:
+    network: AnyGraph, loss: str = "loss", wrt: Iterable[str] | None = None, quantization: str | None = None
+) -> AnyGraph:
     """A copy of a network whose further outputs are the gradients of a scalar.
 
     Args:
@@ -56,7 +56,7 @@ def with_gradient(
         UnsupportedOperator: a gradient would have to pass operators that have no rule; all of them are named.
 
     Example:
-        >>> net = Network(); net.add_input("x", (3,)); net.add_parameter("w", np.ones(3, "float32"))
+        >>> net = Graph(); net.add_input("x", (3,)); net.add_parameter("w", np.ones(3, "float32"))
         >>> net.add_node("Mul", ["x", "w"], ["y"]); net.add_node("ReduceSum", ["y"], ["loss"], keepdims=0)
         >>> with_gradient(net).outputs
         ['w.grad']
@@ -65,12 +65,13 @@ def with_gradient(
     _check_loss(network, loss)
     targets = [name for name, _ in gradient_names(network, loss)] if wrt is None else list(dict.fromkeys(wrt))
     _check_targets(network, targets)
-    backward = _Backward.of(network.copy(), [loss], targets)
+    work = network.copy()
+    backward = _Backward.of(work, [loss], targets)
     backward.run({loss: backward.seed(loss)}, targets)
-    return backward.work
+    return work
 
 
-def pull_back(network: Network, seeds: Mapping[str, str], targets: Sequence[str]) -> list[str]:
+def pull_back(network: Graph, seeds: Mapping[str, str], targets: Sequence[str]) -> list[str]:
     """Add to a network the gradient of a sum over values, each times its seed; how bodies of loops are differentiated.
 
     Args:
@@ -88,7 +89,7 @@ def pull_back(network: Network, seeds: Mapping[str, str], targets: Sequence[str]
     return backward.run(seeds, targets, named=False)
 
 
-def gradient_names(network: Network, loss: str = "loss", quantization: str | None = None) -> list[tuple[str, str]]:
+def gradient_names(network: Graph, loss: str = "loss", quantization: str | None = None) -> list[tuple[str, str]]:
     """``[(parameter, name of its gradient)]`` for the trainable parameters that ``loss`` depends on."""
     network = differentiable(network, quantization)
     find_loss(network, loss)
@@ -105,7 +106,7 @@ class Flow:
     descriptors: Mapping[str, TensorDescriptor]
 
 
-def find_flow(network: Network, losses: Iterable[str], targets: Iterable[str]) -> Flow:
+def find_flow(network: Graph, losses: Iterable[str], targets: Iterable[str]) -> Flow:
     """The part of a network through which a gradient flows from ``losses`` to ``targets``.
 
     A value is part of it if a target reaches it going forward *and* a loss reaches it going backward. Both walks are
@@ -151,7 +152,7 @@ def _differentiable(node: Node, descriptors: Mapping[str, TensorDescriptor]) -> 
     return [(i, v) for i, v in enumerate(_reads(node)) if v and i not in blocked and _floating(v, descriptors)]
 
 
-def _prepare(work: Network, losses: Sequence[str], targets: Sequence[str]) -> tuple[Flow, list[tuple[Node, str]]]:
+def _prepare(work: Graph, losses: Sequence[str], targets: Sequence[str]) -> tuple[Flow, list[tuple[Node, str]]]:
     """Expand operators without a rule and give nodes the outputs that their rules read; ``work`` is edited.
 
     Returns where gradients flow after that, and the nodes that no gradient can pass, each with the reason.
@@ -169,12 +170,12 @@ def _prepare(work: Network, losses: Sequence[str], targets: Sequence[str]) -> tu
     return flow, [(work.node(name), _why_not(work.node(name), flow)) for name in missing]
 
 
-def _without_rule(network: Network, flow: Flow) -> list[str]:
+def _without_rule(network: Graph, flow: Flow) -> list[str]:
     """Nodes that a gradient would have to pass and that have no rule."""
     return [name for name in flow.inputs if find_rule(network.node(name), flow.descriptors) is None]
 
 
-def _control_flow(network: Network, flow: Flow) -> list[str]:
+def _control_flow(network: Graph, flow: Flow) -> list[str]:
     """If and Loop nodes that a gradient passes: where what they do is known they are written out despite their rule."""
     return [name for name in flow.inputs if network.node(name).op_type in ("If", "Loop")]
 
@@ -203,7 +204,7 @@ def _refusal(refused: Sequence[tuple[Node, str]]) -> UnsupportedOperator:
 class _Backward:
     """The walk from the loss to the targets over a private copy of the network."""
 
-    def __init__(self, work: Network, flow: Flow, refused: list[tuple[Node, str]]) -> None:
+    def __init__(self, work: Graph, flow: Flow, refused: list[tuple[Node, str]]) -> None:
         self.work, self.flow = work, flow
         self.emitter = Emitter(work, "grad/")
         self.contributions: dict[str, list[str]] = {}  # value -> parts of its gradient, as far as they were emitted
@@ -211,7 +212,7 @@ class _Backward:
         self.refused = refused
 
     @classmethod
-    def of(cls, work: Network, losses: Sequence[str], targets: Sequence[str]) -> _Backward:
+    def of(cls, work: Graph, losses: Sequence[str], targets: Sequence[str]) -> _Backward:
         return cls(work, *_prepare(work, losses, targets))
 
     def run(self, seeds: Mapping[str, str], targets: Sequence[str], named: bool = True) -> list[str]:
@@ -277,7 +278,7 @@ class _Backward:
         return self.emitter("ConstantOfShape", self.emitter("Shape", value), value=zero)
 
 
-def _check_loss(network: Network, loss: str) -> None:
+def _check_loss(network: Graph, loss: str) -> None:
     find_loss(network, loss)
     described = network.descriptors().get(loss, TensorDescriptor(None, None))
     declared = {d for i in network.inputs.values() for d in i.shape or () if isinstance(d, str)}
@@ -289,7 +290,7 @@ def _check_loss(network: Network, loss: str) -> None:
         )
 
 
-def _check_targets(network: Network, targets: Sequence[str]) -> None:
+def _check_targets(network: Graph, targets: Sequence[str]) -> None:
     descriptors = network.descriptors()
     for name in targets:
         if not network.has_value(name):

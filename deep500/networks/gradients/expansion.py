@@ -14,14 +14,14 @@ from deep500.networks.gradients.loops import take_branch, unroll_loop
 from deep500.networks.gradients.sampling import expand_affine_grid, expand_grid_sample
 from deep500.networks.gradients.sequences import lower_sequences
 from deep500.networks.gradients.unrolling import UNROLLERS
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.node import OPSET, Node, decode, find_schema, rename_captures
 from deep500.networks.protos import UNKNOWN, node_proto, value_info
 from deep500.networks.rewrite import supersede
 from deep500.tensors import TensorDescriptor
 
 Descriptors = Mapping[str, TensorDescriptor]
-Expansion = Callable[[Network, Node, Descriptors], "dict[str, str] | None"]
+Expansion = Callable[[Graph, Node, Descriptors], "dict[str, str] | None"]
 EXPANSIONS: dict[str, Expansion] = {
     **UNROLLERS,
     "AffineGrid": expand_affine_grid,
@@ -32,7 +32,7 @@ EXPANSIONS: dict[str, Expansion] = {
 """Operators that are written as others where that can be, in place of the function body that ONNX may give them."""
 
 
-def expand_nodes(network: Network, names: Sequence[str], descriptors: Descriptors) -> bool:
+def expand_nodes(network: Graph, names: Sequence[str], descriptors: Descriptors) -> bool:
     """Expand those of the named nodes that can be; returns whether any was.
 
     Args:
@@ -56,7 +56,7 @@ def expand_nodes(network: Network, names: Sequence[str], descriptors: Descriptor
     return bool(replacements) or lowered
 
 
-def expand_function(network: Network, node: Node, descriptors: Descriptors) -> dict[str, str] | None:
+def expand_function(network: Graph, node: Node, descriptors: Descriptors) -> dict[str, str] | None:
     """Add the nodes of an operator's function body under fresh names; None if ONNX defines none.
 
     Returns:
@@ -82,7 +82,7 @@ def _has_body(schema: Any) -> bool:  # the type stubs of onnx lack these two
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def _insert(network: Network, node: Node, body: onnx.GraphProto) -> dict[str, str]:
+def _insert(network: Graph, node: Node, body: onnx.GraphProto) -> dict[str, str]:
     """Add a body's nodes under fresh names; returns for each output of ``node`` the value that equals it."""
     emitter = Emitter(network, f"{node.name}/")
     names = {v: v for v in node.inputs}

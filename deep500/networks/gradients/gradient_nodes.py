@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from deep500.errors import UnsupportedOperator
 from deep500.networks.gradients.autodiff import with_gradient
+from deep500.networks.graph import AnyGraph
 from deep500.networks.losses import gradient_name
-from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.networks.rewrite import supersede
 
 DOMAIN = "ai.onnx.preview.training"
 
 
-def replace_gradient_nodes(network: Network) -> Network:
+def replace_gradient_nodes(network: AnyGraph) -> AnyGraph:
     """The network with every Gradient node replaced by what it stands for; the network itself if it has none.
 
     Raises:
@@ -29,7 +29,7 @@ def replace_gradient_nodes(network: Network) -> Network:
     return network
 
 
-def _replace(network: Network, node: Node) -> Network:
+def _replace(network: AnyGraph, node: Node) -> AnyGraph:
     """A copy in which the emitted gradients take over the names of one Gradient node's outputs."""
     xs, zs = list(node.attribute("xs")), list(node.attribute("zs") or ())
     if list(node.inputs) != xs + zs:

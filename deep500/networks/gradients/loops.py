@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 from deep500.networks.emit import Emitter
 from deep500.networks.gradients.rules.context import known_value
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.node import Node, from_proto
 from deep500.networks.shapes import folded_value
 from deep500.tensors import TensorDescriptor
@@ -23,7 +23,7 @@ STEPS, NODES = 16, 512
 """The most steps, and the most nodes altogether, that are written out."""
 
 
-def unroll_loop(network: Network, node: Node, descriptors: Mapping[str, TensorDescriptor]) -> dict[str, str] | None:
+def unroll_loop(network: Graph, node: Node, descriptors: Mapping[str, TensorDescriptor]) -> dict[str, str] | None:
     """Add the nodes of all steps of a Loop under fresh names; None if it is long, or the run decides when it ends.
 
     Returns:
@@ -62,7 +62,7 @@ def _goes_on(graph: onnx.GraphProto) -> bool:
     return name == own or (name in arrays and bool(np.all(numpy_helper.to_array(arrays[name]))))
 
 
-def take_branch(network: Network, node: Node, descriptors: Mapping[str, TensorDescriptor]) -> dict[str, str] | None:
+def take_branch(network: Graph, node: Node, descriptors: Mapping[str, TensorDescriptor]) -> dict[str, str] | None:
     """Add the nodes of the branch that an If takes, where that is known before the run; None where it is not.
 
     Exporters write such nodes for ranks that they do not know.

@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 
 from deep500.networks.emit import Emitter
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.node import Node
 from deep500.networks.shapes import folded_value
 from deep500.tensors import TensorDescriptor, dtype_to_onnx, numpy_dtype
@@ -23,7 +23,7 @@ _CUBIC = -0.75
 
 
 def expand_grid_sample(
-    network: Network, node: Node, descriptors: Mapping[str, TensorDescriptor]
+    network: Graph, node: Node, descriptors: Mapping[str, TensorDescriptor]
 ) -> dict[str, str] | None:
     """Add nodes that compute what a GridSample does; None if its rank or dtype is unknown.
 
@@ -37,7 +37,7 @@ def expand_grid_sample(
 
 
 def expand_affine_grid(
-    network: Network, node: Node, descriptors: Mapping[str, TensorDescriptor]
+    network: Graph, node: Node, descriptors: Mapping[str, TensorDescriptor]
 ) -> dict[str, str] | None:
     """Add nodes that compute what an AffineGrid does, one product with the grid of the identity; None if the size of
     the grid is not known, whose number of dimensions ONNX's function body loses.
@@ -62,7 +62,7 @@ def expand_affine_grid(
 class _Sampler:
     """One GridSample of an image [batch, channels, *sizes] at a grid [batch, *points, dimensions]."""
 
-    def __init__(self, network: Network, node: Node, dimensions: int, dtype: str) -> None:
+    def __init__(self, network: Graph, node: Node, dimensions: int, dtype: str) -> None:
         self.emit, self.node, self.dimensions, self.dtype = Emitter(network, f"{node.name}/"), node, dimensions, dtype
         self.align, self.mode = bool(node.attribute("align_corners")), node.attribute("mode")
         self.padding = node.attribute("padding_mode")

@@ -13,13 +13,13 @@ import numpy as np
 
 from deep500.networks.emit import Emitter
 from deep500.networks.gradients.rules.context import known_value
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.node import Node
 from deep500.networks.rewrite import supersede
 from deep500.tensors import TensorDescriptor
 
 
-def lower_sequences(network: Network, descriptors: Mapping[str, TensorDescriptor]) -> bool:
+def lower_sequences(network: Graph, descriptors: Mapping[str, TensorDescriptor]) -> bool:
     """Rewrite all that deals with sequences of known length; returns whether anything was.
 
     Args:
@@ -27,7 +27,7 @@ def lower_sequences(network: Network, descriptors: Mapping[str, TensorDescriptor
         descriptors: of its values.
 
     Example:
-        >>> net = Network(); net.add_input("x", (4,)); net.add_parameter("last", np.array(-1), trainable=False)
+        >>> net = Graph(); net.add_input("x", (4,)); net.add_parameter("last", np.array(-1), trainable=False)
         >>> net.add_node("SplitToSequence", "x", "parts"); net.add_node("SequenceAt", ["parts", "last"], "y")
         >>> net.add_output("y")
         >>> lower_sequences(net, net.descriptors())
@@ -50,7 +50,7 @@ def lower_sequences(network: Network, descriptors: Mapping[str, TensorDescriptor
 class _Lowering:
     """The tensors of each sequence, and what takes over the tensors that are read from them."""
 
-    def __init__(self, network: Network, descriptors: Mapping[str, TensorDescriptor]) -> None:
+    def __init__(self, network: Graph, descriptors: Mapping[str, TensorDescriptor]) -> None:
         self.network, self.descriptors = network, descriptors
         self.parts: dict[str, list[str]] = {}
         self.replaced: dict[str, dict[str, str]] = {}

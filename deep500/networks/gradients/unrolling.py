@@ -14,12 +14,12 @@ import numpy as np
 import onnx
 
 from deep500.networks.emit import Emitter
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.node import Node
 from deep500.tensors import TensorDescriptor
 
 Descriptors = Mapping[str, TensorDescriptor]
-Unroller = Callable[[Network, Node, Descriptors], "dict[str, str] | None"]
+Unroller = Callable[[Graph, Node, Descriptors], "dict[str, str] | None"]
 _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _PLAIN = {"Sigmoid", "Tanh", "Relu", "Softplus", "Softsign", "Elu", "LeakyRelu", "HardSigmoid", "ThresholdedRelu"}
@@ -107,7 +107,7 @@ class Direction:
         return self.emit(self.activations[0], self.emit("Add", frame, self.hidden_part()))
 
 
-def unroll(network: Network, node: Node, descriptors: Descriptors) -> dict[str, str] | None:
+def unroll(network: Graph, node: Node, descriptors: Descriptors) -> dict[str, str] | None:
     """Add the unrolled nodes under fresh names; None if the node cannot be unrolled.
 
     Returns:

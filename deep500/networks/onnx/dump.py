@@ -21,7 +21,7 @@ from deep500.networks.onnx.opsets import LOWEST, WRITTEN, lowest_opset, strip_de
 from deep500.networks.protos import graph_proto, ir_version_for, model_proto
 
 if TYPE_CHECKING:
-    from deep500.networks.network import Network
+    from deep500.networks.graph import Graph
     from deep500.tensors import TensorDescriptor
 
 CONSTANTS_KEY = "deep500.constants"
@@ -31,12 +31,12 @@ UNRANKED_KEY = "deep500.unranked"
 
 
 def dump(
-    network: Network, path: str | os.PathLike[str] | None = None, opset: int | None = None, external: bool | None = None
+    network: Graph, path: str | os.PathLike[str] | None = None, opset: int | None = None, external: bool | None = None
 ) -> onnx.ModelProto:
     """The network as a valid ONNX model, also written to ``path`` if one is given.
 
     Args:
-        network: is not changed. A bound network must have been synchronised (``Network.to_onnx`` does it).
+        network: is not changed.
         path: is replaced in one step, so that a failure leaves the old file.
         opset: version of ONNX's operators; by default the lowest from :data:`~deep500.networks.onnx.opsets.WRITTEN` on
             at which every node means the same, so that runtimes older than the installed ``onnx`` read the file. One
@@ -48,6 +48,7 @@ def dump(
         NetworkError: an operator cannot be converted, arrays that need a file of their own and no path, the path cannot
             be written.
     """
+    network.sync()
     arrays = outside.large_arrays({n: p.value for n, p in network.parameters.items()}, external)
     if arrays and path is None:
         raise NetworkError(

@@ -23,7 +23,7 @@ from onnx import numpy_helper
 
 from deep500.errors import NetworkError
 from deep500.networks.flow import take_functions
-from deep500.networks.network import Choice, Network
+from deep500.networks.graph import AnyGraph, Choice
 from deep500.networks.node import OPSET, from_proto
 from deep500.networks.onnx import classical, fused
 from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, first_line, give_ranks
@@ -44,8 +44,10 @@ class DoubtfulParametersWarning(UserWarning):
     """A file holds arrays that may be weights and stay fixed; the line names them with the reasons."""
 
 
-def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto, trainable: Choice | None = None) -> Network:
-    """Read an ONNX model as a network.
+def load(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto, trainable: Choice | None, kind: type[AnyGraph]
+) -> AnyGraph:
+    """Read an ONNX model.
 
     Args:
         model: a path, the bytes of a file, or a message (which is not changed).
@@ -53,6 +55,7 @@ def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto, trainable: Cho
             those that a Deep500 file lists, else those that are read as weights (not running statistics, bounds,
             tables of sines and the like, see :mod:`deep500.networks.onnx.trainable`); where that is doubtful an array
             stays fixed, and one warning names these.
+        kind: the class of what is returned.
 
     Initializers become parameters, ``Constant`` nodes parameters that are not trainable, an ``Identity`` of an
     initializer a parameter of its own.
@@ -87,7 +90,7 @@ def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto, trainable: Cho
         judged = Judgement(choose(arrays, trainable), {})
     try:
         expected = "names and attributes that ONNX allows"
-        network = _guard(where, expected, lambda: _build(proto.graph, arrays, judged, unranked))
+        network = _guard(where, expected, lambda: _build(kind, proto.graph, arrays, judged, unranked))
     except NetworkError as error:
         raise error if str(error).startswith(f"{where}: ") else NetworkError(f"{where}: {error}") from error
     if judged.doubtful:
@@ -275,8 +278,10 @@ def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
 
 
 # -- building ---------------------------------------------------------------------------------------------------------
-def _build(graph: onnx.GraphProto, arrays: Arrays, judged: Judgement, unranked: set[str]) -> Network:
-    network = Network(graph.name if isinstance(graph.name, str) else "network")  # protobuf gives bad text as bytes
+def _build(
+    kind: type[AnyGraph], graph: onnx.GraphProto, arrays: Arrays, judged: Judgement, unranked: set[str]
+) -> AnyGraph:
+    network = kind(graph.name if isinstance(graph.name, str) else "network")  # protobuf gives bad text as bytes
     for value in graph.input:
         if value.name not in arrays:
             described = descriptor_of(value.type)

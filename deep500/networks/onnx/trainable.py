@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 
 from deep500.errors import InputError, nearest
-from deep500.networks.network import Choice
+from deep500.networks.graph import Choice
 from deep500.networks.onnx.normalise import Arrays, reads
 from deep500.tensors import dtype_name
 

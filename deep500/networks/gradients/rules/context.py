@@ -13,12 +13,12 @@ import numpy as np
 
 from deep500.errors import UnsupportedOperator
 from deep500.networks.emit import Emitter
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.node import Node
 from deep500.tensors import Dim, TensorDescriptor, dtype_to_onnx, numpy_dtype
 
 Operand: TypeAlias = "Value | str | float | None"
-PullBack: TypeAlias = "Callable[[Network, Mapping[str, str], Sequence[str]], list[str]]"
+PullBack: TypeAlias = "Callable[[Graph, Mapping[str, str], Sequence[str]], list[str]]"
 """:func:`deep500.networks.gradients.autodiff.pull_back`, which lies above the rules."""
 
 

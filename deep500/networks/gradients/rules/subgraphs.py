@@ -12,13 +12,13 @@ from onnx import numpy_helper
 
 from deep500.networks.emit import Emitter
 from deep500.networks.gradients.rules.context import GradContext
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.node import captures, defined, from_proto
 from deep500.networks.protos import descriptor_of, graph_proto, value_info
 from deep500.tensors import TensorDescriptor
 
 
-def open_body(g: GradContext, graph: onnx.GraphProto, given: Sequence[TensorDescriptor]) -> Network:
+def open_body(g: GradContext, graph: onnx.GraphProto, given: Sequence[TensorDescriptor]) -> Graph:
     """The sub-graph as a network whose inputs are its own and what it captures; captured constants are parameters.
 
     Args:
@@ -26,7 +26,7 @@ def open_body(g: GradContext, graph: onnx.GraphProto, given: Sequence[TensorDesc
         graph: stays as it is.
         given: what is known of its inputs from outside; what is not is taken from their declarations.
     """
-    body = Network(graph.name or "body")
+    body = Graph(graph.name or "body")
     for value, outside in zip(graph.input, given, strict=True):
         declared = descriptor_of(value.type)
         shape = declared.shape if outside.shape is None else outside.shape
@@ -47,13 +47,13 @@ def open_body(g: GradContext, graph: onnx.GraphProto, given: Sequence[TensorDesc
     return body
 
 
-def _add_input(g: GradContext, body: Network, name: str, described: TensorDescriptor) -> None:
+def _add_input(g: GradContext, body: Graph, name: str, described: TensorDescriptor) -> None:
     if described.dtype is None or "(" in described.dtype:
         g.refuse(f"its sub-graph reads {name!r} of dtype {described.dtype or 'unknown'}; tensors of known dtype pass")
     body.add_input(name, described.shape, described.dtype)
 
 
-def add_up(body: Network, parts: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def add_up(body: Graph, parts: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """One seed per value where some have several: the outputs of a body may name a value twice."""
     emit = Emitter(body, "grad/")
     return {value: seeds[0] if len(seeds) == 1 else emit("Sum", *seeds) for value, seeds in parts.items()}
@@ -61,7 +61,7 @@ def add_up(body: Network, parts: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
 def close_body(
     g: GradContext,
-    body: Network,
+    body: Graph,
     inputs: Sequence[str],
     outputs: Sequence[str],
     captured: Collection[str] = (),
