@@ -44,7 +44,7 @@ import pytest
 
 from deep500 import registry
 from deep500.measure import load
-from tests import kinds, slow, workshop
+from tests import kinds, share, workshop
 
 _WANTED = [name.strip() for name in os.environ.get("DEEP500_TEST_BACKENDS", "").split(",") if name.strip()]
 _LONG = bool(os.environ.get("DEEP500_TEST_LONG"))
@@ -82,11 +82,18 @@ def pytest_configure(config: pytest.Config) -> None:
     if unknown:
         known = ", ".join(registry.backend_names())
         raise pytest.UsageError(f"got DEEP500_TEST_BACKENDS with {', '.join(unknown)}; expected some of: {known}")
-    if _LONG:
-        config.pluginmanager.register(slow.Stopwatch())
     if _LONG and not _WORKER:
-        config.pluginmanager.register(slow.Writer())
         config.pluginmanager.register(workshop.Outcomes())
+
+
+def _shares(config: pytest.Config) -> bool:
+    """Whether this is a run of the whole suite, which takes a commit's share of the rows."""
+    return not (_LONG or config.option.keyword or config.option.file_or_dir)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say what is left to other commits."""
+    return [share.headline()] if _shares(config) else []
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -103,10 +110,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     kinds.mark(item)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what is for `make test-long`, and the workshop's tests while its sources are those that passed."""
-    for item in (*kinds.crossed_too_often(items), *kinds.dear_rows(items)):
-        item.add_marker("long")
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out other commits' rows; skip what is for `make test-long`, and the workshop while it is unchanged."""
+    if _shares(config):
+        left = share.left_out(items, share.commit())
+        config.hook.pytest_deselected(items=left)
+        gone = set(map(id, left))
+        items[:] = [item for item in items if id(item) not in gone]
     skips = {} if _LONG else {"long": "only repeats, or takes long: DEEP500_TEST_LONG=1 (make test-long) runs it"}
     passed = workshop.reason_to_skip()
     if passed and not _LONG:

@@ -1,20 +1,18 @@
 """What a test needs, read from what it calls: no test says by hand that it starts a process or a compiler.
 
 ``process``: it, a helper or a fixture of it starts an interpreter, ranks, a browser or a compiler. ``study`` and
-``workshop``: the folders of that name. ``slow``: it took long when all tests ran last. ``unit``: none of these, nor
-``long``, ``mpi`` or ``gpu``.
+``workshop``: the folders of that name. ``unit``: none of these, nor ``slow``, ``long``, ``mpi`` or ``gpu``, which are
+written by hand.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import pytest
-
-from tests import slow
 
 STARTS = frozenset(
     ["subprocess", "multiprocessing", "Popen", "compile_custom_cppop", "compile_custom_cppop_inline", "load_inline"]
@@ -22,8 +20,6 @@ STARTS = frozenset(
 """Names in a function's code that start a process, a compiler's included."""
 FOLDERS = {"studies": "study", "workshop": "workshop"}
 NOT_UNIT = frozenset({"process", "study", "workshop", "slow", "long", "mpi", "gpu"})
-DEAR = 2.0
-"""Rows of a table that took more seconds of processor time are for ``make test-long``; the cheapest row always runs."""
 
 
 def mark(item: pytest.Item) -> None:
@@ -33,46 +29,8 @@ def mark(item: pytest.Item) -> None:
             item.add_marker(FOLDERS[part])
     if any(map(starts_process, _functions(item))):
         item.add_marker("process")
-    if item.nodeid in _seconds():
-        item.add_marker("slow")
     if not NOT_UNIT.intersection(marker.name for marker in item.iter_markers()):
         item.add_marker("unit")
-
-
-def crossed_too_often(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Rows of tables of ranks that repeat: 1, 2, 3, 5 are enough on the reference, 3 on other backends and on MPI.
-
-    A table is thinned out only if three ranks are a row of it: otherwise its numbers mean something.
-    """
-    tables: dict[tuple[object, ...], set[object]] = {}
-    rows = []
-    for item in items:
-        params = getattr(getattr(item, "callspec", None), "params", {})
-        ranks = params.get("ranks", params.get("size"))
-        if isinstance(ranks, int) and item.path.parent.name == "distributed":
-            table = (item.path, getattr(item, "originalname", ""))
-            tables.setdefault(table, set()).add(ranks)
-            elsewhere = str(params.get("backend", "reference")) != "reference" or item.get_closest_marker("mpi")
-            rows.append((item, table, ranks in ((3,) if elsewhere else (1, 2, 3, 5))))
-    return [item for item, table, kept in rows if not kept and {2, 3} <= tables[table]]
-
-
-def dear_rows(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Rows of parametrised tests that repeat for long what a cheaper row of the same test holds."""
-    tables: dict[tuple[object, ...], list[pytest.Item]] = {}
-    for item in items:
-        if hasattr(item, "callspec"):
-            tables.setdefault((item.path, getattr(item, "originalname", "")), []).append(item)
-    dear: list[pytest.Item] = []
-    for table in tables.values():
-        ordered = sorted(table, key=lambda item: _seconds().get(item.nodeid, 0.0))
-        dear += [item for item in ordered[1:] if _seconds().get(item.nodeid, 0.0) > DEAR]
-    return dear
-
-
-@functools.cache
-def _seconds() -> dict[str, float]:
-    return slow.seconds()
 
 
 def _functions(item: pytest.Item) -> Iterator[Callable[..., Any]]:

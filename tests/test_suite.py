@@ -1,4 +1,4 @@
-"""The suite's own machinery: derived markers, the workshop's hash."""
+"""The suite's own machinery: derived markers, the share of a commit, the workshop's hash."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from deep500.operators import compile_custom_cppop
-from tests import kinds, slow, workshop
+from tests import kinds, share, workshop
 from tests.distributed import conftest as with_ranks
 from tests.distributed import jobs
 
@@ -110,64 +110,35 @@ def test_the_hash_is_written_when_all_of_the_workshop_passed(outcomes, expressio
     assert workshop.PASSED.is_file() == written
 
 
-def _row(name, ranks, backend="reference", *, mpi=False):
-    item = SimpleNamespace(
-        path=Path("tests/distributed/test_x.py"),
-        originalname=name,
-        callspec=SimpleNamespace(params={"ranks": ranks, "backend": backend}),
-        get_closest_marker=lambda marker: mpi or None,
-    )
-    item.said = (name, ranks, backend)
-    return item
-
-
-def test_tables_of_ranks_are_thinned_out():
-    table = [_row("all", ranks, backend) for ranks in (1, 2, 3, 4, 5) for backend in ("reference", "jax")]
-    table += [_row("real", ranks, mpi=True) for ranks in (2, 3)]
-    table += [_row("even", ranks, "jax") for ranks in (2, 4)]
-    left = {item.said for item in table} - {item.said for item in kinds.crossed_too_often(table)}
-    assert left == {
-        *[("all", ranks, "reference") for ranks in (1, 2, 3, 5)],
-        ("all", 3, "jax"),
-        ("real", 3, "reference"),
-        ("even", 2, "jax"),
-        ("even", 4, "jax"),
-    }
-
-
-def _dear(test, row):
-    item = SimpleNamespace(path=Path("tests/test_x.py"), originalname=test, nodeid=f"tests/test_x.py::{test}[{row}]")
-    item.callspec = SimpleNamespace(params={"row": row})
-    return item
-
-
-def test_dear_rows_of_a_table_repeat_and_its_cheapest_row_stays(monkeypatch):
-    took = {"a": {"x": 9.0, "y": 0.5, "z": 3.0}, "b": {"x": 9.0, "y": 8.0}, "c": {"x": 30.0}}
-    seconds = {f"tests/test_x.py::{test}[{row}]": value for test, rows in took.items() for row, value in rows.items()}
-    monkeypatch.setattr(kinds, "_seconds", lambda: seconds)
-    table = [_dear(test, row) for test, rows in took.items() for row in rows]
-    single = SimpleNamespace(path=Path("tests/test_x.py"), originalname="d", nodeid="tests/test_x.py::d")
-    dear = {item.nodeid.partition("::")[2] for item in kinds.dear_rows([*table, single])}
-    assert dear == {"a[x]", "a[z]", "b[x]"}
-
-
-# -- slow tests -------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("files", "written"), [([], True), (["tests/a.py"], False)])
-def test_slow_tests_are_written_after_a_whole_run(files, written, tmp_path, monkeypatch):
-    monkeypatch.setattr(slow, "FILE", tmp_path / "slow_tests.txt")
-    assert slow.seconds() == {}
-    writer = slow.Writer()
-    for name, seconds in {"tests/a.py::test_b[1 2]": 1.26, "tests/a.py::test_c": 0.1}.items():
-        writer.pytest_runtest_logreport(
-            SimpleNamespace(nodeid=name, user_properties=[("processor seconds", seconds), ("other", 3)])
+def _rows(test, *rows):
+    """Rows of a table of tests as pytest collects them; those with a backend are (backend, row)."""
+    return [
+        SimpleNamespace(
+            path=Path("tests/test_x.py"),
+            originalname=test,
+            nodeid=f"tests/test_x.py::{test}[{row}]",
+            callspec=SimpleNamespace(
+                params={"backend": row[0], "row": row[1]} if isinstance(row, tuple) else {"row": row}
+            ),
         )
-    option = SimpleNamespace(keyword="", markexpr="", file_or_dir=files)
-    writer.pytest_sessionfinish(SimpleNamespace(config=SimpleNamespace(option=option)))
-    assert slow.seconds() == ({"tests/a.py::test_b[1 2]": 1.3} if written else {})
+        for row in rows
+    ]
 
 
-def test_a_slow_test_is_no_unit(on_ranks_item, monkeypatch):
-    monkeypatch.setattr(kinds, "_seconds", lambda: {on_ranks_item.nodeid: 1.0})
-    on_ranks_item._fixtureinfo.name2fixturedefs.clear()
-    kinds.mark(on_ranks_item)
-    assert on_ranks_item.added == ["slow"]
+def test_every_row_runs_in_some_commit_and_every_table_in_each():
+    tables = [
+        _rows("a", *range(30)),
+        _rows("b", 0),
+        _rows("c", *((name, i) for name in share.BACKENDS for i in range(4))),
+    ]
+    single = [SimpleNamespace(path=Path("tests/test_x.py"), originalname="d", nodeid="tests/test_x.py::d")]
+    items, ran = [item for table in (*tables, single) for item in table], set()
+    for commit in map(str, range(40)):
+        left = {item.nodeid for item in share.left_out(items, commit)}
+        now = {item.nodeid for item in items} - left
+        assert single[0].nodeid in now and tables[1][0].nodeid in now
+        for name in share.BACKENDS:
+            assert any(f"c[('{name}'" in nodeid for nodeid in now)
+        assert 0 < sum("::a[" in nodeid for nodeid in now) < 30
+        ran |= now
+    assert ran == {item.nodeid for item in items}

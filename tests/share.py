@@ -1,0 +1,55 @@
+"""Which rows of tables a commit runs: a third, drawn by a hash of the row and the commit; ``make test-long`` runs all.
+
+A table is a parametrised test, on each backend a table of its own; each has at least one row in every commit. What a
+commit leaves out, another one runs: nothing is left out for good, and no machine's timings decide. Whoever names files
+or tests gets all of their rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from deep500.registry import backend_names
+
+ROOT = Path(__file__).resolve().parent.parent
+ONE_IN = 3
+BACKENDS = frozenset(backend_names())
+
+
+@cache
+def commit() -> str:
+    """The commit that is tested; "" where there is no repository."""
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return ""
+    return done.stdout.strip()
+
+
+def headline() -> str:
+    """What a run of the suite prints first."""
+    of = f"commit {commit()[:10]}" if commit() else "no commit"
+    return f"rows of tables: about one in {ONE_IN}, the share of {of} (make test-long, or naming a file, runs all)"
+
+
+def left_out(items: Sequence[pytest.Item], commit: str) -> list[pytest.Item]:
+    """The rows that are not this commit's."""
+    tables: dict[tuple[object, ...], list[tuple[int, pytest.Item]]] = {}
+    for item in items:
+        params = getattr(getattr(item, "callspec", None), "params", None)
+        if params:
+            backend = next((value for value in params.values() if isinstance(value, str) and value in BACKENDS), "")
+            number = int.from_bytes(hashlib.sha256(f"{commit} {item.nodeid}".encode()).digest()[:8], "big")
+            tables.setdefault((item.path, getattr(item, "originalname", ""), backend), []).append((number, item))
+    return [
+        item
+        for table in tables.values()
+        for number, item in table
+        if number % ONE_IN and number != min(other for other, _ in table)
+    ]
