@@ -135,5 +135,5 @@ def train(
         "facts": facts,
         "evaluated": evaluated,
         "steps": [distributed.steps, base.steps],
-        "arrivals": distributed.arrivals.tolist() if hasattr(distributed, "arrivals") else None,
+        "log": distributed.log.rows().tolist() if hasattr(distributed, "log") else None,
     }

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import deep500 as d5
 from deep500.distributed import Threads, schemes
+from deep500.distributed.gradient_log import GradientLog, replay
 from deep500.distributed.schemes import StaleSynchronous
-from deep500.distributed.schemes.asynchronous import replay
 from deep500.errors import CommunicationError, InputError
+from deep500.events import Events
 from tests.distributed import problem
 from tests.distributed.problem import serial, train
 
@@ -53,42 +55,80 @@ def test_an_optimizer_of_three_steps_is_prepared_once_for_each_update(scheme: st
     assert np.array_equal(last(run(2, scheme, 0, keywords=keywords, **options)), serial(**options))
 
 
-def replayed(arrivals: list[list[int]], size: int, batch: int, backend: str, optimizer: str) -> np.ndarray:
+def replayed(log: list[list[int]], size: int, batch: int, backend: str, optimizer: str) -> np.ndarray:
     base = problem.make(backend, optimizer, {})
-    workers = range(1, size)
-    parts = {
-        worker: [problem.share(whole, worker - 1, size - 1) for whole in problem.batches(12, batch)]
-        for worker in workers
-    }
-    replay(
-        base,
-        {worker: [share for share in part if len(share["label"])] for worker, part in parts.items()},
-        np.array(arrivals),
-    )
+    whole = problem.batches(12, batch)
+    shares = {worker: [problem.share(part, worker - 1, size - 1) for part in whole] for worker in range(1, size)}
+    replay(base, shares, GradientLog(log))
     return problem.weights(base)
 
 
-@pytest.mark.parametrize("optimizer", ["GradientDescent", "MomentumOptimizer", "AdamOptimizer"])
+def counted(log: list[list[int]]) -> dict[str, int]:
+    """Gradients by staleness, from a log."""
+    staleness = [update - read for update, _, _, read, _ in log]
+    return {str(value): staleness.count(value) for value in sorted(set(staleness))}
+
+
+@pytest.mark.parametrize("optimizer", ["MomentumOptimizer", "AdamOptimizer"])
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("size", "batch"), [(2, 12), (3, 12), (4, 13), (5, 3)])
-def test_the_log_replayed_serially_gives_the_same_bits(size: int, batch: int, backend: str, optimizer: str) -> None:
+@pytest.mark.parametrize(("scheme", "keywords"), SCHEMES)
+@pytest.mark.parametrize(("size", "batch"), [(2, 12), (4, 13), (5, 3)])
+def test_the_log_replayed_serially_gives_the_same_bits(
+    size: int, batch: int, scheme: str, keywords: dict[str, Any], backend: str, optimizer: str
+) -> None:
     outcomes = set()
     for seed in (None, 1, 2):
-        results = run(size, "InconsistentParameterServer", seed, backend=backend, optimizer=optimizer, batch=batch)
-        arrivals, got = results[0]["arrivals"], last(results)
-        assert len(arrivals) == results[0]["facts"]["updates"] == 12 * min(size - 1, batch)
-        assert np.array_equal(replayed(arrivals, size, batch, backend, optimizer), got)
-        staleness = [number - version for number, (_, version) in enumerate(arrivals)]
-        counts = {str(value): staleness.count(value) for value in sorted(set(staleness))}
-        assert results[0]["facts"]["staleness"] == counts and min(staleness) >= 0
+        results = run(size, scheme, seed, keywords=keywords, backend=backend, optimizer=optimizer, batch=batch)
+        log, got = results[0]["log"], last(results)
+        assert len(log) == 12 * min(size - 1, batch)
+        assert np.array_equal(replayed(log, size, batch, backend, optimizer), got)
+        assert results[0]["facts"]["staleness"] == counted(log) and min(u - read for u, _, _, read, _ in log) >= 0
         outcomes.add(got.tobytes())
-    assert (len(outcomes) == 1) == (size == 2)  # the order of arrival matters as soon as there are two workers
+    # the order of arrival matters as soon as there are two workers that do not wait for each other
+    assert (len(outcomes) == 1) == (size == 2 or keywords.get("staleness") == 0)
+
+
+def witnessed(scheme: str, keywords: dict[str, Any], size: int, seed: int) -> tuple[list[list[int]], GradientLog]:
+    """By worker and step the version of the parameters that a worker saw, known by their bits alone, and the log."""
+    versions: dict[bytes, int] = {}
+    seen: list[tuple[int, int, bytes]] = []
+    logs = []
+
+    class Versions(d5.Event):
+        def after_update(self, source: Any) -> None:
+            versions[problem.weights(source).tobytes()] = len(versions)
+
+    def work(comm: Any) -> None:
+        base = problem.make("reference", "GradientDescent", {"lr": 0.1})
+        optimizer = getattr(schemes, scheme)(base, comm, **keywords)
+        if comm.rank == 0:
+            versions[problem.weights(base).tobytes()] = 0
+            base.executor.events = Events([Versions()])
+        for step, batch in enumerate(problem.batches(12, 12)):
+            optimizer.step(problem.share(batch, comm.rank - 1 if comm.rank else None, size - 1))
+            if comm.rank:  # a worker's parameters are those that it took, until the next step
+                seen.append((comm.rank, step, problem.weights(base).tobytes()))
+        logs.append((comm.rank, optimizer.log))
+
+    Threads(size, seed).run(work)
+    return sorted([worker, step, versions[bits]] for worker, step, bits in seen), dict(logs)[0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("scheme", "keywords"), SCHEMES)
+def test_the_log_has_the_versions_that_workers_saw(scheme: str, keywords: dict[str, Any], seed: int) -> None:
+    """A worker that has gone on has newer parameters by the time of the update: those do not count."""
+    seen, log = witnessed(scheme, keywords, 4, seed)
+    assert sorted([worker, step, read] for _, worker, step, read, _ in log.rows().tolist()) == seen
+    assert max(log.staleness()) == keywords.get("staleness", max(log.staleness())), "the bound was not made use of"
 
 
 def test_a_log_of_another_run_is_refused() -> None:
     base = problem.make("reference", "GradientDescent", {})
-    with pytest.raises(InputError, match="no batch of worker 2, or no parameters with 0 updates, for arrival 1"):
-        replay(base, {1: problem.batches(2, 4)}, np.array([[1, 0], [2, 0]]))
+    with pytest.raises(InputError, match="no batch 0 of worker 2, or no parameters with 0 updates, for update 1"):
+        replay(base, {1: problem.batches(2, 4)}, GradientLog([[0, 1, 0, 0, 4], [1, 2, 0, 0, 4]]))
+    with pytest.raises(InputError, match="no batch 1 of worker 1, or no parameters with 7 updates, for update 1"):
+        replay(base, {1: problem.batches(2, 4)}, GradientLog([[0, 1, 0, 0, 4], [1, 1, 1, 7, 4]]))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -147,9 +187,9 @@ def test_without_a_bound_workers_run_further_ahead() -> None:
 def test_bounded_staleness_uses_every_gradient_once(staleness: int) -> None:
     """Parameters have all steps before c - s; so no gradient is staler than s, and every step is one update."""
     results = run(4, "StaleSynchronous", 3, keywords={"staleness": staleness})
-    arrivals = np.array(results[0]["arrivals"]).reshape(12, 3, 2)
-    assert (arrivals[:, :, 0] == [1, 2, 3]).all()
-    stale = np.arange(12)[:, None] - arrivals[:, :, 1]
+    log = np.array(results[0]["log"]).reshape(12, 3, 5)
+    assert (log[:, :, 1] == [1, 2, 3]).all() and (log[:, :, 2] == np.arange(12)[:, None]).all()
+    stale = np.arange(12)[:, None] - log[:, :, 3]
     assert stale.min() >= 0 and stale.max() <= staleness and (staleness == 0 or stale.max() > 0)
 
 
@@ -166,7 +206,7 @@ def test_with_linear_updates_the_server_ends_where_the_gradients_lead() -> None:
 def test_payload_is_a_gradient_there_and_the_parameters_back(scheme: str, keywords: dict[str, Any]) -> None:
     results = run(4, scheme, 5, keywords=keywords, dtype="float32", batch=13)
     assert [result["payload"] for result in results] == [12 * 3 * PARAMETERS * 4] + [12 * PARAMETERS * 4] * 3
-    assert results[1]["facts"]["traffic"]["send"]["control_bytes"] == 12 * 2 * 16
+    assert results[1]["facts"]["traffic"]["send"]["control_bytes"] == 12 * 2 * 24
     empty = run(5, scheme, 5, keywords=keywords, dtype="float32", batch=3)
     assert [result["payload"] for result in empty] == [12 * 3 * PARAMETERS * 4] + [12 * PARAMETERS * 4] * 3 + [0]
 
@@ -227,7 +267,7 @@ def test_processes_serve_one_worker_as_serially(backend: str, on_ranks: Callable
 @pytest.mark.mpi
 def test_a_log_of_processes_can_be_replayed(on_ranks: Callable[..., Any]) -> None:
     results = on_ranks(train, 4, scheme="InconsistentParameterServer", optimizer="MomentumOptimizer")
-    assert np.array_equal(replayed(results[0]["arrivals"], 4, 12, "reference", "MomentumOptimizer"), last(results))
+    assert np.array_equal(replayed(results[0]["log"], 4, 12, "reference", "MomentumOptimizer"), last(results))
 
 
 @pytest.mark.mpi

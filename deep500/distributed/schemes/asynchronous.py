@@ -8,15 +8,14 @@ to workers that asked, takes the gradient as soon as it hears that.
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from deep500.distributed.buckets import Buckets
+from deep500.distributed.gradient_log import Contribution, GradientLog, mean_by_samples
 from deep500.distributed.optimizer import DistributedOptimizer
 from deep500.distributed.transports.communicator import ANY, Communicator
 from deep500.errors import InputError
@@ -35,7 +34,7 @@ class InconsistentParameterServer(DistributedOptimizer):
 
     Rank 0 is the server and computes no gradients: there are P - 1 workers, and every global batch makes P - 1 updates,
     each of the mean over one share. With one worker that is the serial run, bit by bit. Otherwise the result depends on
-    the order of arrival, which is recorded: :func:`replay` repeats it on one process.
+    the order of arrival, which is recorded: :func:`deep500.distributed.gradient_log.replay` repeats it on one process.
     Gradients are applied in the order of arrival; a worker without samples in a batch sends nothing. Only the base
     optimizer of the server is used, its ``gradient_modifier`` included. In every step the server takes as many
     gradients as there are workers, so that all ranks end together.
@@ -43,9 +42,8 @@ class InconsistentParameterServer(DistributedOptimizer):
     Payload per step: each worker sends the bytes of all gradients, the server those of all parameters to each worker.
 
     Attributes:
-        updates: how many the server has made.
-        histogram: number of gradients by staleness (updates between taking the parameters and applying the gradient);
-            empty on workers.
+        log: on the server, every gradient with worker, step, version read and update; what is reported of staleness
+            comes from it. Part of the state, 40 bytes a gradient.
 
     Raises:
         CommunicationError: fewer than two ranks.
@@ -59,9 +57,7 @@ class InconsistentParameterServer(DistributedOptimizer):
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None) -> None:
         super().__init__(base_optimizer, comm)
-        self.updates = 0
-        self.histogram: Counter[int] = Counter()
-        self._log = array("q")
+        self.log = GradientLog()
         self._waiting: list[int] = []  # workers that asked for parameters
         self._pulled: dict[int, int] = {}  # how many updates there were in the parameters that a worker has
         self._prepared = False  # whether the base optimizer has made its parameters ready for a gradient
@@ -81,10 +77,9 @@ class InconsistentParameterServer(DistributedOptimizer):
         return "parameters from when it last asked the server, and a place in the order of updates"
 
     @property
-    def arrivals(self) -> np.ndarray:
-        """(updates, 2) int64, in the order in which gradients were applied: who brought it, and how many updates there
-        were in the parameters that it was computed at. Since the start, or since a state was loaded."""
-        return np.array(self._log, np.int64).reshape(-1, 2)
+    def updates(self) -> int:
+        """How many the server has made."""
+        return self.log.updates
 
     def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Compute one gradient; on the server: take one from each worker's quota, and return no outputs."""
@@ -107,7 +102,7 @@ class InconsistentParameterServer(DistributedOptimizer):
         return outputs
 
     def _wish(self, kind: int) -> None:
-        wish = np.array([kind, self.samples], np.int64)
+        wish = np.array([kind, self.samples, self.steps], np.int64)
         self.comm.send(wish, SERVER, _WISH, control=wish.nbytes)
 
     # -- what a scheme with another rule overrides --------------------------------------------------------------------
@@ -115,10 +110,10 @@ class InconsistentParameterServer(DistributedOptimizer):
         """Whether a worker gets parameters now; if not, it waits for the next gradient of another one."""
         return True
 
-    def arrived(self, worker: int, gradients: list[np.ndarray] | None, samples: int) -> None:
+    def arrived(self, contribution: Contribution, gradients: list[np.ndarray] | None) -> None:
         """What the server does with a worker's gradients (overwritten afterwards), or with its having none."""
         if gradients is not None:
-            self.apply(gradients, [worker])
+            self.apply([(contribution, gradients)])
 
     # -- the server ---------------------------------------------------------------------------------------------------
     def _serve(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,12 +123,12 @@ class InconsistentParameterServer(DistributedOptimizer):
                 "divide batches among computing_ranks(size), as DistributedSampler does"
             )
         self._make_gradients(inputs)
-        quota, wish = self.comm.size - 1, np.empty(2, np.int64)
+        quota, wish = self.comm.size - 1, np.empty(3, np.int64)
         while quota:
             gradients = None
             with self.communicating():
                 worker = self.comm.receive(wish, ANY, _WISH)
-                kind, samples = wish.tolist()
+                kind, samples, step = wish.tolist()
                 if kind == _PUSH:
                     for bucket in self._buckets.all:
                         self.comm.receive(bucket.flat[:-1], worker, _GRADIENT)
@@ -141,7 +136,8 @@ class InconsistentParameterServer(DistributedOptimizer):
             if kind == _PULL:
                 self._waiting.append(worker)
             else:
-                self.arrived(worker, gradients, samples)
+                # now: by the time of the update the worker may have taken newer parameters for its next step
+                self.arrived(Contribution(worker, step, self._pulled.get(worker, 0), samples), gradients)
                 quota -= 1
             self._answer()
         return {}
@@ -159,10 +155,11 @@ class InconsistentParameterServer(DistributedOptimizer):
         self._pulled.update(dict.fromkeys(able, self.updates))
         self._waiting = [worker for worker in self._waiting if worker not in able]
 
-    def apply(self, gradients: Sequence[np.ndarray], workers: Sequence[int]) -> None:
-        """One update of the base optimizer with these gradients, which came from these workers."""
+    def apply(self, parts: Sequence[tuple[Contribution, Sequence[np.ndarray]]]) -> None:
+        """One update of the base optimizer with the mean of these gradients over samples."""
         self._prepare()
-        self._arrived, events, base = gradients, self.executor.events, self.base_optimizer
+        events, base = self.executor.events, self.base_optimizer
+        self._arrived = mean_by_samples([(gradients, contribution.samples) for contribution, gradients in parts])
         if events.before_update:
             events.emit(events.before_update, base)
         base.update()
@@ -170,10 +167,7 @@ class InconsistentParameterServer(DistributedOptimizer):
         if events.after_update:
             events.emit(events.after_update, base)
         self._arrived = ()
-        for worker in workers:
-            self._log.extend((worker, self._pulled[worker]))
-            self.histogram[self.updates - self._pulled[worker]] += 1
-        self.updates += 1
+        self.log.add(self.updates, [contribution for contribution, _ in parts])
         self._prepared = False
 
     def _prepare(self) -> None:
@@ -221,59 +215,12 @@ class InconsistentParameterServer(DistributedOptimizer):
             self.network.feed_tensor(name, value)
 
     def communication_facts(self) -> dict[str, Any]:
-        counts = {str(staleness): count for staleness, count in sorted(self.histogram.items())}
+        counts = {str(staleness): count for staleness, count in self.log.staleness().items()}
         return {**super().communication_facts(), "updates": self.updates, "staleness": counts}
 
     def own_state(self) -> dict[str, np.ndarray]:
-        """Number of updates, and the histogram as (staleness, count) in rows."""
-        rows = np.array(sorted(self.histogram.items()), np.int64).reshape(-1, 2)
-        return {"updates": np.asarray(self.updates, np.int64), "staleness": rows}
+        """The log."""
+        return {"gradients": self.log.rows()}
 
     def load_own_state(self, state: Mapping[str, np.ndarray]) -> None:
-        self.updates, self._log, self._prepared = int(state["updates"]), array("q"), False
-        self.histogram = Counter({int(staleness): int(count) for staleness, count in state["staleness"]})
-
-
-def replay(optimizer: Optimizer, shares: Mapping[int, Iterable[Mapping[str, Any]]], arrivals: np.ndarray) -> None:
-    """Make the same updates in the same order as an
-    :class:`InconsistentParameterServer` whose ``arrivals`` were kept.
-
-    The parameters become the same bits, if the network is deterministic in training (no Dropout) and the optimizer is
-    as at the start of the log. Running statistics become others: there they were those of each worker.
-
-    Args:
-        optimizer: the base optimizer, of an executor with the initial parameters.
-        shares: by worker, the batches that it computed on, in order; those without samples left out.
-        arrivals: (updates, 2) as :attr:`InconsistentParameterServer.arrivals`: worker, and how many updates there were
-            in the parameters that its gradient was computed at.
-
-    Raises:
-        InputError: a worker has fewer batches than the log has gradients of it, or the log is of another scheme.
-    """
-    network, names = optimizer.network, optimizer.parameter_names()
-
-    def parameters() -> list[np.ndarray]:
-        return [np.array(network.to_numpy(tensor)) for tensor in network.fetch_tensors(names)]
-
-    def assign(arrays: list[np.ndarray]) -> None:
-        for name, value in zip(names, arrays, strict=True):
-            network.assign_tensor(name, network.to_tensor(value))
-
-    batches = {worker: iter(share) for worker, share in shares.items()}
-    last_use = {version: number for number, (_, version) in enumerate(arrivals.tolist())}
-    versions: dict[int, list[np.ndarray]] = {}
-    for number, (worker, version) in enumerate(arrivals.tolist()):
-        optimizer.prepare()
-        versions[number] = parameters()
-        batch = next(batches.get(worker, iter(())), None)
-        if batch is None or version not in versions:
-            raise InputError(
-                f"got no batch of worker {worker}, or no parameters with {version} updates, for arrival {number}; "
-                "expected the shares and the log of one run of InconsistentParameterServer: pass those"
-            )
-        assign(versions[version])
-        optimizer.executor.inference_and_backprop(batch, optimizer.loss)
-        assign(versions[number])
-        optimizer.update()
-        optimizer.steps += 1
-        versions = {kept: arrays for kept, arrays in versions.items() if last_use.get(kept, -1) > number}
+        self.log, self._prepared = GradientLog(state["gradients"]), False

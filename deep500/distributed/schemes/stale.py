@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.distributed.buckets import Buckets
+from deep500.distributed.gradient_log import Contribution
 from deep500.distributed.schemes.asynchronous import InconsistentParameterServer
 from deep500.distributed.transports.communicator import Communicator
 from deep500.training.data.samplers import checked_integer
@@ -31,9 +31,6 @@ class StaleSynchronous(InconsistentParameterServer):
         base_optimizer, comm: see :class:`~deep500.distributed.optimizer.DistributedOptimizer`.
         staleness: by how many steps a worker may be ahead of the slowest (s above), at least 0.
 
-    Attributes:
-        histogram: number of gradients by staleness: updates between taking the parameters and applying the gradient.
-
     Raises:
         CommunicationError: fewer than two ranks.
         InputError: ``staleness`` is no such number, or the server got samples to compute on (in a step).
@@ -44,38 +41,28 @@ class StaleSynchronous(InconsistentParameterServer):
         self.staleness = checked_integer("staleness", staleness, 0)
         self.clocks = dict.fromkeys(self.computing_ranks(self.comm.size), 0)  # steps that each worker has ended
         self.complete = 0  # steps that all have ended
-        self._early: dict[int, dict[int, Buckets | None]] = {}  # gradients by step and worker
+        self._early: dict[
+            int, dict[int, tuple[Contribution, list[np.ndarray]] | None]
+        ] = {}  # gradients by step and worker
 
     def may_go_on(self, worker: int) -> bool:
         """Whether it is not too far ahead."""
         return self.clocks[worker] - self.complete <= self.staleness
 
-    def arrived(self, worker: int, gradients: list[np.ndarray] | None, samples: int) -> None:
-        """Keep them, times their weight, until their step is complete."""
-        kept = None
-        if gradients is not None:
-            kept, weight = Buckets.of(gradients), float(samples) if len(self.clocks) > 1 else 1.0
-            kept.put(gradients, weight)
-            for bucket in kept.all:
-                bucket.flat[-1] = weight
-        self._early.setdefault(self.clocks[worker], {})[worker] = kept
+    def arrived(self, contribution: Contribution, gradients: list[np.ndarray] | None) -> None:
+        """Keep copies until their step is complete; one update with their mean then.
+
+        Summed in the order of ranks: the order of arrival changes nothing.
+        """
+        worker = contribution.worker
+        part = None if gradients is None else (contribution, [np.array(gradient) for gradient in gradients])
+        self._early.setdefault(self.clocks[worker], {})[worker] = part
         self.clocks[worker] += 1
         while len(self._early.get(self.complete, ())) == len(self.clocks):
-            self._update(self._early.pop(self.complete))
+            parts = [part for _, part in sorted(self._early.pop(self.complete).items()) if part is not None]
+            if parts:
+                self.apply(parts)
             self.complete += 1
-
-    def _update(self, brought: Mapping[int, Buckets | None]) -> None:
-        """One update with the mean over samples, summed in the order of ranks: the order of arrival changes nothing."""
-        parts = {worker: part for worker, part in sorted(brought.items()) if part is not None}
-        if not parts:
-            return
-        total, *others = parts.values()
-        for part in others:
-            for bucket, other in zip(total.all, part.all, strict=True):
-                np.add(bucket.flat, other.flat, out=bucket.flat)
-        for bucket in total.all:
-            bucket.divide()
-        self.apply(total.views(), list(parts))
 
     def own_state(self) -> dict[str, np.ndarray]:
         return {**super().own_state(), "complete": np.asarray(self.complete, np.int64)}
