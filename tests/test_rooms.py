@@ -76,6 +76,36 @@ def room_of(module: str, rooms: dict[str, tuple[int, int]], known: dict[str, Pat
     return f"{name}.(files)" if f"{name}.(files)" in rooms else name
 
 
+def graph_classes(trees: dict[str, ast.Module]) -> set[str]:
+    """Names of the classes that derive from ``Graph``, directly or not."""
+    classes = [node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    names, before = {"Graph"}, 0
+    while len(names) > before:
+        before = len(names)
+        names |= {node.name for node in classes if names & {ast.unparse(base) for base in node.bases}}
+    return names
+
+
+def test_nobody_reaches_into_a_graph() -> None:
+    """What ``Graph`` keeps for itself (``_nodes``, ``_commit``) is read and written in its file only."""
+    home = "deep500.networks.graph"
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules().items()}
+    graphs, own = graph_classes(trees), set[str]()
+    for node in ast.walk(trees.pop(home)):
+        name = node.name if isinstance(node, ast.FunctionDef) else node.attr if isinstance(node, ast.Attribute) else ""
+        own |= {name} if name.startswith("_") and not name.startswith("__") else set()
+    assert {"_nodes", "_commit"} <= own and {"Network", "BoundNetwork"} < graphs
+    wrong = []
+    for module, tree in trees.items():
+        others = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name not in graphs]
+        attributes = (n for c in others for n in ast.walk(c) if isinstance(n, ast.Attribute))
+        private = {id(n.value) for n in attributes if isinstance(n.value, ast.Name) and n.value.id == "self"}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and node.attr in own and id(node.value) not in private:
+                wrong.append(f"{module}:{node.lineno} {ast.unparse(node)}")
+    assert not wrong, f"use or add a public method of Graph instead: {wrong}"
+
+
 def test_every_room_stands_in_the_picture() -> None:
     rooms, known = picture(), modules()
     folders = {name for name, path in known.items() if path.name == "__init__.py" and name != "deep500"}

@@ -12,7 +12,7 @@ import onnx
 from deep500.networks.graph import AnyGraph
 from deep500.networks.node import Node, decode, find_schema, from_proto
 from deep500.networks.protos import node_proto
-from deep500.tensors import TensorDescriptor, dtype_to_onnx
+from deep500.tensors import dtype_to_onnx
 
 _TYPED = {"to", "dtype", "stash_type", "output_dtype"}  # attributes that hold ONNX's number of a dtype
 
@@ -32,16 +32,14 @@ def to_dtype(network: AnyGraph, dtype: str, source: str = "float32") -> AnyGraph
     """
     copy = network.copy()
     fixed = {name for node in copy.nodes for name in fixed_inputs(node, dtype)}
-    for name, parameter in copy._parameters.items():
+    for name, parameter in copy.parameters.items():
         if str(parameter.value.dtype) == source and name not in fixed:
-            copy._parameters[name] = replace(parameter, value=parameter.value.astype(np.dtype(dtype)))
+            copy.put_parameters({name: replace(parameter, value=parameter.value.astype(np.dtype(dtype)))})
     for name, described in copy.inputs.items():
         if described.dtype == source and name not in fixed:
-            copy.inputs[name] = TensorDescriptor(dtype, described.shape)
-    for name, node in copy._nodes.items():
-        copy._nodes[name] = _converted(node, dtype, source)
-    copy._known = {n: replace(d, dtype=dtype) if d.dtype == source else d for n, d in copy._known.items()}
-    copy._touch()
+            copy.set_input(name, described.shape, dtype)
+    copy.set_nodes(_converted(node, dtype, source) for node in copy.nodes)
+    copy.declare({n: replace(d, dtype=dtype) for n, d in copy.declared.items() if d.dtype == source})
     return copy
 
 

@@ -8,7 +8,7 @@ never 0.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -208,7 +208,7 @@ def count_flops(network: Graph, batch: int = 1) -> dict[str, int | None]:
         batch: takes the place of every symbolic size.
 
     Example:
-        >>> from deep500.networks.graph import AnyGraph, Graph
+        >>> from deep500.networks.graph import Graph
         >>> net = Graph(); net.add_input("x", ("N", 3)); net.add_node("Relu", ["x"], ["y"], name="relu")
         >>> count_flops(net, batch=8)
         {'relu': 24}
@@ -240,6 +240,5 @@ def _concrete(network: AnyGraph, batch: int) -> AnyGraph:
     for name, descriptor in network.inputs.items():
         if descriptor.shape is not None and not descriptor.is_static:
             shape = tuple(batch if isinstance(size, str) else size for size in descriptor.shape)
-            copy.inputs[name] = replace(descriptor, shape=shape)
-    copy._touch()
+            copy.set_input(name, shape)
     return copy

@@ -80,14 +80,14 @@ class Graph:
         self._known: dict[str, TensorDescriptor] = {}  # descriptors that a file declared and inference may miss
         self._inner: set[str] = set()  # names that sub-graphs use for themselves
         self._numbers: dict[str, int] = {}  # where fresh_name goes on counting
-        self._version = 0
+        self._edits = 0
         self._descriptors: tuple[int, dict[str, TensorDescriptor]] | None = None
 
     # -- looking (never changes anything) ---------------------------------------------------------------------------
     @property
     def version(self) -> int:
         """Grows with every edit: code compiled from the network is stale once it differs."""
-        return self._version
+        return self._edits
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -102,6 +102,18 @@ class Graph:
     def trainable(self) -> list[str]:
         """Names of the trainable parameters."""
         return [name for name, parameter in self._parameters.items() if parameter.trainable]
+
+    def parameter(self, name: str) -> Parameter:
+        """The parameter of that name; raises NetworkError with the nearest name."""
+        if name not in self._parameters:
+            raise NetworkError(
+                f"got parameter {name!r}; expected one of the network's: {nearest(name, self._parameters)}"
+            )
+        return self._parameters[name]
+
+    def has_parameter(self, name: str) -> bool:
+        """Whether there is a parameter of that name."""
+        return name in self._parameters
 
     def node(self, name: str) -> Node:
         """The node of that name; raises NetworkError with the nearest name."""
@@ -136,9 +148,14 @@ class Graph:
 
     def descriptors(self) -> dict[str, TensorDescriptor]:
         """Dtype and shape of every value, as far as they can be inferred (cached until the next edit)."""
-        if self._descriptors is None or self._descriptors[0] != self._version:
-            self._descriptors = (self._version, infer_descriptors(self, self._known))
+        if self._descriptors is None or self._descriptors[0] != self._edits:
+            self._descriptors = (self._edits, infer_descriptors(self, self._known))
         return self._descriptors[1]
+
+    @property
+    def declared(self) -> dict[str, TensorDescriptor]:
+        """What a file declared of values that nodes write, and inference may miss (a copy)."""
+        return dict(self._known)
 
     # -- editing ----------------------------------------------------------------------------------------------------
     def add_input(self, name: str, shape: Sequence[Dim] | None, dtype: str = "float32") -> None:
@@ -146,6 +163,12 @@ class Graph:
         self._check_new_value(name, outermost=True)
         check_dtype(name, dtype)
         self.inputs[name] = TensorDescriptor(dtype, as_shape(name, shape))
+        self._touch()
+
+    def set_input(self, name: str, shape: Sequence[Dim] | None, dtype: str | None = None) -> None:
+        """Give an input another shape and, if one is given, another dtype."""
+        old = self._input(name)
+        self.inputs[name] = TensorDescriptor(dtype or old.dtype, as_shape(name, shape))
         self._touch()
 
     def add_parameter(self, name: str, value: Any, trainable: bool = True, doubt: str = "", copy: bool = True) -> None:
@@ -159,7 +182,7 @@ class Graph:
 
     def set_parameter(self, name: str, value: Any, trainable: bool | None = None) -> None:
         """Replace the value of a parameter (its shape may change) and, if given, whether it is trainable."""
-        old = self._parameter(name)
+        old = self.parameter(name)
         doubt = old.doubt if trainable is None else ""
         trainable = old.trainable if trainable is None else trainable
         array = as_parameter(name, value, trainable)
@@ -170,6 +193,21 @@ class Graph:
         self._parameters[name] = Parameter(array, trainable, doubt)
         self._forget_after([name])
         self._touch()
+
+    def put_parameters(self, parameters: Mapping[str, Parameter]) -> None:
+        """Hold these very parameters, not copies, under names that are new or those of parameters."""
+        for name in parameters.keys() - self._parameters.keys():
+            self._check_new_value(name, outermost=True)
+        self._parameters.update(parameters)
+        self._touch()
+
+    def parameter_to_input(self, name: str) -> np.ndarray:
+        """Make a parameter an input of its dtype and shape, and return the array that it had."""
+        value = self.parameter(name).value
+        del self._parameters[name]
+        self.inputs[name] = TensorDescriptor(value.dtype.name, value.shape)
+        self._touch()
+        return value
 
     def add_node(
         self,
@@ -195,7 +233,45 @@ class Graph:
         """
         outs = _names(outputs)
         name = self.fresh_name(f"{op_type}_{next(filter(None, outs), '')}") if name is None else name
-        self._insert(Node(op_type, _names(inputs), outs, name, domain, _given(attributes)))
+        self.insert(Node(op_type, _names(inputs), outs, name, domain, _given(attributes)))
+
+    def insert(self, node: Node) -> None:
+        """Add a node as it is after everything it reads; see :meth:`add_node`."""
+        self._check_new_node(node)
+        check_node(node)
+        check_storable(node)
+        self._nodes[node.name] = node
+        self._producers.update(dict.fromkeys(node.writes, node.name))
+        self._inner.update(node.defines)
+        self._touch()
+
+    def set_nodes(self, nodes: Iterable[Node]) -> None:
+        """Put these nodes in the place of all: some changed, left out or new, in any order.
+
+        Raises:
+            NetworkError: two of one name or output, a value that nothing produces any more, or a cycle.
+        """
+        nodes = list(nodes)
+        producers = {value: node.name for node in nodes for value in node.writes}
+        if len({node.name for node in nodes}) < len(nodes) or len(producers) < sum(len(node.writes) for node in nodes):
+            raise NetworkError("got two nodes of one name or with one output; expected different ones: rename one")
+        ordered = sort_nodes({node.name: node for node in nodes})
+        lost = self._producers.keys() - producers.keys()
+        reader = next((node for node in nodes if lost.intersection(node.reads)), None)
+        if reader is not None or lost.intersection(self.outputs):
+            gone = sorted(lost.intersection(reader.reads if reader else self.outputs))
+            raise NetworkError(
+                f"{f'node {reader.name!r}' if reader else 'outputs'}: got a removal of {gone}; expected what is read "
+                "to be taken over: name its successor"
+            )
+        self._commit(ordered)
+        self._producers = producers
+        self._known = {value: known for value, known in self._known.items() if value in producers}
+
+    def declare(self, descriptors: Mapping[str, TensorDescriptor]) -> None:
+        """Say what values of nodes are, where inference may miss it; names of other values are passed over."""
+        self._known.update((name, known) for name, known in descriptors.items() if name in self._producers)
+        self._touch()
 
     def remove_node(self, name: str, reconnect: bool = False) -> None:
         """Remove a node whose outputs are unread.
@@ -302,20 +378,23 @@ class Graph:
 
     def remove_parameter(self, name: str) -> None:
         """Remove an unread parameter."""
-        self._parameter(name)
+        self.parameter(name)
         self._check_unread(name)
         del self._parameters[name]
         self._touch()
 
     def remove_input(self, name: str) -> None:
         """Remove an unread input."""
-        if name not in self.inputs:
-            raise NetworkError(f"got input {name!r}; expected one of the network's: {nearest(name, self.inputs)}")
+        self._input(name)
         self._check_unread(name)
         del self.inputs[name]
         self._touch()
 
     # -- the whole ------------------------------------------------------------------------------------------------
+    def take_over(self, other: Graph) -> None:
+        """Hold what another graph holds, which is given up."""
+        self.__dict__.update(other.__dict__)
+
     def bare(self: AnyGraph) -> AnyGraph:
         """A graph of the same kind and name without content."""
         return type(self)(self.name)
@@ -352,13 +431,11 @@ class Graph:
         """Bring parameter values up to date; a bound network reads them from its executor."""
 
     # -- what edits share: first all checks, then the whole change or none ------------------------------------------
-    def _parameter(self, name: str) -> Parameter:
-        """The parameter of that name; raises NetworkError with the nearest name."""
-        if name not in self._parameters:
-            raise NetworkError(
-                f"got parameter {name!r}; expected one of the network's: {nearest(name, self._parameters)}"
-            )
-        return self._parameters[name]
+    def _input(self, name: str) -> TensorDescriptor:
+        """The input of that name; raises NetworkError with the nearest name."""
+        if name not in self.inputs:
+            raise NetworkError(f"got input {name!r}; expected one of the network's: {nearest(name, self.inputs)}")
+        return self.inputs[name]
 
     def _value_of(self, name: str) -> str:
         """A value by its own name or by that of the node whose first output it is."""
@@ -415,17 +492,7 @@ class Graph:
 
     def _touch(self) -> None:
         """Mark the network as changed: see :attr:`version`."""
-        self._version += 1
-
-    def _insert(self, node: Node) -> None:
-        """Append a node after all checks; loading and :meth:`add_node` share it."""
-        self._check_new_node(node)
-        check_node(node)
-        check_storable(node)
-        self._nodes[node.name] = node
-        self._producers.update(dict.fromkeys(node.writes, node.name))
-        self._inner.update(node.defines)
-        self._touch()
+        self._edits += 1
 
     def _drop(self, node: Node) -> None:
         """Take out a node whose outputs are unread."""

@@ -203,7 +203,7 @@ def _check(network: Network, framework: str, model: Any, converted: Converted) -
     got = executor.inference({name: array for name, array in inputs.items() if name in network.inputs})
     for name, want in zip(network.outputs, own, strict=True):
         shape = tuple(BATCH if axis == 0 and size == CHECKED else size for axis, size in enumerate(want.shape))
-        network._known[name] = TensorDescriptor(str(want.dtype), shape)  # inference of shapes may have lost some
+        network.declare({name: TensorDescriptor(str(want.dtype), shape)})  # inference of shapes may have lost some
         array = np.asarray(got[name])
         if array.shape != want.shape:
             apart = f"of shape {array.shape}, not {want.shape}"

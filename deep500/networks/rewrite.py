@@ -86,23 +86,12 @@ def supersede(network: Graph, replacements: Mapping[str, Mapping[str, str]]) -> 
     for new, old in names.items():
         if network.producer(new) is None:
             raise NetworkError(f"got {new!r} to take over {old!r}; expected a node's output: add an Identity")
-    nodes = {}
+    nodes = []
     for node in network.nodes:
         if node.name not in replacements:
             inputs, outputs = (tuple(names.get(v, v) for v in side) for side in (node.inputs, node.outputs))
-            nodes[node.name] = replace(node, inputs=inputs, outputs=outputs)
-    written = {value for node in nodes.values() for value in node.writes}
-    lost = {value for name in replacements for value in network.node(name).writes} - written
-    for node in nodes.values():
-        if lost & set(node.reads):
-            raise NetworkError(
-                f"node {node.name!r}: got a removal of {sorted(lost & set(node.reads))}; expected what it reads to be "
-                "taken over: name its successor"
-            )
-    if lost & set(network.outputs):
-        raise NetworkError(f"got a removal of the outputs {sorted(lost & set(network.outputs))}; expected successors")
-    network._commit(nodes)
-    network._producers = {value: node.name for node in nodes.values() for value in node.writes}
+            nodes.append(replace(node, inputs=inputs, outputs=outputs))
+    network.set_nodes(nodes)
 
 
 def extend_outputs(network: Graph, wanted: Mapping[str, int]) -> None:
@@ -112,10 +101,9 @@ def extend_outputs(network: Graph, wanted: Mapping[str, int]) -> None:
         node = nodes[name]
         outputs = list(node.outputs) + [""] * (count - len(node.outputs))
         for i, value in enumerate(outputs[:count]):
-            outputs[i] = value or network.fresh_name(f"{node.outputs[0]}:{i}")
+            outputs[i] = value or network.fresh_name(f"{node.outputs[0] or name}:{i}")
         nodes[name] = replace(node, outputs=tuple(outputs))
-        network._producers.update({value: name for value in outputs if value})
-    network._commit(nodes)
+    network.set_nodes(nodes.values())
 
 
 def extend_node(network: Graph, name: str, count: int, output: str, attributes: Mapping[str, Any]) -> None:
@@ -126,5 +114,4 @@ def extend_node(network: Graph, name: str, count: int, output: str, attributes: 
     node = network.node(name)
     outputs = (*node.outputs, *[""] * (count - len(node.outputs)), output)
     new = replace(node, outputs=outputs, attributes={**node.attributes, **attributes})
-    network._commit({n.name: new if n is node else n for n in network.nodes})
-    network._producers[output] = name
+    network.set_nodes(new if n is node else n for n in network.nodes)

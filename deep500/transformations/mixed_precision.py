@@ -81,6 +81,7 @@ def mixed_precision(network: Network, precision: str, loss: str = "loss") -> Net
     if precision == "f16" and network.has_value(loss):
         work.network.add_input(SCALE, (), "float32")
         work.network.add_node("Mul", [work.full(loss), SCALE], [SCALED])
+    work.network.declare(network.declared)  # values keep their names, so what files said of them holds
     return work.network
 
 
@@ -91,7 +92,6 @@ class _Work:
         self.ending, self.dtype = precision, PRECISIONS[precision]
         self.described, self.parameters = network.descriptors(), network.parameters
         self.network = Network(network.name)
-        self.network._known = dict(network._known)  # values keep their names, so what files said of them holds
         for name, described in network.inputs.items():
             self.network.add_input(name, described.shape, described.dtype or "float32")
         for name, p in self.parameters.items():

@@ -216,9 +216,7 @@ class _Cutter:
             part.add_output(name)
         train, updates = training_network(part)
         for name in updates:  # inputs, like all that changes: a backend may compile what a parameter holds
-            statistic = train._parameters.pop(name).value
-            train.inputs[name] = TensorDescriptor(statistic.dtype.name, statistic.shape)
-        forward = list(train.outputs)
+            train.parameter_to_input(name)
         seeded = [v for v in dict.fromkeys([*hands_on, *outputs]) if v in self.learning and self.floating(v)]
         seeded = [v for v in seeded if v == self.loss or v in hands_on]
         described = train.descriptors()
@@ -226,8 +224,9 @@ class _Cutter:
             train.add_input(SEED + value, described[value].shape, described[value].dtype or "float32")
         targets = [*parameters, *(v for v in receives if v in self.learning and self.floating(v))]
         totals = pull_back(train, {v: SEED + v for v in seeded}, targets) if targets else []
-        train.outputs[:] = list(dict.fromkeys([*forward, *totals]))
-        train._touch()
+        for total in dict.fromkeys(totals):
+            if total not in train.outputs:
+                train.add_output(total)
         return Stage(
             piece[0].writes[0],
             train,

@@ -174,7 +174,7 @@ class Executor(GraphExecutor):
         network = self.network
         if self._version == network.version:
             return
-        parameters = network._parameters
+        parameters = network.parameters
         self.tensors = {name: self._live(name, parameter) for name, parameter in parameters.items()}
         self._sources = dict(parameters)
         self._compiled, self._version = {}, network.version

@@ -14,6 +14,7 @@ until the whole is accepted. What is left over is one UnsupportedOperator naming
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 from zlib import crc32
@@ -153,11 +154,11 @@ def cut(network: Network, outputs: Sequence[str]) -> Network:
     wanted = values_read(nodes, outputs)
     work = Network(network.name)
     work.inputs = {n: d for n, d in network.inputs.items() if n in wanted}
-    work._parameters = {n: p for n, p in network._parameters.items() if n in wanted}
+    work.put_parameters({n: p for n, p in network.parameters.items() if n in wanted})
     for node in nodes:
-        work._insert(node)
+        work.insert(node)
     work.outputs = list(outputs)
-    work._known = {n: d for n, d in network._known.items() if n in work._producers}
+    work.declare(network.declared)
     return work
 
 
@@ -166,7 +167,7 @@ class Described(Mapping[str, TensorDescriptor]):
 
     def __init__(self, work: Network) -> None:
         self._known = dict(work.inputs)
-        self._known |= {n: TensorDescriptor(str(p.value.dtype), p.value.shape) for n, p in work._parameters.items()}
+        self._known |= {n: TensorDescriptor(str(p.value.dtype), p.value.shape) for n, p in work.parameters.items()}
         self._infer: Callable[[], Descriptors] | None = work.descriptors
 
     def _all(self) -> dict[str, TensorDescriptor]:
@@ -190,13 +191,16 @@ def _seed(work: Network, seed: int) -> None:
     ONNX Runtime's default seed belongs to the process; a seed of the node's alone would repeat itself after a reseed.
     Its name tells it from others, so that it draws the same under a checkpointing plan, which adds and moves nodes.
     """
+    seeded = []
     for node in work.nodes:
-        schema = onnx.defs.get_schema(node.op_type) if not node.domain else None
+        new, schema = node, onnx.defs.get_schema(node.op_type) if not node.domain else None
         if schema is not None and "seed" in schema.attributes:
             own = int(node.attributes.get("seed", 0))
             (drawn,) = np.random.SeedSequence([seed, crc32(node.name.encode()), own % 2**32]).generate_state(1)
             attributes = {**node.attributes, "seed": int(drawn) % 2**23}  # some operators hold their seed as float32
-            work._nodes[node.name] = Node(node.op_type, node.inputs, node.outputs, node.name, "", attributes)
+            new = replace(node, attributes=attributes)
+        seeded.append(new)
+    work.set_nodes(seeded)
 
 
 def _model(work: Network, variables: Collection[str], opset: int) -> onnx.ModelProto:
@@ -246,7 +250,7 @@ def _try_node(work: Network, node: Node, descriptors: Descriptors, opset: int) -
     proto.output[:] = [n and f"o{k}" for k, n in enumerate(node.outputs)]
     graph = onnx.GraphProto(name="one", node=[proto])
     for name, short in names.items():
-        parameter = work._parameters.get(name)
+        parameter = work.parameter(name) if work.has_parameter(name) else None
         if parameter is not None and not parameter.trainable and parameter.value.size <= _SMALL:
             graph.initializer.append(tensor_proto(parameter.value, short))
         else:
@@ -277,17 +281,17 @@ def _replace(work: Network, missing: Mapping[str, str], origins: dict[str, str])
     descriptors = work.descriptors()  # before the first edit: after each, all would be inferred anew
     done, lost = dict[str, dict[str, str]](), set[str]()
     for name, why in missing.items():
-        before = set(work._nodes)
+        before = {node.name for node in work.nodes}
         taken = _expansion(work, work.node(name), descriptors, why)
         if taken is None:
             lost.add(name)
         else:
             done[name] = taken
-        new = set(work._nodes) - before
+        new = {node.name for node in work.nodes} - before
         origins.update(dict.fromkeys(new, origins[name]))
         rank.update(dict.fromkeys(new, rank[name]))  # they run where it would have run
     supersede(work, done)
-    work._commit({node.name: node for node in sorted(work.nodes, key=lambda node: rank[node.name])})
+    work.set_nodes(sorted(work.nodes, key=lambda node: rank[node.name]))
     return lost
 
 
@@ -312,7 +316,7 @@ def _body(work: Network, node: Node, descriptors: Descriptors) -> dict[str, str]
         outputs = tuple(work.fresh_name(f"{node.name}/{v}") if v in node.writes else v for v in inner.outputs)
         taken.update({v: n for v, n in zip(inner.outputs, outputs, strict=True) if v in node.writes})
         inputs = tuple(taken.get(v, v) for v in inner.inputs)
-        work._insert(Node(inner.op_type, inputs, outputs, work.fresh_name(inner.name), inner.domain, inner.attributes))
+        work.insert(Node(inner.op_type, inputs, outputs, work.fresh_name(inner.name), inner.domain, inner.attributes))
     return taken
 
 

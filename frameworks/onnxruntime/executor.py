@@ -152,7 +152,7 @@ class Executor(EmittedGradientExecutor):
         variables: Sequence[str],
         settings: ort.SessionOptions | None = None,
     ) -> SessionProgram | Segments:
-        live = self.network._parameters
+        live = self.network.parameters
         variables = [*variables, *_beyond(network, variables)]
         return make_program(network, outputs, variables, live, settings or self.settings, self.providers, self.seed)
 
@@ -173,7 +173,7 @@ def _has_card(wanted: Device) -> bool:
 
 def _beyond(network: Network, variables: Sequence[str]) -> list[str]:
     """Parameters that are inputs because a session's message could not hold them all; all large ones, or none."""
-    held = {n: p.value for n, p in network._parameters.items() if n not in set(variables) and p.value.dtype != object}
+    held = {n: p.value for n, p in network.parameters.items() if n not in set(variables) and p.value.dtype != object}
     if sum(array.nbytes for array in held.values()) <= protos.MOST_BYTES:
         return []
     return [name for name, array in held.items() if array.size > _OPERANDS]

@@ -43,7 +43,7 @@ class SessionProgram:
         used = values_read(nodes, outputs)
         self.inputs = [n for n in network.inputs if n in used]
         self._variables = [n for n in dict.fromkeys(variables) if n in used]
-        self.constants = {n for n in network._parameters if n in used} & set(live) - {*self._variables}
+        self.constants = {n for n in network.parameters if n in used} & set(live) - {*self._variables}
         self.is_random = any(_draws(node) for node in nodes)
         self.session: ort.InferenceSession | None = None
         if self._computed:

@@ -57,7 +57,7 @@ class Segments:
         _check(nodes)
         used = values_read(nodes, outputs)
         self.inputs = [n for n in network.inputs if n in used]
-        self._parameters = {n: live.get(n, p) for n, p in network._parameters.items() if n in used}
+        self._parameters = {n: live.get(n, p) for n, p in network.parameters.items() if n in used}
         self.programs: list[SessionProgram] = []
         descriptors = network.descriptors()
         steps: list[tuple[Callable[[Values], Values], set[str]]] = []
@@ -150,8 +150,8 @@ def _network(network: Network, nodes: Sequence[Node], outputs: Sequence[str], de
     work = Network(network.name)
     own = {n for node in nodes for n in node.writes}
     for name in dict.fromkeys(n for node in nodes for n in node.reads if n not in own):
-        if name in network._parameters:
-            work._parameters[name] = network._parameters[name]
+        if network.has_parameter(name):
+            work.put_parameters({name: network.parameter(name)})
             continue
         if descriptors[name].dtype is None:
             source = network.producer(name)
@@ -161,9 +161,9 @@ def _network(network: Network, nodes: Sequence[Node], outputs: Sequence[str], de
             )
         work.inputs[name] = descriptors[name]
     for node in nodes:
-        work._insert(node)
+        work.insert(node)
     work.outputs = list(outputs)
-    work._known = {n: d for n, d in network._known.items() if n in own}
+    work.declare(network.declared)
     return work
 
 

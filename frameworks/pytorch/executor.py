@@ -175,7 +175,7 @@ class TorchNetwork(BoundNetwork):
         old = self._executor.tensor(name)
         self.assign_tensor(name, torch.full((), torch.nan, dtype=old.dtype, device=old.device).expand(old.shape))
         old.grad = None
-        self._parameters[name].value = self._hollow(name)
+        self.parameter(name).value = self._hollow(name)
 
     def forget_results(self) -> None:
         """See the base class."""
@@ -294,7 +294,7 @@ class Executor(GraphExecutor):
         network = self.network
         if self._version == network.version:
             return
-        parameters = network._parameters
+        parameters = network.parameters
         self.tensors = {name: self._live(name, parameter) for name, parameter in parameters.items()}
         self._sources = dict(parameters)
         self._adopt()

@@ -61,10 +61,10 @@ class Executor(EmittedGradientExecutor):
         return executed_step(self.network, self.checkpointing, loss)
 
     def _inference_program(self, outputs: tuple[str, ...]) -> Plan:
-        return Plan(self.network, outputs, self.random, self.network._parameters)
+        return Plan(self.network, outputs, self.random, self.network.parameters)
 
     def _training_program(self, step: Network, outputs: Sequence[str], statistics: Sequence[str]) -> Plan:
-        return Plan(step, outputs, self.random, self.network._parameters)
+        return Plan(step, outputs, self.random, self.network.parameters)
 
     def reseed(self, seed: int) -> None:
         """See :meth:`GraphExecutor.reseed`."""
@@ -77,7 +77,7 @@ class Executor(EmittedGradientExecutor):
         What a kernel needs inside, such as the columns of a convolution, is not counted; ``tracemalloc`` sees that too.
         """
         self._check_planned(inputs, loss)
-        held = HeldBytes([*inputs.values(), *(p.value for p in self.network._parameters.values())])
+        held = HeldBytes([*inputs.values(), *(p.value for p in self.network.parameters.values())])
         training = self._training(loss)
         self._trainings[loss] = training._replace(run=partial(training.program.run, watch=held))
         try:

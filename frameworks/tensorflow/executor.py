@@ -208,7 +208,7 @@ class Executor(GraphExecutor):
         network = self.network
         if self._version == network.version:
             return
-        parameters, wanted = network._parameters, kernels(network.nodes)
+        parameters, wanted = network.parameters, kernels(network.nodes)
         with tf.device(self.tf_device):
             self.variables = {name: self._live(name, parameter, wanted) for name, parameter in parameters.items()}
         self.kernels &= set(parameters)

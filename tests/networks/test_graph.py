@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -111,6 +112,16 @@ REFUSED: list[tuple[str, Callable[[Network], object], str]] = [
     ("replacement of what is read", lambda n: n.replace("nothing", "Relu"), "'nothing'"),
     ("capture of an unknown value", lambda n: add_if(n, branch("q")), "'q'"),
     ("hiding a value", lambda n: add_if(n, branch(inner="y")), "defines 'y'"),
+    ("nodes of one name", lambda n: n.set_nodes([*n.nodes, n.node("relu")]), "two nodes of one name"),
+    ("nodes with one output", lambda n: n.set_nodes([*n.nodes, Node("Exp", ("x",), ("y",), "e")]), "with one output"),
+    ("nodes without what is read", lambda n: n.set_nodes(n.nodes[1:]), "node 'bias': got a removal of ['xw']"),
+    ("nodes without an output", lambda n: n.set_nodes(n.nodes[:-1]), "outputs: got a removal of ['z']"),
+    ("nodes in a circle", lambda n: n.set_nodes([replace(n.nodes[0], inputs=("y", "w")), *n.nodes[1:]]), "cycle"),
+    ("inserted node of a taken name", lambda n: n.insert(n.node("relu")), "taken"),
+    ("put parameter of a taken name", lambda n: n.put_parameters({"x": n.parameter("w")}), "'x' twice"),
+    ("unknown input's shape", lambda n: n.set_input("xx", (1,)), "'xx'"),
+    ("bad shape of an input", lambda n: n.set_input("x", (-1,)), "sizes >= 0"),
+    ("unknown parameter as input", lambda n: n.parameter_to_input("bb"), "did you mean 'b'"),
     ("bad node in a sub-graph", lambda n: add_if(n, branch(op_type="Foo")), "'Foo'"),
 ]
 # fmt: on
@@ -129,6 +140,23 @@ def test_refused_edits_explain_and_change_nothing(edit: Callable[[Network], obje
     assert net.content_hash() == before
     assert net.version == version
     onnx.checker.check_model(net.to_onnx(), full_check=True)
+
+
+def test_nodes_are_set_in_any_order_and_declarations_follow() -> None:
+    net = perceptron()
+    net.declare({"sum": TensorDescriptor("float32", ("N", 2)), "x": TensorDescriptor("int64", ())})
+    assert list(net.declared) == ["sum"], "an input says itself what it is"
+    net.set_nodes(node for node in reversed(net.nodes) if node.name != "spare")
+    assert [node.name for node in net.nodes] == ["product", "bias", "relu", "join"] and not net.has_value("z")
+    assert net.producer("sum").name == "bias" and list(net.declared) == ["sum"]
+    bias, value = net.parameter("b"), net.parameter_to_input("w")
+    assert net.inputs["w"] == TensorDescriptor("float32", (3, 2)) and not net.has_parameter("w")
+    net.put_parameters({"b": bias, "c": bias})
+    assert net.parameter("c") is net.parameter("b") is bias
+    net.set_input("x", (1, 3))
+    assert net.descriptors()["y"].shape == (1, 2)
+    got = ReferenceEvaluator(net.to_onnx()).run(None, {"x": X, "w": value})
+    np.testing.assert_array_equal(got[0], run(perceptron(), X)[0])
 
 
 def test_built_network_computes_and_describes_itself() -> None:

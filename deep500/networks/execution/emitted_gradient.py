@@ -35,12 +35,12 @@ class ArrayNetwork(BoundNetwork):
         return [self._fetch(name) for name in names]
 
     def _fetch(self, name: str) -> Any:
-        if name in self._parameters:
-            return self._parameters[name].value
+        if self.has_parameter(name):
+            return self.parameter(name).value
         for values in (self.gradients, self.results):
             if name in values:
                 return values[name]
-        raise unknown_value(name, [*self._parameters, *self.gradients, *self.results])
+        raise unknown_value(name, [*self.parameters, *self.gradients, *self.results])
 
     def feed_tensor(self, name: str, value: Any) -> None:
         """See :meth:`BoundNetwork.feed_tensor`."""
@@ -48,10 +48,10 @@ class ArrayNetwork(BoundNetwork):
 
     def assign_tensor(self, name: str, value: Any) -> None:
         """See :meth:`BoundNetwork.assign_tensor`: takes an array over."""
-        old, new = self._parameter(name).value, value if isinstance(value, np.ndarray) else np.array(value)
+        old, new = self.parameter(name).value, value if isinstance(value, np.ndarray) else np.array(value)
         if new.shape != old.shape or new.dtype != old.dtype:
             raise unfit_parameter(name, new, old)
-        self._parameters[name].value = new
+        self.parameter(name).value = new
         self.written.add(name)
 
     def release_tensor(self, name: str) -> None:

@@ -49,7 +49,7 @@ class BoundNetwork(Network):
         twin = replace_gradient_nodes(network)  # backends have no kernel for ONNX's Gradient
         twin = twin.copy(self.own_arrays) if copy else twin
         super().__init__(twin.name)
-        self.__dict__.update(twin.__dict__)
+        self.take_over(twin)
 
     def bare(self) -> Network:  # type: ignore[override]  # a plain one, which needs no executor
         return Network(self.name)
@@ -104,12 +104,11 @@ class BoundNetwork(Network):
 
     def state(self) -> dict[str, np.ndarray]:
         """All parameters, running statistics included, as arrays (copies)."""
-        return {name: np.array(tensor) for name, tensor in zip(self._parameters, self._fetch_all(), strict=True)}
+        return {name: np.array(tensor) for name, tensor in zip(self.parameters, self._fetch_all(), strict=True)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Overwrite all parameters; the names must be exactly those of :meth:`state`."""
-        if set(state) != set(self._parameters):
-            odd = sorted(set(state) ^ set(self._parameters))
+        if odd := sorted(state.keys() ^ self.parameters.keys()):
             raise InputError(
                 f"got a state that differs in {odd[:4]}; expected the network's parameters: use the same network"
             )
@@ -117,7 +116,7 @@ class BoundNetwork(Network):
             self.feed_tensor(name, value)
 
     def _fetch_all(self) -> list[Any]:
-        return [self.to_numpy(tensor) for tensor in self.fetch_tensors(list(self._parameters))]
+        return [self.to_numpy(tensor) for tensor in self.fetch_tensors(list(self.parameters))]
 
     @staticmethod
     def to_numpy(tensor: Any) -> np.ndarray:
@@ -133,12 +132,12 @@ class BoundNetwork(Network):
 
     def _hollow(self, name: str) -> np.ndarray:
         """NaN in the shape of a parameter, which takes no memory."""
-        old = self._parameters[name].value
+        old = self.parameter(name).value
         return np.broadcast_to(np.array(np.nan, old.dtype), old.shape)
 
     def sync(self) -> None:
         for name, value in self.state().items():
-            self._parameters[name].value = value
+            self.parameter(name).value = value
 
 
 class RecomputedRegion(Protocol):

@@ -65,9 +65,9 @@ def sketch(
     network = Network(name)
     for value, described in inputs.items():
         network.add_input(value, described.shape, described.dtype or "float32")
-    network._parameters.update(parameters)
+    network.put_parameters(parameters)
     network.add_node(node[0], [*inputs, *parameters], list(outputs), name=name, domain=node[1])
-    network._known = dict(outputs)
+    network.declare(outputs)
     for value in outputs:
         network.add_output(value)
     return network

@@ -228,7 +228,7 @@ class _Backward:
         for name, total in zip(targets, totals if named else (), strict=False):
             self.emitter("Identity", total, output=gradient_name(name))
             if name in self.flow.descriptors:  # what inference loses inside control flow
-                self.work._known[gradient_name(name)] = self.flow.descriptors[name]
+                self.work.declare({gradient_name(name): self.flow.descriptors[name]})
             self.work.add_output(gradient_name(name))
         return totals
 

@@ -97,7 +97,7 @@ def load(
         count = len(judged.trainable)
         text = warning_text(where, count, len(network.parameters) - count, judged.doubtful.items())
         warnings.warn(text, DoubtfulParametersWarning, stacklevel=3)
-    network._known = {n: d for n, d in declared.items() if network.producer(n) and n not in unranked and d != UNKNOWN}
+    network.declare({n: d for n, d in declared.items() if n not in unranked and d != UNKNOWN})
     return network
 
 
@@ -303,7 +303,7 @@ def _build(
             name = next(candidate for candidate in _numbered(base) if candidate not in reserved)
             reserved.add(name)
         taken.add(name)
-        network._insert(from_proto(node, name))
+        network.insert(from_proto(node, name))
     for value in graph.output:
         network.add_output(value.name)
     return network

@@ -9,7 +9,7 @@ error, not 0.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral
 
 from deep500.errors import NetworkError, PlanError
@@ -31,8 +31,7 @@ def with_batch(network: Network, batch: int) -> Network:
     twin = network.copy()
     for name, described in network.inputs.items():
         shape = described.shape and tuple(batch if isinstance(size, str) else size for size in described.shape)
-        twin.inputs[name] = replace(described, shape=shape)
-    twin._touch()
+        twin.set_input(name, shape)
     return twin
 
 

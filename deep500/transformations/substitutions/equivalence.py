@@ -21,7 +21,7 @@ from deep500.networks.network import Network
 from deep500.registry import load_backend
 from deep500.tensors import dtype_to_onnx
 from deep500.transformations.substitutions.graph.importing import Imported, named
-from deep500.transformations.substitutions.graph.store import Graph
+from deep500.transformations.substitutions.graph.store import StoredGraph
 from deep500.transformations.substitutions.graph.writing import export_network
 
 TOLERANCE = 1e-10
@@ -145,7 +145,7 @@ class Answers:
 
 def check_equivalent(
     imported: Imported,
-    graph: Graph,
+    graph: StoredGraph,
     written: Network,
     seed: int = 0,
     given: Mapping[str, int] | None = None,
@@ -208,7 +208,8 @@ def in_float64(network: Network) -> Network:
     if not any(fixed_inputs(node, "float64") for node in twin.nodes):
         return twin
     made = Network(twin.name)
-    made.inputs, made._parameters = dict(twin.inputs), twin.parameters
+    made.inputs = dict(twin.inputs)
+    made.put_parameters(twin.parameters)
     for node in twin.nodes:
         fixed = set(fixed_inputs(node, "float64"))
         narrow = {name for name in fixed if name in described and described[name].dtype in NARROW}
@@ -226,7 +227,7 @@ def in_float64(network: Network) -> Network:
         outputs = list(node.outputs)
         widen = [o for o in node.writes if narrow and o in described and described[o].dtype in NARROW]
         renamed = {o: made.fresh_name(f"{o}.narrow") for o in widen}
-        made._insert(replace(node, inputs=tuple(inputs), outputs=tuple(renamed.get(o, o) for o in outputs)))
+        made.insert(replace(node, inputs=tuple(inputs), outputs=tuple(renamed.get(o, o) for o in outputs)))
         for wide, name in renamed.items():
             made.add_node("Cast", [name], [wide], to=dtype_to_onnx("float64"))
     for name in twin.outputs:

@@ -27,7 +27,7 @@ from deep500.transformations.substitutions.cost import (
 from deep500.transformations.substitutions.deadline import Deadline, Progress
 from deep500.transformations.substitutions.equivalence import Answers, check_equivalent
 from deep500.transformations.substitutions.graph.importing import Imported, import_network, named
-from deep500.transformations.substitutions.graph.store import Graph
+from deep500.transformations.substitutions.graph.store import StoredGraph
 from deep500.transformations.substitutions.graph.writing import export_network
 from deep500.transformations.substitutions.loading import Rules, load_rules
 from deep500.transformations.substitutions.result import History, Optimized
@@ -233,7 +233,7 @@ def _folded(imported: Imported, matcher: Matcher, backend: str, seconds: float) 
     return result.best
 
 
-def _price(cost: Cost, graph: Graph) -> float:
+def _price(cost: Cost, graph: StoredGraph) -> float:
     """Seconds of a graph; nan where there is no time to measure some of its operators."""
     try:
         return cost.total(graph)
@@ -264,7 +264,7 @@ def replay_history(network: Network, history: History, rules: Rules = None, unpr
     return export_network(imported, retrace(imported, history, matcher))
 
 
-def retrace(imported: Imported, history: History, matcher: Matcher) -> Graph:
+def retrace(imported: Imported, history: History, matcher: Matcher) -> StoredGraph:
     """The graph that a history leads to."""
     return replay(imported.graph, history.steps, matcher)
 
@@ -320,7 +320,7 @@ def _choose(
     candidates = {f"candidate {n}": state for n, state in enumerate(every.values(), 1)}
     failed: dict[str, str] = {}
     timed: Remeasured | None = None
-    written: dict[str, tuple[Imported, Graph, Network]] = {}
+    written: dict[str, tuple[Imported, StoredGraph, Network]] = {}
     order = _cheaper(candidates, result.first)
     if measure:
         written = _write_in_time(imported, candidates, matcher, deadline, failed)
@@ -350,9 +350,9 @@ def _choose(
 
 def _write_in_time(
     imported: Imported, candidates: Mapping[str, State], matcher: Matcher, deadline: Deadline, failed: dict[str, str]
-) -> dict[str, tuple[Imported, Graph, Network]]:
+) -> dict[str, tuple[Imported, StoredGraph, Network]]:
     """Candidates as networks, the cheapest first, as long as the next would leave time for the check."""
-    written: dict[str, tuple[Imported, Graph, Network]] = {}
+    written: dict[str, tuple[Imported, StoredGraph, Network]] = {}
     longest = 0.0
     for name, state in candidates.items():
         begin = deadline.spent()
@@ -378,7 +378,7 @@ def _said(failed: Mapping[str, str]) -> str:
     return "; ".join(f"{name} failed: {text}" for name, text in failed.items())
 
 
-def _written(imported: Imported, state: State, matcher: Matcher) -> tuple[Imported, Graph, Network]:
+def _written(imported: Imported, state: State, matcher: Matcher) -> tuple[Imported, StoredGraph, Network]:
     """A state's graph and network over a store of their own, from the history alone: a replay gives the same bytes."""
     again = import_network(imported.network, imported.training, imported.sizes)
     graph = retrace(again, History.of(imported, state), matcher)

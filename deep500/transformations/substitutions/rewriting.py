@@ -16,7 +16,7 @@ from deep500.errors import InputError
 from deep500.networks.network import Network
 from deep500.transformations.substitutions.equivalence import Equivalence, check_equivalent
 from deep500.transformations.substitutions.graph.importing import Imported, import_network
-from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, Graph, Value
+from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, StoredGraph, Value
 from deep500.transformations.substitutions.graph.writing import export_network
 from deep500.transformations.substitutions.loading import Rules, judged, refuse, written_rules
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
@@ -227,11 +227,11 @@ def _forward(rules: Sequence[WrittenRule], decided: Sequence[PatternRule]) -> Ma
     return Matcher(decided, only=kept)
 
 
-def _everywhere(imported: Imported, matcher: Matcher) -> tuple[Graph, list[AppliedRule]]:
+def _everywhere(imported: Imported, matcher: Matcher) -> tuple[StoredGraph, list[AppliedRule]]:
     graph, steps = imported.graph, list[AppliedRule]()
     seen, fixed = {graph.outputs}, tuple(imported.sizes.values())
     while True:
-        found: tuple[Match, Graph] | None = None
+        found: tuple[Match, StoredGraph] | None = None
         for match in matcher.matches(graph):
             new = apply(graph, match, fixed)
             if new is not None and new.outputs not in seen:

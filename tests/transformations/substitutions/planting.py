@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.transformations.substitutions.graph.store import CONSTANT, Graph, Store, Value
+from deep500.transformations.substitutions.graph.store import CONSTANT, Store, StoredGraph, Value
 from deep500.transformations.substitutions.operators.arithmetic import Real
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch, operator
@@ -140,9 +140,9 @@ class Planter:
         return self.store.add(op, self.pick(rank), self.pick(1 if op == "bias" else rank), **axis)[0]
 
     # -- values -----------------------------------------------------------------------------------------------------
-    def graph(self) -> Graph:
+    def graph(self) -> StoredGraph:
         """What was made, as the outputs of a graph."""
-        return Graph(self.store, tuple(dict.fromkeys(self.made)))
+        return StoredGraph(self.store, tuple(dict.fromkeys(self.made)))
 
     def value(self, value: Value) -> np.ndarray[Any, Any]:
         """A value in float64, by the operators' specifications."""

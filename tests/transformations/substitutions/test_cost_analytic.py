@@ -19,7 +19,7 @@ from deep500.transformations.substitutions.cost.analytic import (
     operations,
     traffic,
 )
-from deep500.transformations.substitutions.graph.store import Graph, Store, Value
+from deep500.transformations.substitutions.graph.store import Store, StoredGraph, Value
 from deep500.transformations.substitutions.graph.units import Unit, Units
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
 from deep500.transformations.substitutions.operators.specification import operators
@@ -43,12 +43,12 @@ def _store() -> tuple[Store, dict[str, Value]]:
     return store, made
 
 
-def _units(store: Store, *values: Value) -> list[tuple[Unit, Graph]]:
-    graph = Graph(store, values)
+def _units(store: Store, *values: Value) -> list[tuple[Unit, StoredGraph]]:
+    graph = StoredGraph(store, values)
     return [(unit, graph) for unit in Units(graph)]
 
 
-def _made(name: str) -> tuple[Unit, Graph]:
+def _made(name: str) -> tuple[Unit, StoredGraph]:
     """One unit by the name of a row of EXPECTED."""
     store, v = _store()
     conv = {**WINDOW, "dilations": (1, 1), "groups": 2}
@@ -111,7 +111,7 @@ def test_copies_are_free_only_where_a_backend_makes_views() -> None:
     for backend in ("pytorch", "reference", "onnxruntime", "jax", "tensorflow"):
         cost = Analytic(backend)
         copied[backend] = {
-            name for name, made in moves.items() if cost.total(Graph(store, made)) > 10 * cost.machine.overhead
+            name for name, made in moves.items() if cost.total(StoredGraph(store, made)) > 10 * cost.machine.overhead
         }
     eager, compiled = {"concat"}, {"concat", "split", "transpose"}
     assert copied == {
@@ -129,9 +129,9 @@ def test_a_total_is_the_sum_of_its_units_and_constants_are_free() -> None:
     (y,) = store.add("matmul", v["x"], doubled)
     (z,) = store.add("relu", y)
     cost = Analytic("pytorch")
-    rows = list(cost.rows(Graph(store, (z,))))
+    rows = list(cost.rows(StoredGraph(store, (z,))))
     assert [unit.kind for unit, _ in rows] == ["matmul", "relu"]
-    assert cost.total(Graph(store, (z,))) == sum(seconds for _, seconds in rows) > 0
+    assert cost.total(StoredGraph(store, (z,))) == sum(seconds for _, seconds in rows) > 0
 
 
 def test_opaque_units_cost_nothing_and_are_named() -> None:
@@ -139,10 +139,10 @@ def test_opaque_units_cost_nothing_and_are_named() -> None:
     x = store.input("x", (3, 4), "float32")
     (soft,) = store.opaque((x,), [(3, 4)], ["float32"], (("node", "softmax"),))
     (y,) = store.add("relu", soft)
-    cost, graph = Analytic(), Graph(store, (y,))
-    assert cost.total(graph) == cost.total(Graph(store, store.add("relu", x)))
+    cost, graph = Analytic(), StoredGraph(store, (y,))
+    assert cost.total(graph) == cost.total(StoredGraph(store, store.add("relu", x)))
     assert [unit.kind for unit in cost.unpriced(graph)] == ["opaque"]
-    assert cost.total(Graph(store, (soft,))) == 0
+    assert cost.total(StoredGraph(store, (soft,))) == 0
 
 
 def test_every_kind_that_can_run_has_a_formula() -> None:
@@ -153,7 +153,7 @@ def test_every_kind_that_can_run_has_a_formula() -> None:
 def test_a_kind_without_a_formula_is_an_error() -> None:
     store, v = _store()
     with pytest.raises(NetworkError, match=r"got a unit of kind 'wave'; expected one of \["):
-        operations(Graph(store, (v["x"],)), Unit("wave", (3,), (v["x"],), (v["x"],)))
+        operations(StoredGraph(store, (v["x"],)), Unit("wave", (3,), (v["x"],), (v["x"],)))
 
 
 def test_a_key_is_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,9 +166,9 @@ def test_a_key_is_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cost = Analytic()
     (y,) = store.add("tanh", v["x"])
     (z,) = store.add("tanh", y)  # the same shape: the same key
-    first = cost.total(Graph(store, (z,)))
+    first = cost.total(StoredGraph(store, (z,)))
     other, w = _store()
-    assert cost.total(Graph(other, (other.add("tanh", w["y"])[0],))) == pytest.approx(first / 2)
+    assert cost.total(StoredGraph(other, (other.add("tanh", w["y"])[0],))) == pytest.approx(first / 2)
     assert asked == ["tanh"]
 
 

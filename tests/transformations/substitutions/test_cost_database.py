@@ -22,7 +22,7 @@ from deep500.transformations.substitutions.cost.database import (
     machine_hash,
     now,
 )
-from deep500.transformations.substitutions.graph.store import Graph, Store, Value
+from deep500.transformations.substitutions.graph.store import Store, StoredGraph, Value
 from deep500.transformations.substitutions.graph.units import Units
 from tests.conftest import HANG
 
@@ -97,7 +97,7 @@ DIFFERENT: dict[str, Make] = {
 
 def _key(make: Make) -> str:
     store = Store()
-    graph = Graph(store, make(store))
+    graph = StoredGraph(store, make(store))
     (unit,) = Units(graph)
     return repr(unit.key(graph))
 
@@ -112,7 +112,7 @@ def test_a_key_does_not_depend_on_names_values_or_place() -> None:
     store = Store()
     first, second = (store.input(name, (3, 4), "float32") for name in ("some", "other"))
     w, v = (store.constant(np.full((4, 5), value, "float32")) for value in (1, 2))
-    graph = Graph(store, (*store.add("matmul", first, w), *store.add("matmul", second, v)))
+    graph = StoredGraph(store, (*store.add("matmul", first, w), *store.add("matmul", second, v)))
     assert len({repr(unit.key(graph)) for unit in Units(graph)}) == 1
 
 

@@ -15,7 +15,7 @@ from deep500.networks import Network, create
 from deep500.registry import backend_names, is_installed
 from deep500.transformations.substitutions.cost import Measured, measured, remeasure, timing
 from deep500.transformations.substitutions.cost.timing import BYTES, COPIES, Margins, Runner, Slope, slope
-from deep500.transformations.substitutions.graph.store import Graph, Store, Value
+from deep500.transformations.substitutions.graph.store import Store, StoredGraph, Value
 from deep500.transformations.substitutions.graph.units import Units
 
 BACKENDS = [
@@ -36,9 +36,9 @@ def test_copies_cost_and_large_kernels_cost_more_than_small_ones(backend: str) -
     """144 times the operations: three times the price leaves room for a busy machine."""
     cost, store = Measured(backend, ":memory:"), Store()
     x, y = (store.input(name, (256, 1024), "float32") for name in "xy")
-    concat = cost.total(Graph(store, store.add("concat", x, y, axis=1)))
+    concat = cost.total(StoredGraph(store, store.add("concat", x, y, axis=1)))
     assert concat > 1e-5, "4 MB are read and written"
-    large, small = (cost.total(Graph(store, _conv(store, *which))) for which in ((3, 256), (1, 64)))
+    large, small = (cost.total(StoredGraph(store, _conv(store, *which))) for which in ((3, 256), (1, 64)))
     assert large > 3 * small > 0
     assert cost.measured == 3 and cost.seconds > 0
 
@@ -48,7 +48,7 @@ def test_prices_are_measured_once_and_stay(tmp_path: Path, monkeypatch: pytest.M
     store = Store()
     x = store.input("x", (3, 4), "float32")
     (y,) = store.add("tanh", x)
-    graph = Graph(store, store.add("relu", store.add("tanh", y)[0]))
+    graph = StoredGraph(store, store.add("relu", store.add("tanh", y)[0]))
     first = Measured("reference", tmp_path / "costs.sqlite")
     total = first.total(graph)
     assert (len(asked), first.measured, total) == (2, 2, 2 * 1 + 2)
@@ -62,7 +62,7 @@ def test_prices_are_measured_once_and_stay(tmp_path: Path, monkeypatch: pytest.M
 def test_prices_of_another_machine_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = _count(monkeypatch, itertools.count(1))
     store = Store()
-    graph = Graph(store, store.add("tanh", store.input("x", (3, 4), "float32")))
+    graph = StoredGraph(store, store.add("tanh", store.input("x", (3, 4), "float32")))
     assert Measured("reference", tmp_path / "costs.sqlite").total(graph) == 1
     here = measured.machine_hash()
     monkeypatch.setattr(measured, "machine_hash", lambda: "elsewhere")
@@ -94,7 +94,9 @@ def test_margins_are_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.
     store = Store()
     x = store.input("x", (3, 4), "float32")
     for op in ("tanh", "relu"):  # each in a process of its own, as far as the database can tell
-        assert Measured("reference", tmp_path / "costs.sqlite").total(Graph(store, store.add(op, x))) == 100 - 1 - 10
+        assert (
+            Measured("reference", tmp_path / "costs.sqlite").total(StoredGraph(store, store.add(op, x))) == 100 - 1 - 10
+        )
     assert next(feeds) == 2
 
 
@@ -110,7 +112,7 @@ def test_feeding_and_fetching_are_taken_off(monkeypatch: pytest.MonkeyPatch) -> 
         "two outputs": store.add("split", x, axis=0, cut=1),
     }
     # fmt: on
-    totals = {name: cost.total(Graph(store, values)) for name, values in prices.items()}
+    totals = {name: cost.total(StoredGraph(store, values)) for name, values in prices.items()}
     assert totals == {"two inputs": 88, "one twice": 89, "a constant": 89, "two outputs": 79}
 
 
@@ -121,7 +123,7 @@ def test_what_a_backend_cannot_run_is_infinitely_dear(monkeypatch: pytest.Monkey
     monkeypatch.setattr(measured, "margins", lambda *_: Margins(0.0, 0.0))
     monkeypatch.setattr(Runner, "__call__", refuse)
     cost, store = Measured("reference", ":memory:"), Store()
-    graph = Graph(store, store.add("tanh", store.input("x", (3, 4), "float32")))
+    graph = StoredGraph(store, store.add("tanh", store.input("x", (3, 4), "float32")))
     assert cost.total(graph) == float("inf")
     assert list(cost.unrunnable.values()) == ["got Tanh; expected another; do without"]
     assert set(cost.database.load(cost.place)) == {measured.FEED, measured.FETCH}, "no row: the next version may run it"

@@ -17,7 +17,7 @@ from deep500.transformations.substitutions import choosing, optimize
 from deep500.transformations.substitutions.cost import Analytic, deployment, deployment_names, deployments, remeasure
 from deep500.transformations.substitutions.cost.timing import Runner
 from deep500.transformations.substitutions.graph.importing import import_network
-from deep500.transformations.substitutions.graph.store import Graph, Store
+from deep500.transformations.substitutions.graph.store import Store, StoredGraph
 from deep500.transformations.substitutions.graph.units import Units
 from deep500.transformations.substitutions.optimize import optimize_network
 from deep500.transformations.substitutions.search.backtracking import SearchResult, State
@@ -72,7 +72,7 @@ def test_a_compilers_formula_has_elementwise_work_in_the_loops_of_others() -> No
     x, w = store.input("x", (64, 64), "float32"), store.constant(np.ones((64, 64), "float32"))
     (y,) = store.add("matmul", x, w)
     (z,) = store.add("relu", y)
-    graph = Graph(store, (*store.add("split", z, axis=1, cut=16),))
+    graph = StoredGraph(store, (*store.add("split", z, axis=1, cut=16),))
     product, relu, split = Units(graph)
     alone, fused = Analytic("pytorch"), Analytic("pytorch", fused=True, without=("split",))
     assert fused.unit(graph, product) == alone.unit(graph, product)
@@ -116,7 +116,7 @@ def test_the_best_of_every_search_is_a_candidate_before_the_second_of_any() -> N
     chain = [x]
     for _ in range(8):
         chain += store.add("tanh", chain[-1])
-    states = [State(Graph(store, (value,)), float(n)) for n, value in enumerate(chain[1:], 1)]
+    states = [State(StoredGraph(store, (value,)), float(n)) for n, value in enumerate(chain[1:], 1)]
     first = states[-1]
     searches = [SearchResult([states[n], states[n + 1], first], first, priced=5) for n in (2, 0, 4)]
     searches[2].timed_out = True

@@ -15,7 +15,7 @@ from deep500.networks.dtype import to_dtype
 from deep500.networks.execution.inputs import make_inputs
 from deep500.registry import load_backend
 from deep500.transformations.substitutions.graph.importing import import_network, stand_ins
-from deep500.transformations.substitutions.graph.store import CycleError, Graph, Store, Value, parts
+from deep500.transformations.substitutions.graph.store import CycleError, Store, StoredGraph, Value, parts
 from deep500.transformations.substitutions.graph.units import Units, ordered
 from deep500.transformations.substitutions.graph.writing import constant_array, export_network, unit_network
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
@@ -110,7 +110,7 @@ def test_replace_changes_readers_only_and_refuses_cycles() -> None:
     (a,) = store.add("relu", x)
     (b,) = store.add("tanh", a)
     (c,) = store.add("add", a, b)
-    graph = Graph(store, (c,))
+    graph = StoredGraph(store, (c,))
     new = graph.replace({b: store.add("sigmoid", a)[0]})
     assert {store.nodes[n].op for n in new.nodes()} == {"input", "relu", "sigmoid", "add"}
     assert {store.nodes[n].op for n in graph.nodes()} == {"input", "relu", "tanh", "add"}, "the old graph stays"
@@ -241,7 +241,7 @@ def test_training_keeps_what_follows_the_executors_mode() -> None:
 
 
 # -- units ------------------------------------------------------------------------------------------------------------
-def graph_of(*ops: str) -> tuple[Store, Graph, list[str]]:
+def graph_of(*ops: str) -> tuple[Store, StoredGraph, list[str]]:
     store = Store()
     value = store.input("x", (4, 6), "float32")
     w, b = store.constant(np.ones((6, 6), "float32")), store.constant(np.ones(6, "float32"))
@@ -252,7 +252,7 @@ def graph_of(*ops: str) -> tuple[Store, Graph, list[str]]:
             (value,) = store.add("bias", value, b, axis=1)
         else:
             (value,) = store.add(op, value)
-    graph = Graph(store, (value,))
+    graph = StoredGraph(store, (value,))
     return store, graph, [unit.kind for unit in Units(graph)]
 
 
@@ -260,7 +260,7 @@ def test_biases_go_into_products_without_other_readers() -> None:
     assert graph_of("matmul", "bias", "relu")[2] == ["gemm", "relu"]
     store, graph, _ = graph_of("matmul", "bias")
     (product,) = (Value(n) for n in graph.nodes() if store.nodes[n].op == "matmul")
-    assert [unit.kind for unit in Units(Graph(store, (*graph.outputs, product)))] == ["matmul", "bias"]
+    assert [unit.kind for unit in Units(StoredGraph(store, (*graph.outputs, product)))] == ["matmul", "bias"]
 
 
 def test_chains_become_one_concat_and_one_split() -> None:
@@ -271,11 +271,11 @@ def test_chains_become_one_concat_and_one_split() -> None:
     (acted,) = store.add("relu", whole)
     first, rest = store.add("split", acted, axis=1, cut=2)
     second, third = store.add("split", rest, axis=1, cut=3)
-    graph = Graph(store, (first, second, third))
+    graph = StoredGraph(store, (first, second, third))
     concat, _, split = Units(graph)
     assert (concat.kind, concat.inputs) == ("concat", (x, y, z))
     assert (split.kind, dict(split.settings)["sizes"], split.outputs) == ("split", (2, 3, 4), (first, second, third))
-    kept = Graph(store, (first, rest, second, third))  # the rest is an output as well
+    kept = StoredGraph(store, (first, rest, second, third))  # the rest is an output as well
     assert [unit.kind for unit in Units(kept)] == ["concat", "relu", "split", "split"]
 
 
@@ -284,9 +284,9 @@ def test_transposes_go_into_products() -> None:
     x, y = store.input("x", (3, 2), "float32"), store.input("y", (3, 4), "float32")
     (turned,) = store.add("transpose", x, perm=(1, 0))
     (product,) = store.add("matmul", turned, y)
-    (unit,) = Units(Graph(store, (product,)))
+    (unit,) = Units(StoredGraph(store, (product,)))
     assert (unit.kind, unit.inputs, dict(unit.settings)) == ("gemm", (x, y), {"transA": 1, "transB": 0})
-    assert [each.kind for each in Units(Graph(store, (product, turned)))] == ["transpose", "gemm"]
+    assert [each.kind for each in Units(StoredGraph(store, (product, turned)))] == ["transpose", "gemm"]
 
 
 def test_the_order_of_units_does_not_depend_on_a_stores_numbers() -> None:

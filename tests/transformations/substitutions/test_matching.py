@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from deep500.transformations.substitutions.graph.store import CycleError, Graph, Store, Value
+from deep500.transformations.substitutions.graph.store import CycleError, Store, StoredGraph, Value
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.rules.matching import Match, Matcher, is_constant
 from deep500.transformations.substitutions.rules.rule_file import PatternRule, read
@@ -39,7 +39,7 @@ def _weights(store: Store, count: int, shape: tuple[int, ...] = (4, 4), dtype: s
     return [store.constant(random.normal(size=shape).astype(dtype)) for _ in range(count)]
 
 
-def _found(rule: PatternRule, graph: Graph) -> list[Match]:
+def _found(rule: PatternRule, graph: StoredGraph) -> list[Match]:
     return list(Matcher([rule]).matches(graph))
 
 
@@ -89,7 +89,7 @@ def test_products_that_share_an_input_are_joined_once_per_pair() -> None:
     x, other = store.input("x", (2, 4), "float32"), store.input("y", (2, 4), "float32")
     products = [store.add("matmul", x, w)[0] for w in _weights(store, 3)]
     alone = store.add("matmul", other, _weights(store, 1)[0])[0]
-    matches = _found(SHARED, Graph(store, (*products, alone)))
+    matches = _found(SHARED, StoredGraph(store, (*products, alone)))
     assert {match.sites for match in matches} == {(a, b) for a in products for b in products if a < b}
     first, second = matches[0].build().values()
     assert first.node == second.node and store.node(first).op == "split" and store.shape(first) == (2, 4)
@@ -101,7 +101,7 @@ def test_a_merge_that_would_be_a_cycle_is_refused() -> None:
     x, (w,) = store.input("x", (4, 4), "float32"), _weights(store, 1)
     first = store.add("matmul", x, w)[0]
     second = store.add("matmul", store.add("relu", first)[0], w)[0]
-    graph = Graph(store, (second,))
+    graph = StoredGraph(store, (second,))
     (match,) = _found(ROWS, graph)
     with pytest.raises(CycleError):
         graph.replace(match.build())
@@ -110,7 +110,7 @@ def test_a_merge_that_would_be_a_cycle_is_refused() -> None:
 def test_all_factors_of_the_groups_are_tried_and_named() -> None:
     store = Store()
     x, (w,) = store.input("x", (1, 12, 5, 5), "float32"), _weights(store, 1, (12, 1, 3, 3))
-    graph = Graph(store, store.add("conv", x, w, **WINDOW, groups=12))
+    graph = StoredGraph(store, store.add("conv", x, w, **WINDOW, groups=12))
     matches = _found(MERGE, graph)
     assert [match.bindings["u1"] for match in matches] == [2, 3, 4, 6, 12]
     assert len({match.rule for match in matches}) == 5
@@ -127,17 +127,17 @@ def test_sums_match_in_both_orders_and_repeated_names_are_one_value() -> None:
     w, v = _weights(store, 2)
     same = store.add("add", store.add("matmul", x, w)[0], store.add("matmul", y, w)[0])[0]
     differs = store.add("add", store.add("matmul", x, w)[0], store.add("matmul", y, v)[0])[0]
-    assert {match.sites for match in _found(REPEATED, Graph(store, (same, differs)))} == {(same,)}
+    assert {match.sites for match in _found(REPEATED, StoredGraph(store, (same, differs)))} == {(same,)}
     mixed = PatternRule(("(add (matmul x1 x2) x3)",), ("(add x3 (matmul x1 x2))",))
     for order in ((x, store.add("matmul", x, w)[0]), (store.add("matmul", y, v)[0], y)):
-        assert _found(mixed, Graph(store, store.add("add", *order)))
+        assert _found(mixed, StoredGraph(store, store.add("add", *order)))
 
 
 def test_constants_are_recognised_by_value_and_made_with_their_siblings_shape() -> None:
     store = Store()
     x, (w,) = store.input("x", (1, 3, 5, 5), "float32"), _weights(store, 1, (3, 3, 3, 3))
     out = store.add("add", x, store.add("conv", x, w, **WINDOW, groups=1)[0])[0]
-    (match,) = _found(IDENTITY, Graph(store, (out,)))
+    (match,) = _found(IDENTITY, StoredGraph(store, (out,)))
     (new,) = match.build().values()
     kernel = store.node(new).inputs[1]
     made = [store.nodes[number] for number in store.reachable([kernel]) if store.nodes[number].op == "identity_kernel"]
@@ -145,8 +145,8 @@ def test_constants_are_recognised_by_value_and_made_with_their_siblings_shape() 
     rule = PatternRule(("(matmul x1 (identity q1))",), ("x1",))
     eye, near = store.constant(np.eye(5, dtype="float32")), store.constant(1.001 * np.eye(5, dtype="float32"))
     m = store.input("m", (2, 5), "float32")
-    assert _found(rule, Graph(store, store.add("matmul", m, eye)))
-    assert not _found(rule, Graph(store, store.add("matmul", m, near)))
+    assert _found(rule, StoredGraph(store, store.add("matmul", m, eye)))
+    assert not _found(rule, StoredGraph(store, store.add("matmul", m, near)))
 
 
 @pytest.mark.parametrize(
@@ -172,10 +172,10 @@ def test_stacks_of_matrices_and_integers_match_nothing() -> None:
     gain = PatternRule(("(matmul (gain 1 x1 x2) x3)",), ("(matmul x1 (gain 0 x3 x2))",))
     vector = store.input("v", (3,), "float32")
     product = store.add("matmul", store.add("gain", x, vector, axis=1)[0], w)
-    assert not _found(gain, Graph(store, product))
+    assert not _found(gain, StoredGraph(store, product))
     m, n = (store.input(name, (2, 2), "int64") for name in "mn")
     both = PatternRule(("(add (add x1 x2) x3)",), ("(add (add x1 x3) x2)",))
-    assert not _found(both, Graph(store, store.add("add", store.add("add", m, n)[0], m)))
+    assert not _found(both, StoredGraph(store, store.add("add", store.add("add", m, n)[0], m)))
 
 
 def test_what_does_not_fit_here_raises() -> None:
@@ -187,6 +187,6 @@ def test_what_does_not_fit_here_raises() -> None:
     parts = store.add("split", x, axis=1, cut=2)
     pairs = PatternRule(("(concat 1 p1 (unary f1 x1) (unary f1 x2))",), ("(unary f1 (concat 0 p1 x1 x2))",))
     whole = store.add("concat", *(store.add("tanh", part)[0] for part in parts), axis=1)
-    (match,) = _found(pairs, Graph(store, whole))
+    (match,) = _found(pairs, StoredGraph(store, whole))
     with pytest.raises(ShapeMismatch):
         match.build()

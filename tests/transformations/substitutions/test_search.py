@@ -9,7 +9,7 @@ from deep500.errors import NetworkError
 from deep500.networks import create
 from deep500.transformations.substitutions.cost import Analytic
 from deep500.transformations.substitutions.graph.importing import import_network
-from deep500.transformations.substitutions.graph.store import Graph, Store
+from deep500.transformations.substitutions.graph.store import Store, StoredGraph
 from deep500.transformations.substitutions.rules.matching import Matcher
 from deep500.transformations.substitutions.rules.rule_file import PatternRule
 from deep500.transformations.substitutions.search.backtracking import Backtracking
@@ -28,7 +28,7 @@ ACTIVE = PatternRule(
 )
 
 
-def products(count: int) -> Graph:
+def products(count: int) -> StoredGraph:
     """Several products of one input, each with its own activation."""
     store, generator = Store(), np.random.default_rng(0)
     x = store.input("x", (1, 8), "float32")
@@ -36,18 +36,18 @@ def products(count: int) -> Graph:
     for n in range(count):
         w = store.constant(generator.standard_normal((8, 8)).astype("float32"))
         outputs += store.add(("relu", "tanh")[n % 2], store.add("matmul", x, w)[0])
-    return Graph(store, tuple(outputs))
+    return StoredGraph(store, tuple(outputs))
 
 
-def sum_of_products() -> Graph:
+def sum_of_products() -> StoredGraph:
     """Two products of one matrix, added."""
     store = Store()
     x, y = (store.input(name, (2, 3), "float32") for name in "xy")
     w = store.input("w", (3, 3), "float32")
-    return Graph(store, store.add("add", store.add("matmul", x, w)[0], store.add("matmul", y, w)[0]))
+    return StoredGraph(store, store.add("add", store.add("matmul", x, w)[0], store.add("matmul", y, w)[0]))
 
 
-def kinds(graph: Graph) -> list[str]:
+def kinds(graph: StoredGraph) -> list[str]:
     return sorted(graph.store.nodes[n].op for n in graph.nodes() if not graph.store.nodes[n].constant)
 
 
@@ -57,10 +57,10 @@ class ByKind:
     def __init__(self, **prices: float) -> None:
         self.prices = {"split": 3.0, "input": 0.0, **prices}
 
-    def total(self, graph: Graph) -> float:
+    def total(self, graph: StoredGraph) -> float:
         return sum(self.prices.get(kind, 1.0) for kind in kinds(graph))
 
-    def unit(self, graph: Graph, unit: object) -> float:
+    def unit(self, graph: StoredGraph, unit: object) -> float:
         return self.prices.get(unit.kind, 1.0)  # type: ignore[attr-defined]
 
 
@@ -77,7 +77,7 @@ def test_merging_all_pays_where_merging_two_does_not() -> None:
     """A chain of splits is one operator: pairs cost a split each and lose, eight products become one and win."""
 
     class Chained(ByKind):
-        def total(self, graph: Graph) -> float:
+        def total(self, graph: StoredGraph) -> float:
             count = kinds(graph).count("split")
             return super().total(graph) - 3.0 * max(0, count - 1)
 
@@ -111,11 +111,11 @@ def test_a_history_replays_in_another_store() -> None:
 def test_a_history_replays_whatever_numbers_the_operands_have(swapped: bool) -> None:
     """The two products of a sum look alike; which is the first must not depend on which was made first."""
 
-    def graph(turned: bool) -> Graph:
+    def graph(turned: bool) -> StoredGraph:
         store = Store()
         x, y, w = (store.input(name, (3, 3), "float32") for name in "xyw")
         made = {n: store.add("matmul", (x, y)[n], w)[0] for n in ((1, 0) if turned else (0, 1))}
-        return Graph(store, store.add("relu", store.add("add", made[0], made[1])[0]))
+        return StoredGraph(store, store.add("relu", store.add("add", made[0], made[1])[0]))
 
     matcher = Matcher([FACTOR])
     result = Backtracking(matcher, ByKind()).run(graph(False)).best[0]
@@ -144,7 +144,7 @@ def test_symbolic_sizes_are_never_cut() -> None:
         store.input("y", (7, 3), "float32"),
         store.input("w", (3, 3), "float32"),
     )
-    graph = Graph(store, (*store.add("matmul", x, w), *store.add("matmul", y, w)))
+    graph = StoredGraph(store, (*store.add("matmul", x, w), *store.add("matmul", y, w)))
     cheap = ByKind(split=0.1, concat=0.1)
     assert kinds(Backtracking(Matcher([rows]), cheap).run(graph).best[0].graph).count("matmul") == 1
     assert kinds(Backtracking(Matcher([rows]), cheap, fixed=(7,)).run(graph).best[0].graph).count("matmul") == 2

@@ -9,7 +9,7 @@ import deep500 as d5
 from deep500.networks import Network, create
 from deep500.transformations.substitutions.cost import Analytic
 from deep500.transformations.substitutions.graph.importing import import_network
-from deep500.transformations.substitutions.graph.store import Graph, Store
+from deep500.transformations.substitutions.graph.store import Store, StoredGraph
 from deep500.transformations.substitutions.rules.matching import Matcher
 from deep500.transformations.substitutions.rules.rule_file import PatternRule, read
 from deep500.transformations.substitutions.search import backtracking
@@ -74,11 +74,11 @@ def merged_by_hand(source: Network, merge_activations: bool = False) -> Network:
     return network
 
 
-def search(graph: Graph, rules: list[PatternRule] | None = None, budget: float = 600.0) -> SearchResult:
+def search(graph: StoredGraph, rules: list[PatternRule] | None = None, budget: float = 600.0) -> SearchResult:
     return Backtracking(Matcher(rules or read(), 1), Analytic("pytorch"), budget).run(graph)
 
 
-def count(graph: Graph, op: str) -> int:
+def count(graph: StoredGraph, op: str) -> int:
     nodes = (graph.store.nodes[number] for number in graph.nodes())
     return sum(node.op == op and not node.constant for node in nodes)
 
@@ -100,7 +100,7 @@ def test_nasrnn_is_merged_as_far_as_by_hand(steps: int, hidden: int) -> None:
     assert count(result.best[0].graph, "matmul") <= steps + 1, "one for all inputs, one a step, the classifier"
 
 
-def sums(gates: int, width: int = 16, biases: bool = False) -> Graph:
+def sums(gates: int, width: int = 16, biases: bool = False) -> StoredGraph:
     """Gates x W + h U (+ b), whose operands lie in any order."""
     store, generator = Store(), np.random.default_rng(0)
     x, h = (store.input(name, (1, width), "float32") for name in "xh")
@@ -111,7 +111,7 @@ def sums(gates: int, width: int = 16, biases: bool = False) -> Graph:
         if biases:
             (gate,) = store.add("bias", gate, store.constant(generator.standard_normal(width, "float32")), axis=1)
         outputs += store.add("sigmoid", gate)
-    return Graph(store, tuple(outputs))
+    return StoredGraph(store, tuple(outputs))
 
 
 SUM = PatternRule(

@@ -20,7 +20,7 @@ from deep500.networks.flops import FORMULAS
 from deep500.networks.node import Node
 from deep500.tensors import numpy_dtype
 from deep500.transformations.substitutions.cost.model import Cost
-from deep500.transformations.substitutions.graph.store import Graph
+from deep500.transformations.substitutions.graph.store import StoredGraph
 from deep500.transformations.substitutions.graph.units import Unit
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
 
@@ -80,7 +80,7 @@ ELEMENTARY = 16
 """Operations that an exponential or its like takes on a processor, where :mod:`~deep500.networks.flops` counts 1."""
 
 
-def operations(graph: Graph, unit: Unit) -> int:
+def operations(graph: StoredGraph, unit: Unit) -> int:
     """Operations of a unit, a multiply-add being two.
 
     Raises:
@@ -91,7 +91,7 @@ def operations(graph: Graph, unit: Unit) -> int:
         >>> from deep500.transformations.substitutions.graph.units import Units
         >>> store = Store()
         >>> x, w = store.input("x", (2, 3), "float32"), store.input("w", (3, 5), "float32")
-        >>> graph = Graph(store, store.add("matmul", x, w))
+        >>> graph = StoredGraph(store, store.add("matmul", x, w))
         >>> [operations(graph, unit) for unit in Units(graph)]
         [60]
     """
@@ -109,7 +109,7 @@ def operations(graph: Graph, unit: Unit) -> int:
     return count * ELEMENTARY if elementary else count
 
 
-def traffic(graph: Graph, unit: Unit) -> int:
+def traffic(graph: StoredGraph, unit: Unit) -> int:
     """Bytes that a unit reads, each value once, and writes."""
     store = graph.store
     values = (*dict.fromkeys(unit.inputs), *unit.outputs)
@@ -128,7 +128,7 @@ class Analytic(Cost):
         >>> from deep500.transformations.substitutions.graph.store import Store
         >>> store = Store()
         >>> x, y = store.input("x", (50, 50), "float32"), store.input("y", (50, 50), "float32")
-        >>> graph = Graph(store, store.add("concat", x, y, axis=0))
+        >>> graph = StoredGraph(store, store.add("concat", x, y, axis=0))
         >>> f"{Analytic('onnxruntime').total(graph):.3g} s"  # 0.3 us, and 40 kB at 40 GB/s
         '1.3e-06 s'
     """
@@ -138,7 +138,7 @@ class Analytic(Cost):
         self.backend, self.machine = backend, MACHINES.get(backend, OTHER)
         self.fused, self.without = fused, frozenset(without)
 
-    def price(self, graph: Graph, unit: Unit) -> float:
+    def price(self, graph: StoredGraph, unit: Unit) -> float:
         """The roofline's time; see the module."""
         machine = self.machine
         if unit.kind in machine.views and unit.kind not in self.without:

@@ -26,7 +26,7 @@ from deep500.transformations.substitutions.cost.timing import (
     slope,
     typical,
 )
-from deep500.transformations.substitutions.graph.store import Graph
+from deep500.transformations.substitutions.graph.store import StoredGraph
 from deep500.transformations.substitutions.graph.units import Unit
 from deep500.transformations.substitutions.graph.writing import unit_network
 
@@ -75,7 +75,7 @@ class Measured(Cost):
         >>> x, w = store.input("x", (64, 256), "float32"), store.constant(np.ones((256, 256), "float32"))
         >>> y, = store.add("matmul", x, w)
         >>> cost = Measured("reference", ":memory:", limit=0.02)
-        >>> cost.total(Graph(store, (y,))) > 0, cost.measured
+        >>> cost.total(StoredGraph(store, (y,))) > 0, cost.measured
         (True, 1)
     """
 
@@ -110,7 +110,7 @@ class Measured(Cost):
         self.unrunnable: dict[str, str] = {}
         self.until: float | None = None
 
-    def price(self, graph: Graph, unit: Unit) -> float:
+    def price(self, graph: StoredGraph, unit: Unit) -> float:
         """The stored price, else the measured one, which is stored.
 
         Raises:
@@ -142,7 +142,7 @@ class Measured(Cost):
             return before
         return self.database.add(self.place, key, row, replace=self.fresh or before is not None)
 
-    def row(self, graph: Graph, unit: Unit) -> Row:
+    def row(self, graph: StoredGraph, unit: Unit) -> Row:
         """Price, deviation, rounds and date of a unit that was priced.
 
         Raises:
@@ -150,7 +150,7 @@ class Measured(Cost):
         """
         return self._rows[repr(unit.key(graph))]
 
-    def _measure(self, graph: Graph, unit: Unit) -> Slope:
+    def _measure(self, graph: StoredGraph, unit: Unit) -> Slope:
         """Seconds of a unit without what feeding it and returning its results takes."""
         if unit.kind in BIASED and len(unit.inputs) == 3:
             return self._with_bias(graph, unit)
@@ -162,7 +162,7 @@ class Measured(Cost):
         margin = fed * own.feed + len(unit.outputs) * own.fetch
         return Slope(max(measured.seconds - margin, 0.0), measured.mad, measured.rounds)
 
-    def _with_bias(self, graph: Graph, unit: Unit) -> Slope:
+    def _with_bias(self, graph: StoredGraph, unit: Unit) -> Slope:
         """A product's price, and what its bias adds side by side with it: the difference of two prices is noise."""
         base = Unit(BIASED[unit.kind], unit.nodes, unit.inputs[:2], unit.outputs, unit.settings)
         functions = {name: self._run(unit_network(graph, part)) for name, part in (("with", unit), ("without", base))}

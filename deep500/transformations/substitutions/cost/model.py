@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from deep500.transformations.substitutions.graph.store import OPAQUE, Graph, Store
+from deep500.transformations.substitutions.graph.store import OPAQUE, Store, StoredGraph
 from deep500.transformations.substitutions.graph.units import Unit, Units
 
 Key = tuple[Any, ...]
@@ -37,7 +37,7 @@ class Cost(abc.ABC):
         >>> y, = store.add("matmul", x, w)
         >>> z, = store.add("matmul", y, w)
         >>> cost = Analytic()
-        >>> cost.total(Graph(store, (z,))) == 2 * cost.total(Graph(store, (y,)))
+        >>> cost.total(StoredGraph(store, (z,))) == 2 * cost.total(StoredGraph(store, (y,)))
         True
     """
 
@@ -46,10 +46,10 @@ class Cost(abc.ABC):
         self._keys: dict[Key, float] = {}
 
     @abc.abstractmethod
-    def price(self, graph: Graph, unit: Unit) -> float:
+    def price(self, graph: StoredGraph, unit: Unit) -> float:
         """Seconds of a unit that was not seen before and is not opaque; to be asked for through `unit`."""
 
-    def unit(self, graph: Graph, unit: Unit) -> float:
+    def unit(self, graph: StoredGraph, unit: Unit) -> float:
         """Seconds of one unit; 0 if it is opaque, infinite if the backend cannot run it."""
         if unit.kind == OPAQUE:
             return 0.0
@@ -66,16 +66,16 @@ class Cost(abc.ABC):
             known[place] = seconds
         return seconds
 
-    def total(self, graph: Graph) -> float:
+    def total(self, graph: StoredGraph) -> float:
         """Seconds of all units that are not opaque; it does not depend on the order of the nodes."""
         return math.fsum(self.unit(graph, unit) for unit in Units(graph))
 
-    def rows(self, graph: Graph) -> Iterator[tuple[Unit, float]]:
+    def rows(self, graph: StoredGraph) -> Iterator[tuple[Unit, float]]:
         """Every unit with its seconds, in the order in which they run."""
         for unit in Units(graph):
             yield unit, self.unit(graph, unit)
 
     @staticmethod
-    def unpriced(graph: Graph) -> list[Unit]:
+    def unpriced(graph: StoredGraph) -> list[Unit]:
         """The opaque units, which count as 0 in a total."""
         return [unit for unit in Units(graph) if unit.kind == OPAQUE]

@@ -18,7 +18,7 @@ from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.networks.protos import node_proto
 from deep500.tensors import TensorDescriptor
-from deep500.transformations.substitutions.graph.store import Graph, Store, Value
+from deep500.transformations.substitutions.graph.store import Store, StoredGraph, Value
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
 from deep500.transformations.substitutions.operators.own import OWN
 from deep500.transformations.substitutions.operators.specification import Shape, ShapeMismatch
@@ -43,7 +43,7 @@ class Imported:
     """
 
     network: Network
-    graph: Graph
+    graph: StoredGraph
     names: dict[Value, str]
     opaque: dict[str, Node]
     sizes: dict[str, int]
@@ -91,8 +91,7 @@ def named(network: Network) -> Network:
     for name, described in network.inputs.items():
         if described.shape is not None:
             shape = tuple(f"{name}.{axis}" if size is None else size for axis, size in enumerate(described.shape))
-            twin.inputs[name] = replace(described, shape=shape)
-    twin._touch()
+            twin.set_input(name, shape)
     try:
         twin.descriptors()
         _bound(twin, stand_ins(twin, {})).descriptors()
@@ -124,7 +123,7 @@ class Importer:
                 self._name(name, self.store.constant(np.asarray(parameter.value)))
         for node in self.network.nodes:
             self._node(node)
-        graph = Graph(self.store, tuple(self.values[name] for name in self.network.outputs))
+        graph = StoredGraph(self.store, tuple(self.values[name] for name in self.network.outputs))
         return Imported(self.network, graph, self.names, self.opaque, self.sizes, self.training, self.values)
 
     def _name(self, name: str, value: Value) -> None:
@@ -249,8 +248,7 @@ def _bound(network: Network, sizes: Mapping[str, int]) -> Network:
         shape: Sequence[Any] | None = described.shape
         if shape is not None:
             shape = tuple(sizes.get(size, size) if isinstance(size, str) else size for size in shape)
-        twin.inputs[name] = replace(described, shape=shape)
-    twin._touch()
+        twin.set_input(name, shape)
     return twin
 
 

@@ -150,7 +150,7 @@ class Change:
             made.add_parameter(name, array, trainable=False)
         for node in kept:
             inputs, outputs = (tuple(self.names.get(n, n) for n in side) for side in (node.inputs, node.outputs))
-            made._insert(replace(node, inputs=inputs, outputs=outputs))
+            made.insert(replace(node, inputs=inputs, outputs=outputs))
         for name in network.outputs:
             made.add_output(name)
         return made

@@ -221,7 +221,7 @@ class CycleError(ShapeMismatch):
 
 
 @dataclass(frozen=True)
-class Graph:
+class StoredGraph:
     """The values that a network returns, over a store: one state of the search.
 
     Attributes:
@@ -250,7 +250,7 @@ class Graph:
             users.setdefault(value, []).append(-1)
         return users
 
-    def replace(self, mapping: dict[Value, Value]) -> Graph:
+    def replace(self, mapping: dict[Value, Value]) -> StoredGraph:
         """The graph in which readers of some values read others.
 
         The nodes of ``mapping``'s values stay as they are; all others are made anew where what they read changed.
@@ -264,7 +264,7 @@ class Graph:
             >>> x = store.input("x", (2,), "float32")
             >>> y, = store.add("relu", x)
             >>> z, = store.add("tanh", y)
-            >>> new = Graph(store, (z,)).replace({y: x})
+            >>> new = StoredGraph(store, (z,)).replace({y: x})
             >>> store.node(new.outputs[0]).inputs == (x,)
             True
         """
@@ -287,7 +287,7 @@ class Graph:
                 old = Value(number, output)
                 if new != old:
                     moved.setdefault(old, new)
-        return Graph(store, tuple(moved.get(read, read) for read in self.outputs))
+        return StoredGraph(store, tuple(moved.get(read, read) for read in self.outputs))
 
 
 # -- applications that need no node of their own -----------------------------------------------------------------------

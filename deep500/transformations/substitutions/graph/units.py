@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deep500.transformations.substitutions.graph.store import CONSTANT, INPUT, Graph, StoreNode, Value
+from deep500.transformations.substitutions.graph.store import CONSTANT, INPUT, StoredGraph, StoreNode, Value
 
 Users = dict[Value, list[int]]
 
@@ -35,7 +35,7 @@ class Unit:
     outputs: tuple[Value, ...]
     settings: tuple[tuple[str, Any], ...] = ()
 
-    def key(self, graph: Graph) -> tuple[Any, ...]:
+    def key(self, graph: StoredGraph) -> tuple[Any, ...]:
         """All that a unit's time depends on: kind, settings, and shape, dtype and constness of what it reads.
 
         Inputs that are the same value (``x + x``) are recognised by their first position in the list.
@@ -54,7 +54,7 @@ class Units:
     Args:
         graph: what is to be written.
         numbers: nodes, ascending; all of the graph's if None.
-        users: readers of every value, as `Graph.users` gives them.
+        users: readers of every value, as `StoredGraph.users` gives them.
 
     Example:
         >>> from deep500.transformations.substitutions.graph.store import Store
@@ -63,11 +63,11 @@ class Units:
         >>> x, w = store.input("x", (2, 3), "float32"), store.constant(np.ones((3, 4), "float32"))
         >>> b = store.constant(np.ones(4, "float32"))
         >>> y, = store.add("bias", store.add("matmul", x, w)[0], b, axis=1)
-        >>> [unit.kind for unit in Units(Graph(store, (y,)))]
+        >>> [unit.kind for unit in Units(StoredGraph(store, (y,)))]
         ['gemm']
     """
 
-    def __init__(self, graph: Graph, numbers: Sequence[int] | None = None, users: Users | None = None) -> None:
+    def __init__(self, graph: StoredGraph, numbers: Sequence[int] | None = None, users: Users | None = None) -> None:
         self.graph, self.store = graph, graph.store
         self.numbers = graph.nodes() if numbers is None else numbers
         self.users: Users = graph.users() if users is None else users

@@ -12,7 +12,7 @@ from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.transformations.substitutions.graph.importing import Imported, named
 from deep500.transformations.substitutions.graph.stacked import unstacked
-from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, Graph, Store, Value, parts
+from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, Store, StoredGraph, Value, parts
 from deep500.transformations.substitutions.graph.units import Unit, Units, ordered
 from deep500.transformations.substitutions.operators.arithmetic import Real
 from deep500.transformations.substitutions.operators.specification import operator
@@ -74,7 +74,7 @@ class Writer:
     def __init__(
         self,
         network: Network,
-        graph: Graph,
+        graph: StoredGraph,
         names: dict[Value, str],
         opaque: dict[str, Node] | None = None,
         dynamic: Sequence[int] = (),
@@ -233,7 +233,7 @@ _WRITERS: dict[str, Any] = {
 }
 
 
-def export_network(imported: Imported, graph: Graph, wide: bool = False) -> Network:
+def export_network(imported: Imported, graph: StoredGraph, wide: bool = False) -> Network:
     """The network that a graph is, with the inputs and outputs of the one that was imported.
 
     Parameters keep their names and whether they are trained; what is computed from them beforehand is named anew, and
@@ -273,12 +273,11 @@ def export_network(imported: Imported, graph: Graph, wide: bool = False) -> Netw
         network.add_output(name)
     network = unstacked(network)
     # What a file declared of values behind operators that ONNX does not know stays known.
-    network._known = {name: known for name, known in source._known.items() if network.producer(name)}
-    network._touch()
+    network.declare(source.declared)
     return network
 
 
-def _add_parameters(imported: Imported, graph: Graph, network: Network) -> None:
+def _add_parameters(imported: Imported, graph: StoredGraph, network: Network) -> None:
     """Those parameters of the source that the written network reads as they are."""
     source = imported.network
     read = {value for unit in Units(graph) for value in unit.inputs} | set(graph.outputs)
@@ -287,7 +286,7 @@ def _add_parameters(imported: Imported, graph: Graph, network: Network) -> None:
             network.add_parameter(name, parameter.value, parameter.trainable)
 
 
-def unit_network(graph: Graph, unit: Unit, copies: int = 1) -> Network:
+def unit_network(graph: StoredGraph, unit: Unit, copies: int = 1) -> Network:
     """A network that runs one unit ``copies`` times, each on inputs and constants of its own.
 
     Inputs are ``x0_0``, ``x0_1``, ... (copy, position); constants stay constants; outputs likewise ``y0_0``.

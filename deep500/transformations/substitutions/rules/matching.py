@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.transformations.substitutions.graph.store import CONSTANT, Graph, Store, Value
+from deep500.transformations.substitutions.graph.store import CONSTANT, Store, StoredGraph, Value
 from deep500.transformations.substitutions.operators.arithmetic import Real
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch, operator, require
@@ -364,7 +364,7 @@ class Matcher:
         >>> x = store.input("x", (2, 3), "float32")
         >>> y, = store.add("transpose", store.add("relu", x)[0], perm=(1, 0))
         >>> rule = PatternRule(("(transpose t (unary f x))",), ("(unary f (transpose t x))",))
-        >>> match, = Matcher([rule]).matches(Graph(store, (y,)))
+        >>> match, = Matcher([rule]).matches(StoredGraph(store, (y,)))
         >>> store.node(match.build()[y]).op
         'relu'
     """
@@ -389,7 +389,9 @@ class Matcher:
         """Ids of rules without a proof."""
         return {directed.rule.id for directed in self.directed if directed.rule.verdict != "proved"}
 
-    def matches(self, graph: Graph, only: str | None = None, among: Iterable[int] | None = None) -> Iterator[Match]:
+    def matches(
+        self, graph: StoredGraph, only: str | None = None, among: Iterable[int] | None = None
+    ) -> Iterator[Match]:
         """All places where a rule applies.
 
         Args:

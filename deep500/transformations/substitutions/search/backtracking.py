@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deep500.transformations.substitutions.cost.model import Cost, OutOfTime
-from deep500.transformations.substitutions.graph.store import Graph, Value
+from deep500.transformations.substitutions.graph.store import StoredGraph, Value
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.rules.matching import Match, Matcher
 from deep500.transformations.substitutions.search.groups import Group, follow, groups, part_readers
@@ -41,7 +41,7 @@ FORMS = 4  # rules that are made everywhere, each for a form of its own
 class State:
     """A graph, what it costs, and how it came about."""
 
-    graph: Graph
+    graph: StoredGraph
     cost: float
     history: tuple[AppliedRule, ...] = ()
 
@@ -94,7 +94,7 @@ class Backtracking:
     _where: str = ""
     _changes: dict[Any, float] = field(default_factory=dict)
 
-    def run(self, graph: Graph, starts: Sequence[State] = ()) -> SearchResult:
+    def run(self, graph: StoredGraph, starts: Sequence[State] = ()) -> SearchResult:
         """Search from a graph, and from states that another search reached from it.
 
         Nothing that costs more than the graph is ever the best. Without an end by the budget the result depends on
@@ -171,7 +171,7 @@ class Backtracking:
         if time.perf_counter() - self._began > self.budget:
             raise OutOfTime("the search's budget is spent")
 
-    def _matches(self, graph: Graph, **where: Any) -> list[Match]:
+    def _matches(self, graph: StoredGraph, **where: Any) -> list[Match]:
         found = []
         for number, match in enumerate(self.matcher.matches(graph, **where)):
             if number % 64 == 0:
@@ -267,7 +267,7 @@ class Backtracking:
                 yield from way
                 state = way[-1]
 
-    def _priced(self, graph: Graph, history: tuple[AppliedRule, ...]) -> State:
+    def _priced(self, graph: StoredGraph, history: tuple[AppliedRule, ...]) -> State:
         result = self._result
         result.priced += 1
         made = State(graph, self.cost.total(graph), history)

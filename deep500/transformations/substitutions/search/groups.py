@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from deep500.transformations.substitutions.graph.store import Graph, Store, Value, parts
+from deep500.transformations.substitutions.graph.store import Store, StoredGraph, Value, parts
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.rules.matching import Match, Matcher
 from deep500.transformations.substitutions.search.moves import AppliedRule, apply, place
@@ -54,7 +54,7 @@ def whole(store: Store, value: Value) -> Value:
     return value
 
 
-def part_readers(graph: Graph, old: Collection[int]) -> list[int]:
+def part_readers(graph: StoredGraph, old: Collection[int]) -> list[int]:
     """Nodes that read parts of tensors and are not among old ones."""
     store, found = graph.store, []
     for number in graph.nodes():
@@ -82,8 +82,8 @@ def groups(matches: Sequence[Match]) -> dict[Group, list[Match]]:
 
 
 def follow(
-    graph: Graph, group: Group, matcher: Matcher, fixed: Sequence[int], largest: int
-) -> Iterator[tuple[Graph, AppliedRule]]:
+    graph: StoredGraph, group: Group, matcher: Matcher, fixed: Sequence[int], largest: int
+) -> Iterator[tuple[StoredGraph, AppliedRule]]:
     """Apply the rule of a group wherever its value is bound, until nowhere; every graph on the way."""
     seen = {graph.outputs}
     for _ in range(MOST):
@@ -100,7 +100,7 @@ def follow(
         yield graph, step
 
 
-def _in_order(graph: Graph, matches: list[Match], shared: Value) -> list[Match]:
+def _in_order(graph: StoredGraph, matches: list[Match], shared: Value) -> list[Match]:
     """First pairs whose readers do alike, as far as one looks, the smaller ones first, so that like grows with like.
 
     Both orders of a pair are among the matches. Where readers join what is merged with parts of a tensor, its order is
@@ -140,14 +140,14 @@ def _cut_axis(matches: Sequence[Match]) -> int:
 Place = tuple[int, tuple[str, ...], int]
 
 
-def _places(graph: Graph, values: Iterable[Value], shared: Value, users: Users, axis: int) -> dict[Value, Place]:
+def _places(graph: StoredGraph, values: Iterable[Value], shared: Value, users: Users, axis: int) -> dict[Value, Place]:
     """Where each value belongs among the others."""
     made = {value: _place(graph, value, shared, users, axis) for value in values}
     common = set.intersection(*(set(names) for _, names, _ in made.values()))
     return {value: (kind, tuple(n for n in names if n not in common), at) for value, (kind, names, at) in made.items()}
 
 
-def _place(graph: Graph, value: Value, shared: Value, users: Users, axis: int) -> Place:
+def _place(graph: StoredGraph, value: Value, shared: Value, users: Users, axis: int) -> Place:
     """Where the parts lie that a value's readers join it with, else the constants that make it and these."""
     store, leaf = graph.store, next(_leaves(graph, value, users))
     made = [value]
@@ -166,7 +166,7 @@ def _place(graph: Graph, value: Value, shared: Value, users: Users, axis: int) -
     return 1, tuple(constants or [store.digests[read.node] for read in operands[:1]]), value.output
 
 
-def _in_concatenation(graph: Graph, part: Value, number: int, users: Users) -> Place:
+def _in_concatenation(graph: StoredGraph, part: Value, number: int, users: Users) -> Place:
     """Where a part lies in a concatenation, or in the one that this is a part of."""
     store, axis = graph.store, graph.store.nodes[number].parameter("axis")
     larger: int | None = number
@@ -197,7 +197,7 @@ def _origin(store: Store, value: Value, axis: int) -> tuple[Value, int | None]:
     return value, offset
 
 
-def _leaves(graph: Graph, value: Value, users: Users) -> Iterator[Value]:
+def _leaves(graph: StoredGraph, value: Value, users: Users) -> Iterator[Value]:
     """The parts that a value is cut into, in order; itself if it is not cut."""
     cuts = [n for n in users.get(value, ()) if n >= 0 and graph.store.nodes[n].op == "split"]
     if not cuts:
@@ -207,14 +207,14 @@ def _leaves(graph: Graph, value: Value, users: Users) -> Iterator[Value]:
             yield from _leaves(graph, Value(number, output), users)
 
 
-def label(graph: Graph, value: Value, users: Users, depth: int = 3) -> frozenset[Any]:
+def label(graph: StoredGraph, value: Value, users: Users, depth: int = 3) -> frozenset[Any]:
     """What is done with a value: operators of its readers and theirs, splits looked through.
 
     Example:
         >>> from deep500.transformations.substitutions.graph.store import Store
         >>> store = Store()
         >>> x = store.input("x", (2, 4), "float32")
-        >>> graph = Graph(store, (store.add("relu", x)[0], store.add("tanh", x)[0]))
+        >>> graph = StoredGraph(store, (store.add("relu", x)[0], store.add("tanh", x)[0]))
         >>> sorted(entry[0] for entry in label(graph, x, graph.users()))
         ['relu', 'tanh']
     """

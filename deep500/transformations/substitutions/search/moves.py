@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from deep500.errors import NetworkError
-from deep500.transformations.substitutions.graph.store import Graph, Store, Value
+from deep500.transformations.substitutions.graph.store import Store, StoredGraph, Value
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.rules.matching import Match, Matcher
 
@@ -37,7 +37,7 @@ def name(store: Store, value: Value) -> str:
     return f"{store.digests[value.node]}.{value.output}"
 
 
-def apply(graph: Graph, match: Match, fixed: Sequence[int] = ()) -> Graph | None:
+def apply(graph: StoredGraph, match: Match, fixed: Sequence[int] = ()) -> StoredGraph | None:
     """The graph after a match; None where it cannot be made.
 
     Args:
@@ -66,7 +66,7 @@ def cuts_symbol(node: Any, fixed: Sequence[int]) -> bool:
     return False
 
 
-def replay(graph: Graph, steps: Sequence[AppliedRule], matcher: Matcher) -> Graph:
+def replay(graph: StoredGraph, steps: Sequence[AppliedRule], matcher: Matcher) -> StoredGraph:
     """The graph after a history.
 
     Raises:

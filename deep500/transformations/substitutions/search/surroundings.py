@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from deep500.transformations.substitutions.graph.store import Graph, Value
+from deep500.transformations.substitutions.graph.store import StoredGraph, Value
 from deep500.transformations.substitutions.graph.units import Units
 
 Users = dict[Value, list[int]]
@@ -24,7 +24,7 @@ class Surroundings:
         cost: prices units, as `Cost.unit` does.
     """
 
-    def __init__(self, graph: Graph, cost: Any) -> None:
+    def __init__(self, graph: StoredGraph, cost: Any) -> None:
         self.graph, self.store, self.cost = graph, graph.store, cost
         self.users = graph.users()
         self.present = set(graph.nodes())
@@ -46,7 +46,7 @@ class Surroundings:
             >>> x = store.input("x", (4, 4), "float32")
             >>> twice, = store.add("relu", store.add("tanh", x)[0])
             >>> once, = store.add("relu", x)
-            >>> Surroundings(Graph(store, (twice,)), Analytic()).change({twice: once}, [x]) < 0
+            >>> Surroundings(StoredGraph(store, (twice,)), Analytic()).change({twice: once}, [x]) < 0
             True
         """
         # Units form across nodes (a bias joins the product before it), so the price of a change is more than that of
