@@ -34,6 +34,36 @@ Waiting = Literal["together", "neighbours", "pairs", "server"]
 one in each step; or the link of a server, rank 0, which carries one message at a time."""
 
 
+def _observed(step: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """A scheme's step, with the work common to all schemes: shares of the batch and counting."""
+
+    @wraps(step)
+    def observed(self: DistributedOptimizer, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        if self._within_step:  # super().step()
+            return step(self, inputs)
+        self.samples = self.count_samples(inputs)
+        self._check_shares()
+        self._within_step = True
+        base = self.base_optimizer
+        before, backprops, base.updated = base.steps, base.backprops, False
+        try:
+            outputs = step(self, inputs)
+        finally:
+            self._within_step = False
+        if base.in_pieces and outputs and base.backprops == backprops:
+            raise InputError(
+                f"got {type(self).__name__}, whose step calls the executor, with accumulate={base.accumulate}; "
+                "expected it to call self.base_optimizer.backprop(inputs), which runs the batch in pieces: change the "
+                "scheme, or leave accumulate out"
+            )
+        if base.updated and base.steps == before:
+            base.steps += 1  # the scheme applied the rule itself; a rank that made no update counts none
+        self.steps += 1
+        return outputs
+
+    return observed
+
+
 class DistributedOptimizer(Optimizer):
     """Wraps an optimizer so that all ranks train one network together; the initial parameters are those of rank 0.
 
@@ -82,8 +112,7 @@ class DistributedOptimizer(Optimizer):
     agrees_on_overflow: ClassVar[bool] = False
     """Whether all ranks make an update or none does, so that float16's loss scaling is the same everywhere: every rank
     passes through the base optimizer's step each time."""
-    counts_steps: ClassVar[bool] = True
-    """Whether every step is an update of the base optimizer; if not, the scheme counts ``base_optimizer.steps``."""
+    around: ClassVar[Mapping[str, Callable[..., Any]]] = {"step": _observed}
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None) -> None:
         if not isinstance(base_optimizer, Optimizer):
@@ -125,11 +154,6 @@ class DistributedOptimizer(Optimizer):
                 base_optimizer.exchange = self._exchange
             if scaled:
                 base_optimizer.finite_everywhere = self._agree
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "step" in cls.__dict__:
-            cls.step = _observed(cls.__dict__["step"])  # type: ignore[method-assign]
 
     # -- what a scheme says -------------------------------------------------------------------------------------------
     @classmethod
@@ -401,36 +425,3 @@ def same_everywhere(states: Sequence[Mapping[str, np.ndarray]], scheme: str) -> 
 
 def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
-
-
-def _observed(step: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    """A scheme's step, with the work common to all schemes: shares of the batch and counting."""
-
-    @wraps(step)
-    def observed(self: DistributedOptimizer, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        if self._within_step:  # super().step()
-            return step(self, inputs)
-        self.samples = self.count_samples(inputs)
-        self._check_shares()
-        self._within_step = True
-        base = self.base_optimizer
-        before, backprops = base.steps, base.backprops
-        try:
-            outputs = step(self, inputs)
-        finally:
-            self._within_step = False
-        if base.in_pieces and outputs and base.backprops == backprops:
-            raise InputError(
-                f"got {type(self).__name__}, whose step calls the executor, with accumulate={base.accumulate}; "
-                "expected it to call self.base_optimizer.backprop(inputs), which runs the batch in pieces: change the "
-                "scheme, or leave accumulate out"
-            )
-        if self.counts_steps and base.steps == before and not (base.loss_scaling and base.backprops > backprops):
-            base.steps += 1  # a step that applied the rule itself
-        self.steps += 1
-        return outputs
-
-    return observed
-
-
-DistributedOptimizer.step = _observed(DistributedOptimizer.step)  # type: ignore[method-assign]

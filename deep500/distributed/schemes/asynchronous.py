@@ -53,7 +53,6 @@ class InconsistentParameterServer(DistributedOptimizer):
     waits = "server"
     least_ranks = 2
     consistent = False
-    counts_steps = False
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None) -> None:
         super().__init__(base_optimizer, comm)

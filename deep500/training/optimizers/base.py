@@ -41,6 +41,30 @@ GradientTransform: TypeAlias = Callable[[Sequence[str], Sequence[Any]], Sequence
 """``(names, gradients) -> gradients``, for all at once; see :class:`deep500.training.clipping.ClipGradientNorm`."""
 
 
+def _noted(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that updates parameters, which notes it: schemes ask whether a step made an update."""
+
+    @wraps(method)
+    def noted(self: Optimizer, *arguments: Any) -> Any:
+        self.updated = True
+        return method(self, *arguments)
+
+    return noted
+
+
+def _in_its_group(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method for one parameter, its last argument's, with the hyper-parameters of that parameter's group."""
+
+    @wraps(method)
+    def grouped(self: Optimizer, *arguments: Any) -> Any:
+        if not self.groups or self._in_part:
+            return method(self, *arguments)
+        with self.within(next(part for part in self.parts() if arguments[-1] in part.names)):
+            return method(self, *arguments)
+
+    return grouped
+
+
 class Optimizer(abc.ABC):
     """Minimizes ``loss`` over the trainable parameters of an executor's network.
 
@@ -61,6 +85,7 @@ class Optimizer(abc.ABC):
     Attributes:
         steps: number of updates done so far.
         initial: the hyper-parameters that it was made with; schedules start from them.
+        updated: whether parameters were updated since this was last set to False.
 
     Raises:
         InputError: a hyper-parameter is unknown or out of range, or a group fits no parameter.
@@ -80,17 +105,23 @@ class Optimizer(abc.ABC):
     keeps_parameters: ClassVar[bool] = False
     """Whether its state holds the parameters too, so that it misses changes that a scheme makes to the network's."""
     rank: int = 0  # number of this process among those that train together
+    around: ClassVar[Mapping[str, Callable[..., Any]]] = {"update": _noted}
+    """By method what surrounds it wherever a subclass writes it: what holds however a scheme calls it."""
     _declarations: ClassVar[Mapping[str, Hyperparameter]] = {}
+    _like: ClassVar[type[Optimizer] | None] = None
 
     def __init_subclass__(cls, *, like: type[Optimizer] | None = None, **options: Any) -> None:
-        """Derive ``hyperparameters`` and the signature from the class's declaration, or from that of ``like``."""
+        """Derive ``hyperparameters`` and the signature from the class's declaration, or from that of ``like``; put
+        :attr:`around` its methods what belongs there."""
         super().__init_subclass__(**options)
+        for name in cls.around.keys() & vars(cls).keys():
+            setattr(cls, name, cls.around[name](vars(cls)[name]))
         if not isinstance(cls.hyperparameters, tuple):
             return  # a distributed scheme's are those of its base optimizer
         if like is not None:
             for name in like.hyperparameters:
                 setattr(cls, name, getattr(like, name))
-            cls.check_together = like.check_together  # type: ignore[method-assign]
+            cls._like = like
         cls._declarations = {**cls._declarations, **(like._declarations if like else {}), **declared(cls)}
         cls.hyperparameters = tuple(cls._declarations)
         cls.__signature__ = signature(cls, cls._declarations)  # type: ignore[attr-defined]
@@ -112,7 +143,8 @@ class Optimizer(abc.ABC):
         self.gradient_modifier, self.gradient_transform = gradient_modifier, gradient_transform
         self.exchange: GradientTransform | None = None  # set by a distributed scheme: comes before everything else
         self.finite_everywhere: Callable[[bool], bool] | None = None  # likewise: do the gradients of all ranks fit?
-        self.steps = 0
+        self.steps, self.updated = 0, False
+        self._in_part = False  # whether hyper-parameters are those of a part
         self._pairs: tuple[int, list[str], list[str]] | None = None
         if len(values) > len(self.hyperparameters) or set(self.hyperparameters[: len(values)]) & set(hyperparameters):
             raise InputError(
@@ -279,9 +311,11 @@ class Optimizer(abc.ABC):
         return gradients if self.gradient_transform is None else self.gradient_transform(names, gradients)
 
     # -- hyper-parameters -------------------------------------------------------------------------------------------
-    @classmethod  # noqa: B027 - optional
+    @classmethod
     def check_together(cls, values: Mapping[str, Any]) -> None:
         """Raise InputError if the values of all hyper-parameters do not fit together; by default they do."""
+        if cls._like is not None:
+            cls._like.check_together(values)
 
     def set_parameter(self, name: str, value: Any) -> None:
         """Change a hyper-parameter, effective from the next step.
@@ -326,10 +360,12 @@ class Optimizer(abc.ABC):
         own = self._own(part)
         before = {name: getattr(self, name) for name in own}
         self.__dict__.update(own)
+        self._in_part = True
         try:
             yield
         finally:
             self.__dict__.update(before)
+            self._in_part = False
 
     def initial_parameter(self, name: str) -> Any:
         """The value that a hyper-parameter was made with; raises InputError as :meth:`set_parameter` does."""
@@ -402,25 +438,17 @@ class ThreeStepOptimizer(Optimizer):
     elementwise: ClassVar[bool] = False
     """Whether :meth:`update_rule` gives each element what it would give it alone, so that a rank may hold some elements
     of a parameter only. Each class says it of itself: a subclass does not inherit the promise."""
+    around: ClassVar[Mapping[str, Callable[..., Any]]] = {
+        "update": _noted,
+        "update_rule": lambda method: _noted(_in_its_group(method)),
+        "prepare_param": _in_its_group,
+    }
 
     def __init__(self, executor: GraphExecutor, loss: str = "loss", *values: Any, **options: Any) -> None:
         self.state: dict[str, dict[str, Any]] = {}
         self.share: frozenset[str] | None = None  # set by a scheme that has other ranks update the other parameters
         self.prepared: Callable[[], None] | None = None  # set by such a scheme: called between steps two and three
         super().__init__(executor, loss, *values, **options)
-        if self.groups:  # also where a scheme calls the steps one by one
-            self.prepare_param = self._grouped(self.prepare_param)  # type: ignore[method-assign]
-            self.update_rule = self._grouped(self.update_rule)  # type: ignore[method-assign]
-
-    def _grouped(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """A step for one parameter, its last argument's, with the hyper-parameters of that parameter's part."""
-
-        @wraps(step)
-        def grouped(*arguments: Any) -> Any:
-            with self.within(next(part for part in self.parts() if arguments[-1] in part.names)):
-                return step(*arguments)
-
-        return grouped
 
     @abc.abstractmethod
     def new_input(self) -> None:
