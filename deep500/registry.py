@@ -137,16 +137,17 @@ def loaded_frameworks() -> list[str]:
     return [name for name in dict.fromkeys(OBJECTS.values()) if BACKENDS[name][0] in sys.modules]
 
 
-def load_importer(backend: str) -> ModuleType:
+def load_importer(backend: str, file: str = "importing") -> ModuleType:
     """``importing.py`` of a backend, which turns objects of its framework into networks, without the backend itself.
 
-    It is loaded by its path: an object of one framework is also converted in a process that measures another one.
+    It is loaded by its path: an object of one framework is also converted in a process that measures another one. So
+    are the other files that it consists of (``file``).
     """
-    name = f"deep500.frameworks.{backend}.importing"
+    name = f"deep500.frameworks.{backend}.{file}"
     if name not in sys.modules:
         require(backend)
         folder = importlib.import_module("deep500.frameworks").__path__[0]
-        spec = importlib.util.spec_from_file_location(name, Path(folder) / backend / "importing.py")
+        spec = importlib.util.spec_from_file_location(name, Path(folder) / backend / f"{file}.py")
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module

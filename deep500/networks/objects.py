@@ -19,12 +19,17 @@ import numpy as np
 import onnx
 
 from deep500.errors import InputError, NetworkError
+from deep500.networks.emit import Emitter
 from deep500.networks.network import Choice, Network
 from deep500.registry import framework_of, load_backend, load_importer, loaded_frameworks
 from deep500.tensors import TensorDescriptor
 
 TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 3e-2, "bfloat16": 1e-1}
 """How far a converted model may be from the object itself, of the largest value; a wrong trace is far beyond."""
+GRADIENT = 10
+"""How much farther gradients may be."""
+SMALLEST = 1e-3
+"""A parameter whose gradients are smaller, of the largest of all, is compared with that share of the largest."""
 TRACED, CHECKED = 2, 3
 """Batch sizes: of one, a tracer cannot tell batches from broadcast axes."""
 BATCH = "N"
@@ -40,12 +45,15 @@ class Converted:
         trainable: the initializers that train; None: to be judged like those of a file.
         inputs: what it was traced with, by name.
         evaluate: the object's own outputs, in evaluation, of inputs by name, in the model's order.
+        differentiate: the object's own gradients, by the parameters' names, of the sum of outputs times cotangents (in
+            the model's order, None for outputs that are no floats), in training mode without dropout; None: unknown.
     """
 
     model: onnx.ModelProto
     trainable: frozenset[str] | None
     inputs: Mapping[str, np.ndarray]
     evaluate: Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]
+    differentiate: Callable[[Mapping[str, np.ndarray], list[np.ndarray | None]], dict[str, np.ndarray]] | None = None
 
 
 def is_model(value: Any) -> bool:
@@ -75,7 +83,7 @@ def as_network(
         trainable: the parameters that train, see :func:`deep500.networks.onnx.load.load`; None: those that the object
             trains (``requires_grad``, ``trainable_variables``, every floating array of a JAX tree).
         seed: of the generators before a class or function is called.
-        check: compare the network's outputs with the object's own.
+        check: compare the network's outputs with the object's own, and its gradients in training mode.
 
     Returns:
         parameters named as the framework names them; one input is called ``input``, several are called as the
@@ -196,7 +204,7 @@ def _exactly(names: frozenset[str] | None) -> Choice | None:
 
 
 def _check(network: Network, framework: str, model: Any, converted: Converted) -> None:
-    """Raise NetworkError unless the network's outputs are the object's own."""
+    """Raise NetworkError unless the network's outputs and gradients are the object's own."""
     inputs = {name: resized(array, CHECKED) for name, array in converted.inputs.items()}
     own = converted.evaluate(inputs)
     executor = load_backend(framework).from_model(network.copy())
@@ -217,14 +225,116 @@ def _check(network: Network, framework: str, model: Any, converted: Converted) -
             "expected the model's own output: branches and loops must not depend on values or on the batch size, and "
             "nothing may be random in evaluation; mend the model, or pass check=False if you know why"
         )
+    if converted.differentiate is not None and network.trainable():
+        _check_gradients(network, framework, model, converted, inputs, own)
 
 
-def _apart(got: np.ndarray, want: np.ndarray) -> float:
-    """Largest difference, of the largest value; 0 for equal infinities and for what is no number in both."""
+def _check_gradients(
+    network: Network,
+    framework: str,
+    model: Any,
+    converted: Converted,
+    inputs: Mapping[str, np.ndarray],
+    outputs: list[np.ndarray],
+) -> None:
+    """Raise NetworkError unless the gradients of every parameter are the object's own, in training without dropout."""
+    generator = np.random.default_rng(0)
+    cotangents = [generator.standard_normal(y.shape).astype(y.dtype) if _floating(y) else None for y in outputs]
+    if not any(c is not None and c.size for c in cotangents):
+        return
+    tried, own = _differentiated(converted, inputs, cotangents)
+    got = _gradients(network, framework, tried, cotangents)
+    largest = max((np.abs(g).max(initial=0) for g in own.values()), default=0.0)
+    errors = {
+        name: _apart(got[name] if name in got else np.zeros_like(own[name]), own[name], SMALLEST * float(largest))
+        for name in network.trainable()
+        if name in own
+    }
+    worst = max(errors, key=lambda name: errors[name], default=None)
+    if worst is not None and errors[worst] > GRADIENT * TOLERANCES.get(str(own[worst].dtype), 0.0):
+        raise NetworkError(
+            f"{type(model).__name__}: got a converted model whose gradient of parameter {worst!r} is up to "
+            f"{errors[worst]:.1e} of its largest value off, in training mode without dropout; expected the model's "
+            "own: something cuts or changes gradients, or branches on values, where the trace does not show it; mend "
+            "the model, or pass check=False if you know why"
+        )
+
+
+def _differentiated(
+    converted: Converted, inputs: Mapping[str, np.ndarray], cotangents: list[np.ndarray | None]
+) -> tuple[Mapping[str, np.ndarray], dict[str, np.ndarray]]:
+    """Inputs, of other signs and scales than the example's where the object takes these, and its gradients."""
+    assert converted.differentiate is not None
+    others = {name: _varied(array) for name, array in inputs.items()}
+    try:
+        with np.errstate(all="ignore"):
+            gradients = converted.differentiate(others, cotangents)
+        if all(np.isfinite(g.astype(np.float64)).all() for g in gradients.values()):
+            return others, gradients
+    except (RuntimeError, ValueError, IndexError, ArithmeticError, AssertionError):
+        pass  # a model may refuse what its example does not hold: its own values decide
+    return inputs, converted.differentiate(inputs, cotangents)
+
+
+def _varied(array: np.ndarray) -> np.ndarray:
+    """Values of other signs and scales; integers, and floats that are all 0 or 1, come in another order."""
+    if not _floating(array) or np.isin(array, (0, 1)).all():
+        return array[..., ::-1].copy()
+    factors = np.array([-2, 0.5, 1])[np.arange(len(array)) % 3].reshape(-1, *[1] * (array.ndim - 1))
+    return (array * factors).astype(array.dtype)
+
+
+def _floating(array: np.ndarray) -> bool:
+    return array.dtype.kind not in "iubOSU"
+
+
+def _gradients(
+    network: Network, framework: str, inputs: Mapping[str, np.ndarray], cotangents: list[np.ndarray | None]
+) -> dict[str, np.ndarray]:
+    """Those of the network in training mode without dropout, by the parameters' names."""
+    work = still_network(network)
+    emit = Emitter(work, "check/")
+    terms = [
+        emit("ReduceSum", emit("Mul", name, emit.constant(cotangent)), keepdims=0)
+        for name, cotangent in zip(network.outputs, cotangents, strict=True)
+        if cotangent is not None
+    ]
+    loss = terms[0]
+    for term in terms[1:]:
+        loss = emit("Add", loss, term)
+    work.add_output(loss)
+    if not work.gradient(loss):
+        return {}
+    executor = load_backend(framework).from_model(work)
+    names = executor.network.gradient(loss)
+    if not names:
+        return {}
+    executor.inference_and_backprop({n: a for n, a in inputs.items() if n in work.inputs}, loss)
+    values = executor.network.fetch_tensors([gradient for _, gradient in names])
+    return {name: np.asarray(value) for (name, _), value in zip(names, values, strict=True)}
+
+
+def still_network(network: Network) -> Network:
+    """A copy whose Dropout nodes drop nothing in training, for comparisons."""
+    work = network.copy()
+    emit = Emitter(work, "still/")
+    for node in work.nodes:
+        if node.op_type == "Dropout" and not node.domain:
+            ratio = work.parameters.get(node.inputs[1]) if len(node.inputs) > 1 else None
+            zero = emit.constant(np.zeros((), "float32" if ratio is None else ratio.value.dtype))
+            work.replace(node.name, "Dropout", [node.inputs[0], zero, *node.inputs[2:]])
+    return work
+
+
+def _apart(got: np.ndarray, want: np.ndarray, least: float = 1e-30) -> float:
+    """Largest difference, of the largest value or of ``least`` if that is more.
+
+    0 for equal infinities and for what is no number in both.
+    """
     a, b = got.astype(np.float64), want.astype(np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     if same.all():
         return 0.0
     apart = np.abs(np.where(same, 0.0, a - b)).max()
     scale = np.abs(b[np.isfinite(b)]).max(initial=0.0)
-    return float(apart / max(scale, 1e-30)) if np.isfinite(apart) else float("inf")
+    return float(apart / max(scale, least, 1e-30)) if np.isfinite(apart) else float("inf")

@@ -3,7 +3,8 @@
 PyTorch's legacy exporter traces a copy of the module in training mode: it needs no other package, keeps parameters and
 their names, and leaves normalization and dropout as operators, which follow the executor's mode afterwards. (The newer
 exporter folds normalization away.) What it has no operator for is written by hand first: dropout between the layers of
-a recurrent network, and normalization by a batch's own or by frozen statistics.
+a recurrent network, and normalization by a batch's own or by frozen statistics. What cuts or changes a gradient is
+carried by ``importing_gradients.py``, and branches on values are found by ``importing_branches.py``.
 """
 
 from __future__ import annotations
@@ -23,11 +24,16 @@ import onnx
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
 
 from deep500.errors import InputError, NetworkError
 from deep500.networks.objects import BATCH, Converted, named_inputs
 from deep500.networks.protos import tensor_proto
+from deep500.registry import load_importer
 from deep500.tensors import numpy_dtype
+
+_branches = load_importer("pytorch", "importing_branches")
+_gradients = load_importer("pytorch", "importing_gradients")
 
 LOSSES = {"cross_entropy": torch.nn.functional.cross_entropy, "mean_squared_error": torch.nn.functional.mse_loss}
 """Losses of recipes."""
@@ -71,19 +77,20 @@ def convert(module: Any, example: Any) -> Converted:
             f"got {type(module).__name__} without example inputs; expected arrays to trace it with, the batch as first "
             "axis: pass example= (an array, a tuple, or a dict of the arguments' names)"
         )
+    _gradients.check_hooks(module)
     private = private_copy(module).cpu()
     names = [n for n in inspect.signature(module.forward).parameters if n not in ("args", "kwargs")]
     inputs = named_inputs(example, names)
     config: Any = getattr(private, "config", None)
     if isinstance(getattr(config, "use_cache", None), bool):
         config.use_cache = False  # transformers' models return caches else
+    prepared = private_copy(private)
     called = _Call(private, list(inputs), isinstance(example, Mapping))
     with _error_of(module, "runs"):
         called.evaluate(inputs)
     trained = frozenset(name for name, parameter in private.named_parameters() if parameter.requires_grad)
-    prepared = private_copy(private)
     proto = _export(module, _Call(prepared, list(inputs), called.by_name), inputs, called.outputs)
-    return Converted(proto, trained, inputs, called.evaluate)
+    return Converted(proto, trained, inputs, called.evaluate, called.differentiate)
 
 
 def private_copy(module: torch.nn.Module) -> torch.nn.Module:
@@ -118,9 +125,28 @@ class _Call:
 
     def evaluate(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """The module's own outputs in evaluation mode."""
-        self.module.eval()
+        self.module.eval()  # gradients stay on: what asks for them in forward is found by the trace, and named there
+        return [to_array(tensor) for tensor in self(*_as_tensors(inputs))]
+
+    def differentiate(
+        self, inputs: Mapping[str, np.ndarray], cotangents: Sequence[np.ndarray | None]
+    ) -> dict[str, np.ndarray]:
+        """The gradients of the sum of outputs times cotangents in training mode, where nothing is random."""
+        trained = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
+        buffers = {n: b.clone() for n, b in self.module.named_buffers()}
+        self.module.train()
+        with _gradients.still(self.module):
+            outputs = self(*_as_tensors(inputs))
+        pairs = [(y, c) for y, c in zip(outputs, cotangents, strict=True) if c is not None and y.requires_grad]
+        self.module.zero_grad()
+        if pairs:
+            torch.autograd.backward([y for y, _ in pairs], [torch.from_numpy(c).to(y.dtype) for y, c in pairs])
+        gradients = {n: to_array(torch.zeros_like(p) if p.grad is None else p.grad) for n, p in trained.items()}
+        self.module.zero_grad()
         with torch.no_grad():
-            return [to_array(tensor) for tensor in self(*_as_tensors(inputs))]
+            for name, buffer in self.module.named_buffers():
+                buffer.copy_(buffers[name])
+        return gradients
 
 
 def _tensors(result: Any) -> dict[str, torch.Tensor]:
@@ -157,31 +183,57 @@ def _export(
     private.forward = types.MethodType(lambda _, *tensors: called(*tensors), private)
     taken = {*inputs, *private.state_dict()}
     names = [name if name not in taken else f"{name}_result" for name in outputs]
-    buffer = io.BytesIO()
-    with _error_of(module, "converts"), warnings.catch_warnings(), _quiet_log(), _Known():
-        warnings.simplefilter("ignore")  # what a trace may have got wrong is found by comparing
-        torch.onnx.export(
-            private,
-            tuple(_as_tensors(inputs)),
-            buffer,  # type: ignore[arg-type]  # the exporter takes files that are open
-            dynamo=False,
-            training=torch.onnx.TrainingMode.PRESERVE,
-            do_constant_folding=False,
-            opset_version=OPSET,
-            input_names=list(inputs),
-            output_names=names,
-            dynamic_axes={name: {0: BATCH} for name in inputs},
-        )
+    trace = _gradients.Trace()
+    with _error_of(module, "converts"):
+        try:
+            free = {name: {0: BATCH} for name in inputs}
+            proto = _traced(private, _as_tensors(inputs), list(inputs), names, free, trace)
+        finally:
+            _gradients.check_written(state, private)  # says more than an exporter that stumbles over it
     if len(called.outputs) != len(outputs):
         raise NetworkError(
             f"{type(module).__name__}: got {len(called.outputs)} results in training and {len(outputs)} in evaluation; "
             "expected the same ones: switch the additional ones off (such as aux_logits=False)"
         )
-    proto = onnx.load_from_string(buffer.getvalue())
+    trace.finish(proto, _backward_graph)
     for stored in proto.graph.initializer:  # tracing in training mode has moved the statistics
         if stored.name in state:
             stored.CopyFrom(tensor_proto(to_array(state[stored.name]), stored.name))
     return proto
+
+
+def _traced(
+    module: torch.nn.Module,
+    tensors: Sequence[torch.Tensor],
+    inputs: list[str],
+    outputs: list[str] | None,
+    free: dict[str, dict[int, str]],
+    trace: Any,
+) -> onnx.ModelProto:
+    """What the exporter makes of a module; ``free`` names the axes whose sizes are."""
+    buffer = io.BytesIO()
+    with warnings.catch_warnings(), _quiet_log(), trace.active(OPSET), _Known(len(tensors)):
+        warnings.simplefilter("ignore")  # what a trace may have got wrong is found by comparing
+        torch.onnx.export(
+            module,
+            tuple(tensors),
+            buffer,  # type: ignore[arg-type]  # the exporter takes files that are open
+            dynamo=False,
+            training=torch.onnx.TrainingMode.PRESERVE,
+            do_constant_folding=False,
+            opset_version=OPSET,
+            input_names=inputs,
+            output_names=outputs,
+            dynamic_axes=free,
+        )
+    return onnx.load_from_string(buffer.getvalue())
+
+
+def _backward_graph(module: torch.nn.Module, tensors: Sequence[torch.Tensor]) -> onnx.ModelProto:
+    """The model of a backward pass, all of whose axes are free."""
+    names = [_gradients.BACKWARD_INPUT.format(number) for number in range(len(tensors))]
+    free = {n: {axis: f"{n}_{axis}" for axis in range(t.dim())} for n, t in zip(names, tensors, strict=True)}
+    return _traced(module, tensors, names, None, free, _gradients.Trace())
 
 
 @contextlib.contextmanager
@@ -215,22 +267,111 @@ def _line(error: Exception) -> str:
 
 # -- what the exporter lacks -------------------------------------------------------------------------------------------
 class _Known(TorchFunctionMode):
-    """Traces functions that the exporter lacks as others that it has."""
+    """Traces functions that the exporter lacks as others that it has, and keeps what it drops.
+
+    Args:
+        examples: how many of the trace's inputs are the model's.
+    """
+
+    def __init__(self, examples: int) -> None:
+        super().__init__()
+        self.examples, self.cuts = examples, _gradients.Cuts()
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function in (torch.diff, torch.Tensor.diff):
-            return _diff(*args, **(kwargs or {}))
-        if function in (torch.cumsum, torch.Tensor.cumsum) and args and args[0].dtype is torch.bool:
-            args = (args[0].to(torch.int64), *args[1:])  # as PyTorch does itself, and the exporter does not say
-        return function(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if function in _branches.CONVERSIONS:
+            _branches.check_conversion(args[0], function, self.examples)
+        instead = _INSTEAD.get(function)
+        if instead is not None:
+            return instead(function, *args, **kwargs)
+        if not torch.is_grad_enabled():
+            args, kwargs = tree_map_only(torch.Tensor, self.cuts, (args, kwargs))
+        return function(*args, **kwargs)
 
 
-def _diff(x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> torch.Tensor:
+def _cumsum(function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """As PyTorch does it itself, and the exporter does not say."""
+    return function(x.to(torch.int64) if x.dtype is torch.bool else x, *args, **kwargs)
+
+
+def _refuse(function: Any, *args: Any, **kwargs: Any) -> Any:
+    raise NetworkError(
+        f"{_branches.where()}: got {function.__name__} in forward; expected no hook and no gradient there, which a "
+        "trace does not hold: x * s + x.detach() * (1 - s) scales a gradient by s, an autograd.Function does the rest"
+    )
+
+
+def _embedding(
+    function: Any,
+    indices: torch.Tensor,
+    weight: torch.Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> torch.Tensor:
+    """Rows of a table; that of ``padding_idx`` is given no gradient."""
+    options = {"max_norm": max_norm is not None, "scale_grad_by_freq": scale_grad_by_freq, "sparse": sparse}
+    if any(options.values()):
+        name = next(name for name, on in options.items() if on)
+        instead = "scale the rows that are read in forward" if name == "max_norm" else "leave it out"
+        raise NetworkError(
+            f"{_branches.where()}: got an embedding with {name}; expected one whose gradient is that of a table's "
+            f"rows, and whose forward leaves the weights as they are: {instead}"
+        )
+    rows = function(indices, weight)
+    if padding_idx is None or not weight.requires_grad:
+        return rows
+    padding = (indices == padding_idx % weight.shape[0]).unsqueeze(-1)
+    return torch.where(padding, rows.detach(), rows)
+
+
+def _diff(_: Any, x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> torch.Tensor:
     x = torch.cat([part for part in (prepend, x, append) if part is not None], dim)
     for _ in range(n):
         length = x.shape[dim]
         x = x.narrow(dim, 1, length - 1) - x.narrow(dim, 0, length - 1)
     return x
+
+
+def _gumbel_softmax(
+    _: Any, logits: torch.Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> torch.Tensor:
+    """Gumbel noise in training, none in evaluation, for which modules that use it choose the largest."""
+    tiny = torch.finfo(logits.dtype).eps
+    noise = -torch.log(-torch.log(torch.rand_like(logits) * (1 - 2 * tiny) + tiny))
+    training = (torch.nn.functional.dropout(torch.ones_like(logits), 0.5, True) - 1).abs()  # 1, and 0 in evaluation
+    return _gradients.gumbel_softmax(logits + training * noise, tau, hard, dim)
+
+
+def _fake_quantize(function: Any, x: torch.Tensor, scale: Any, zero: Any, low: int, high: int) -> torch.Tensor:
+    """Quantized values, with the gradient of x where nothing is clipped."""
+    place = torch.round(x.detach() / scale) + zero
+    inside = x * ((place >= low) & (place <= high)).to(x.dtype)
+    return inside + (function(x, scale, zero, low, high) - inside).detach()
+
+
+_INSTEAD: dict[Any, Callable[..., Any]] = {
+    torch.diff: _diff,
+    torch.Tensor.diff: _diff,
+    torch.cumsum: _cumsum,
+    torch.Tensor.cumsum: _cumsum,
+    torch.nn.functional.embedding: _embedding,
+    torch.nn.functional.gumbel_softmax: _gumbel_softmax,
+    torch.fake_quantize_per_tensor_affine: _fake_quantize,
+    torch.Tensor.data.__get__: lambda _, x: x.detach(),  # type: ignore[attr-defined]
+    **dict.fromkeys(
+        (
+            torch.Tensor.register_hook,
+            torch.Tensor.register_post_accumulate_grad_hook,
+            torch.Tensor.backward,
+            torch.autograd.grad,
+            torch.autograd.backward,
+        ),
+        _refuse,
+    ),
+}
 
 
 def _write_by_hand(module: torch.nn.Module, where: str) -> None:

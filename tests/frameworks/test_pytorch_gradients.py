@@ -1,0 +1,101 @@
+"""What cuts or changes gradients in modules of PyTorch: carried as its own autograd has it, or refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from deep500.errors import NetworkError, UnsupportedOperator  # noqa: E402
+from deep500.networks import as_network  # noqa: E402
+from deep500.networks.emit import Emitter  # noqa: E402
+from deep500.networks.network import Network  # noqa: E402
+from deep500.networks.objects import still_network  # noqa: E402
+from deep500.registry import load_importer  # noqa: E402
+from tests.conftest import load_backend  # noqa: E402
+from tests.frameworks.torch_probes import CARRIED, PROBES  # noqa: E402
+
+pytestmark = [
+    pytest.mark.backend("pytorch"),
+    pytest.mark.filterwarnings("ignore:.*(weight_norm|quantization).*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*deprecated.*:DeprecationWarning"),
+]
+ROWS = [(f"{row}: {name}", *values) for row, probes in PROBES.items() for name, values in probes.items()]
+EVERYWHERE = ("detach", "no_grad", "VQ-VAE", "wav2vec 2", "several", "none", "padding", "BYOL")
+"""Probes that run in every backend."""
+
+
+def network_gradients(
+    backend: Any, network: Network, inputs: dict[str, Any], cotangents: list[Any]
+) -> dict[str, np.ndarray]:
+    """Gradients of the sum of outputs times cotangents, in training mode without dropout."""
+    work = still_network(network)
+    emit = Emitter(work, "test/")
+    terms = [
+        emit("ReduceSum", emit("Mul", name, emit.constant(cotangent)), keepdims=0)
+        for name, cotangent in zip(network.outputs, cotangents, strict=True)
+    ]
+    loss = emit("Sum", *terms)
+    work.add_output(loss)
+    executor = backend.from_model(work)
+    executor.inference_and_backprop(inputs, loss)
+    names = executor.network.gradient(loss)
+    values = executor.network.fetch_tensors([gradient for _, gradient in names])
+    return {name: np.asarray(value) for (name, _), value in zip(names, values, strict=True)}
+
+
+def check(make: Any, arrays: tuple[np.ndarray, ...], backends: list[Any]) -> None:
+    """Raise AssertionError unless every parameter's gradient is that of the module's own autograd."""
+    torch.manual_seed(1)
+    module = make().double()
+    network = as_network(module, tuple(array[:2] for array in arrays))
+    generator = np.random.default_rng(5)
+    module.train()
+    with load_importer("pytorch", "importing_gradients").still(module):
+        result = module(*map(torch.from_numpy, arrays))
+    results = result if isinstance(result, tuple) else (result,)
+    cotangents = [generator.standard_normal(tuple(y.shape)) for y in results]
+    sum((y * torch.from_numpy(c)).sum() for y, c in zip(results, cotangents, strict=True)).backward()
+    want = {name: p.grad for name, p in module.named_parameters() if p.requires_grad}
+    assert any(gradient is not None and gradient.abs().max() > 0 for gradient in want.values())
+    largest = max(float(gradient.abs().max()) for gradient in want.values() if gradient is not None)
+    for backend in backends:
+        got = network_gradients(backend, network, dict(zip(network.inputs, arrays, strict=True)), cotangents)
+        for name, gradient in want.items():
+            expected = np.zeros(tuple(module.get_parameter(name).shape)) if gradient is None else gradient
+            given = got.get(name, np.zeros_like(expected))
+            error = np.abs(given - np.asarray(expected)).max() / largest  # ONNX holds epsilons in float32
+            assert error < 1e-10, f"{backend.__name__} {name}: {error:.1e} of the largest gradient off"
+
+
+@pytest.mark.parametrize(("name", "make", "arrays", "error"), ROWS, ids=[row[0] for row in ROWS])
+def test_gradients_are_the_module_s_or_an_error_names_why(name: str, make: Any, arrays: Any, error: str) -> None:
+    if error == CARRIED:
+        check(make, arrays, [load_backend("reference"), load_backend("pytorch")])
+        return
+    torch.manual_seed(1)
+    with pytest.raises(NetworkError, match=error):
+        as_network(make().double(), tuple(array[:2] for array in arrays))
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_every_backend_has_the_same_gradients(backend: Any, name: str) -> None:
+    make, arrays, _ = next(probes[name] for probes in PROBES.values() if name in probes)
+    if name == "wav2vec 2" and backend.__name__.endswith("onnxruntime"):
+        with pytest.raises(UnsupportedOperator, match="RandomUniformLike"):  # of float64
+            check(make, arrays, [backend])
+    else:
+        check(make, arrays, [backend])
+
+
+def test_the_page_lists_every_row_with_what_happens() -> None:
+    lines = (Path(__file__).parents[2] / "docs" / "own_models.md").read_text(encoding="utf-8").splitlines()
+    page = {cells[1].strip(): cells[2].strip() for cells in (line.split("|") for line in lines) if len(cells) == 4}
+    for row, probes in PROBES.items():
+        refused = {error != CARRIED for _, _, error in probes.values()}
+        assert len(refused) == 1 and page.get(row, "").startswith("refused" if refused == {True} else "carried"), row
