@@ -2,6 +2,9 @@
 
 Parameters are given to the traced function as inputs, so that none is folded or renamed. Modules of flax keep
 normalization and dropout as operators, which follow the executor's mode; a plain function is converted as it evaluates.
+
+jax2onnx takes functions with derivatives of their own for what they compute. While it lowers a model, some of its
+plugins are exchanged for ours, which write ``StopGradient`` and ``CustomGradient`` nodes (:class:`_Derivatives`).
 """
 
 from __future__ import annotations
@@ -12,17 +15,22 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import onnx
+from jax.interpreters import partial_eval
 
 from deep500.errors import InputError, NetworkError
+from deep500.networks.flow import CUSTOM, STOP
 from deep500.networks.objects import BATCH, Converted, is_pair, named_inputs
 from deep500.networks.onnx.binding import bind_inputs, rename_values
 from deep500.networks.onnx.converters import converter, converting, quiet
+from deep500.operators.registry import DOMAIN
 
 _ELSE = (
     "export an ONNX file elsewhere and pass that, or keep the function as it is in JAX alone: "
@@ -71,12 +79,39 @@ def convert(model: Any, example: Any) -> Converted:
 
     with converting(function.name, "a function that runs", _ELSE):
         own(inputs)
+    if _is_nnx(model):
+        _check_writes(model, inputs)
     places = [
         n for n, leaf in enumerate(function.leaves) if not _is_key(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact)
     ]
     proto = _to_onnx(function, places, inputs)
     names = frozenset(function.names[place] for place in places if function.names[place] in function.trained)
-    return Converted(proto, names, inputs, own)
+    training = _of_module(model, training=True) if _is_nnx(model) else function
+
+    def differentiate(
+        given: Mapping[str, np.ndarray], cotangents: Sequence[np.ndarray | None]
+    ) -> dict[str, np.ndarray]:
+        return _gradients(training, sorted(names), list(given.values()), cotangents)
+
+    return Converted(proto, names, inputs, own, differentiate)
+
+
+def _gradients(
+    function: _Function, names: Sequence[str], given: Sequence[np.ndarray], cotangents: Sequence[np.ndarray | None]
+) -> dict[str, np.ndarray]:
+    """The function's own gradients with respect to these leaves."""
+    places = [function.names.index(name) for name in names]
+
+    def call(trained: list[Any]) -> list[Any]:
+        leaves = list(function.leaves)
+        for place, value in zip(places, trained, strict=True):
+            leaves[place] = value
+        return [result for result in function(leaves, given) if jnp.issubdtype(result.dtype, jnp.inexact)]
+
+    results, pull = jax.vjp(call, [function.leaves[place] for place in places])
+    floating = [array for array in cotangents if array is not None and jnp.issubdtype(array.dtype, jnp.inexact)]
+    (gradients,) = pull([jnp.asarray(array, r.dtype) for array, r in zip(floating, results, strict=True)])
+    return {name: np.asarray(gradient) for name, gradient in zip(names, gradients, strict=True)}
 
 
 # -- what is called ----------------------------------------------------------------------------------------------------
@@ -112,14 +147,15 @@ def _of_pair(model: Any) -> _Function:
         return function(jax.tree_util.tree_unflatten(structure, leaves), *inputs, **chosen)
 
     arguments = [name for name in known[1:] if name not in options]
-    return _Function(getattr(function, "__name__", "function"), names, leaves, set(names), arguments, call)
+    trained = {n for n in names if n.startswith("params/")} or set(names)  # linen keeps statistics beside parameters
+    return _Function(getattr(function, "__name__", "function"), names, leaves, trained, arguments, call)
 
 
-def _of_module(module: Any) -> _Function:
+def _of_module(module: Any, training: bool = False) -> _Function:
     nnx = importlib.import_module("flax.nnx")
-    private = nnx.clone(module)
-    _check_random(nnx, private)
-    private.eval()
+    private = _training(nnx, module) if training else nnx.clone(module)
+    if not training:
+        private.eval()
     graph, state = nnx.split(private)
     paths, structure = jax.tree_util.tree_flatten_with_path(state)
     names = ["/".join(map(_key_name, path)).removesuffix("/value") for path, _ in paths]
@@ -134,16 +170,56 @@ def _of_module(module: Any) -> _Function:
     return _Function(type(module).__name__, names, leaves, trained, arguments, call)
 
 
-def _check_random(nnx: Any, module: Any) -> None:
-    """Raise NetworkError for dropout inside of other layers, which the converter would leave out."""
-    for path, part in nnx.iter_graph(module):
-        rate = getattr(part, "dropout_rate", 0)
-        if isinstance(rate, (int, float)) and rate > 0:
-            raise NetworkError(
-                f"{type(module).__name__}: got {'/'.join(map(str, path))} ({type(part).__name__}) with "
-                f"dropout_rate={rate}, which no operator carries over; expected nnx.Dropout: set it to 0 and use that "
-                "beside it, or train it as it is: deep500.frameworks.jax.from_native"
-            )
+def _training(nnx: Any, module: Any) -> Any:
+    """A copy in training mode, its dropout off."""
+    private = nnx.clone(module)
+    private.train()
+    for path, part in nnx.iter_graph(private):
+        if isinstance(part, nnx.Dropout):
+            part.deterministic = True
+            if part.broadcast_dims:
+                raise NetworkError(
+                    f"{type(module).__name__}: got {'/'.join(map(str, path))} (Dropout) with broadcast_dims="
+                    f"{part.broadcast_dims}, which the converter leaves out; expected none: multiply by dropped ones"
+                )
+    return private
+
+
+def _check_writes(module: Any, inputs: Mapping[str, np.ndarray]) -> None:
+    """Raise NetworkError where a module draws or writes in training what no operator carries over."""
+    nnx = importlib.import_module("flax.nnx")
+    private = _training(nnx, module)
+    parts = {tuple(map(str, path)): part for path, part in nnx.iter_graph(private)}
+    graph, state = nnx.split(private)
+    written: list[tuple[str, ...]] = []
+
+    def run(state: Any, given: list[Any]) -> Any:
+        merged = nnx.merge(graph, state)
+        before, result, after = _values(nnx, merged), merged(*given), _values(nnx, merged)
+        written.extend(path for path, value in before.items() if after.get(path) is not value)
+        return result
+
+    with converting(type(module).__name__, "a module that runs in training mode", _ELSE):
+        jax.eval_shape(run, state, list(inputs.values()))
+    for path in written:
+        owner = next(path[:n] for n in range(len(path), -1, -1) if isinstance(parts.get(path[:n]), nnx.Module))
+        kind, name = type(parts[owner]), "/".join(owner) or "itself"
+        if issubclass(kind, nnx.BatchNorm):
+            continue
+        drawn = isinstance(parts.get(path), nnx.RngState)
+        does = "draws random numbers" if drawn else f"writes {'/'.join(path)!r}"
+        instead = (
+            "nnx.Dropout: use that beside it, without a rate of its own" if drawn else "nnx.BatchNorm alone to write"
+        )
+        raise NetworkError(
+            f"{type(module).__name__}: got {name} ({kind.__name__}), which {does} in training as no operator does; "
+            f"expected {instead}, or train it as it is: deep500.frameworks.jax.from_native"
+        )
+
+
+def _values(nnx: Any, module: Any) -> dict[tuple[str, ...], Any]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(nnx.state(module))
+    return {tuple(map(_key_name, path))[:-1]: leaf for path, leaf in leaves}
 
 
 def _is_nnx(model: Any) -> bool:
@@ -188,7 +264,7 @@ def _to_onnx(function: _Function, places: Sequence[int], inputs: Mapping[str, np
     ]
     wide = any(spec.dtype == np.float64 for spec in specs)
     with converting(function.name, "a function that converts", _ELSE), quiet("jax2onnx"):
-        proto = to_onnx(flat, specs, enable_double_precision=wide)
+        proto = _Derivatives(function.name).converted(to_onnx, flat, specs, wide)
     given = [value.name for value in proto.graph.input]
     values = {name: function.names[place] for name, place in zip(given, places, strict=False)}
     names = values | dict(zip(given[len(places) :], inputs, strict=True))
@@ -197,6 +273,7 @@ def _to_onnx(function: _Function, places: Sequence[int], inputs: Mapping[str, np
     rename_values(proto.graph, names)
     bind_inputs(proto, {function.names[place]: np.asarray(function.leaves[place]) for place in places})
     _follow_mode(proto.graph)
+    _hold_statistics_as_scales(proto.graph)
     _take_wide(proto.graph, inputs)
     return proto
 
@@ -206,6 +283,19 @@ def _follow_mode(graph: onnx.GraphProto) -> None:
     for node in graph.node:
         if node.op_type == "Dropout":
             del node.input[2:]
+
+
+def _hold_statistics_as_scales(graph: onnx.GraphProto) -> None:
+    """Let running statistics, which flax holds in float32, have the dtype of the scale, which they are computed in."""
+    arrays = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type != "BatchNormalization" or node.input[1] not in arrays:
+            continue
+        kind = arrays[node.input[1]].data_type
+        for name in node.input[3:5]:
+            if name in arrays and arrays[name].data_type != kind:
+                array = onnx.numpy_helper.to_array(arrays[name]).astype(onnx.helper.tensor_dtype_to_np_dtype(kind))
+                arrays[name].CopyFrom(onnx.numpy_helper.from_array(array, name))
 
 
 def _take_wide(graph: onnx.GraphProto, inputs: Mapping[str, np.ndarray]) -> None:
@@ -222,3 +312,162 @@ def _take_wide(graph: onnx.GraphProto, inputs: Mapping[str, np.ndarray]) -> None
     nodes = [*casts, *graph.node]
     del graph.node[:]
     graph.node.extend(nodes)
+
+
+# -- derivatives of the user's own -------------------------------------------------------------------------------------
+class _Derivatives:
+    """Lowers what cuts gradients, and functions with derivatives of their own.
+
+    Such a function becomes its forward pass and a ``CustomGradient`` node. Its backward pass is what ``jax.vjp`` gives,
+    whether a rule of ``custom_vjp`` or one of ``custom_jvp`` says it; jax2onnx converts it like a model.
+    """
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.backward: list[Any] = []
+        self.plugins = importlib.import_module("jax2onnx.plugins.plugin_system")
+
+    def converted(self, to_onnx: Any, function: Any, specs: Sequence[Any], wide: bool) -> onnx.ModelProto:
+        """The model of a function of arrays like these, its backward passes within."""
+        with self._in_place():
+            proto: onnx.ModelProto = to_onnx(function, specs, enable_double_precision=wide)
+        marked = [n for n in _every_node(proto.graph) if (n.domain, n.op_type) == (DOMAIN, CUSTOM)]
+        for node in marked:
+            (number,) = (a for a in node.attribute if a.name == _NUMBER)
+            closed = self.backward[number.i]
+            node.attribute.remove(number)
+            takes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in closed.in_avals]
+            inner = to_onnx(jax.extend.core.jaxpr_as_fun(closed), takes, enable_double_precision=wide).graph
+            names = {value for part in _every_node(inner) for value in (*part.input, *part.output) if value}
+            names.update(value.name for value in (*inner.input, *inner.output, *inner.initializer))
+            rename_values(inner, {name: f"{node.output[0]}/{name}" for name in names})
+            node.attribute.append(onnx.helper.make_attribute("backward", inner))
+        if not any(used.domain == DOMAIN for used in proto.opset_import):
+            proto.opset_import.add(domain=DOMAIN, version=1)
+        return proto
+
+    @contextlib.contextmanager
+    def _in_place(self) -> Iterator[None]:
+        """While a model is lowered jax2onnx calls this object's methods in place of plugins of its own."""
+        ours = {"stop_gradient": self._stop, "custom_vjp_call": self._custom, "custom_jvp_call": self._custom}
+        self.plugins.import_all_plugins()
+        with _replaced(
+            self.plugins.PLUGIN_REGISTRY, {name: _Lowering(lower) for name, lower in ours.items()}
+        ) as theirs:
+            self.theirs = theirs
+            yield
+
+    def _stop(self, context: Any, equation: Any) -> None:
+        _write(context, STOP, [context.get_value_for_var(equation.invars[0])], equation.outvars)
+
+    def _custom(self, context: Any, equation: Any) -> None:
+        source = str(equation.params["call_jaxpr"].jaxpr.debug_info.func_src_info)
+        name, _, place = source.partition(" at ")
+        floating = [n for n, v in enumerate(equation.invars) if jnp.issubdtype(v.aval.dtype, jnp.inexact)]
+        if equation.primitive.name == "custom_jvp_call" and place.startswith(str(Path(jax.__file__).parent)):
+            known = {**self.plugins.PLUGIN_REGISTRY, **self.theirs}
+            known.get(f"jax.nn.{name}", known[equation.primitive.name]).lower(context, equation)
+            return  # true derivatives all: JAX's own rules are about rounding
+        try:
+            forward, backward, kept = _passes(equation, floating)
+        except Exception as error:
+            line = next(iter(str(error).splitlines()), "")[:300]
+            raise NetworkError(
+                f"{self.where}: got {source} with a derivative of its own that cannot be traced ({type(error).__name__}"
+                f": {line}); expected arrays in, arrays out: write it with jax.lax.stop_gradient, such as "
+                f"x + stop_gradient(f(x) - x), or {_ELSE}"
+            ) from error
+        inputs = [context.get_value_for_var(variable) for variable in equation.invars]
+        with _replaced(self.plugins.PLUGIN_REGISTRY, self.theirs):  # no gradient flows within
+            results = _lowered(context, forward, inputs)
+        values = [results[n] for n in kept]
+        count = len(equation.outvars)
+        attributes = {"values": len(kept), "arguments": len(floating), _NUMBER: len(self.backward)}
+        self.backward.append(backward)
+        for variable, value in zip(equation.outvars, results, strict=False):
+            context.bind_value_for_var(variable, value)
+        read = [*values, *(inputs[n] for n in floating), *results[count:]]
+        _write(context, CUSTOM, read, [equation.outvars[n] for n in kept], **attributes)
+
+
+@dataclass
+class _Lowering:
+    """A plugin, as jax2onnx calls one."""
+
+    lower: Callable[[Any, Any], None]
+
+
+@contextlib.contextmanager
+def _replaced(registry: dict[str, Any], others: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """For a while other entries; gives those that they replace."""
+    before = {name: registry[name] for name in others}
+    registry.update(others)
+    try:
+        yield before
+    finally:
+        registry.update(before)
+
+
+_NUMBER = "number"
+"""Attribute of a node whose backward pass is still to be converted."""
+
+
+def _passes(equation: Any, floating: Sequence[int]) -> tuple[Any, Any, list[int]]:
+    """A call as two jaxprs: forward to results and residuals, and backward; then, which results are floating."""
+    params = equation.primitive.get_bind_params(equation.params)
+    kept = [n for n, v in enumerate(equation.outvars) if jnp.issubdtype(v.aval.dtype, jnp.inexact)]
+    structure = []
+
+    def forward(*given: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            merged = dict(zip(floating, arguments, strict=True))
+            every = equation.primitive.bind(*(merged.get(n, value) for n, value in enumerate(given)), **params)
+            return [every[n] for n in kept], every
+
+        _, pull, every = jax.vjp(call, *(given[n] for n in floating), has_aux=True)
+        residuals, tree = jax.tree_util.tree_flatten(pull)
+        structure.append(tree)
+        return [*every, *residuals]
+
+    first = jax.make_jaxpr(forward)(*_specs(v.aval for v in equation.invars))
+    residuals = first.out_avals[len(equation.outvars) :]
+
+    def backward(*given: Any) -> Any:
+        pull = jax.tree_util.tree_unflatten(structure[-1], given[len(kept) :])
+        return pull(list(given[: len(kept)]))
+
+    closed = jax.make_jaxpr(backward)(*_specs([*(equation.outvars[n].aval for n in kept), *residuals]))
+    read, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(floating), instantiate=True)
+    return first, jax.extend.core.ClosedJaxpr(read, closed.consts), kept
+
+
+def _specs(described: Any) -> list[jax.ShapeDtypeStruct]:
+    return [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in described]
+
+
+def _lowered(context: Any, closed: Any, inputs: Sequence[Any]) -> list[Any]:
+    """The values of a jaxpr's outputs, its equations lowered by jax2onnx."""
+    utilities = importlib.import_module("jax2onnx.plugins.jax.lax._control_flow_utils")
+    for variable, array in zip(closed.jaxpr.constvars, closed.consts, strict=True):
+        context.bind_const_for_var(variable, np.asarray(array))
+    for variable, value in zip(closed.jaxpr.invars, inputs, strict=True):
+        context.bind_value_for_var(variable, value)
+    utilities.lower_jaxpr_eqns(context, closed.jaxpr, source=CUSTOM)
+    return [context.get_value_for_var(variable) for variable in closed.jaxpr.outvars]
+
+
+def _write(context: Any, kind: str, inputs: Sequence[Any], variables: Sequence[Any], **attributes: int) -> None:
+    """Add a node of domain ``deep500`` for these variables, which have types and shapes of its first inputs."""
+    names = [context.fresh_name(kind) for _ in variables]
+    made = getattr(context.builder, kind)(*inputs, _domain=DOMAIN, _version=1, _outputs=names, **attributes)
+    for variable, value, like in zip(variables, made if len(names) > 1 else [made], inputs, strict=False):
+        value.type, value.shape = like.type, like.shape
+        context.bind_value_for_var(variable, value)
+
+
+def _every_node(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _every_node(attribute.g)

@@ -139,5 +139,7 @@ def test_what_cannot_be_converted_is_one_error(model: Any, example: Any, kind: t
 
 
 def test_dropout_that_would_be_lost_is_refused() -> None:
-    with pytest.raises(NetworkError, match=r"attend \(MultiHeadAttention\) with dropout_rate=0.1, which no operator"):
+    with pytest.raises(
+        NetworkError, match=r"attend \(MultiHeadAttention\), which draws random numbers in training as no operator does"
+    ):
         as_network(Attentive(0.1), np.zeros((1, 6), "int64"))
