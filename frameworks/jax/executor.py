@@ -8,7 +8,7 @@ keys are arguments. Buffers of parameters are never donated: callers who fetched
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -202,6 +202,21 @@ class Executor(GraphExecutor):
     def pure(self, compiled: Compiled, known: Mapping[str, Any]) -> PureFunction:
         """The function of a compiled program; ``known`` are the values that stand in it."""
         return pure_function(compiled.program, compiled.training, known, compiled.items)
+
+    def compile_update(self, rule: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+        """See ``CompilesUpdates``: one jitted function."""
+
+        @jax.jit
+        def jitted(numbers: Any, params: Any, grads: Any, state: Any) -> Any:
+            return rule(lambda place, dtype: numbers[place].astype(dtype), params, grads, state)
+
+        def update(numbers: Sequence[float], gradients: Sequence[Any], state: Any) -> Any:
+            with self.settings():
+                new, after = jitted(np.array(numbers), [self.tensors[name] for name in names], list(gradients), state)
+            self.tensors.update(zip(names, new, strict=True))
+            return after
+
+        return update
 
     def function(self, outputs: Sequence[str] | None = None, training: bool = False) -> PureFunction:
         """The network as a pure function ``f(parameters, state, inputs, key) -> (outputs, new state)``, not jitted.

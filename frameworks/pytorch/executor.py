@@ -21,6 +21,7 @@ from deep500.errors import InputError, UnsupportedOperator, nearest
 from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute_names, compile_program
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, to_array
 from deep500.frameworks.pytorch.failures import RAISED, failure
+from deep500.frameworks.pytorch.lists import TensorList
 from deep500.frameworks.pytorch.memory import footprint, requested, settle
 from deep500.frameworks.pytorch.numerics import adopt, one_thread
 from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck, input_check
@@ -531,6 +532,10 @@ class Executor(GraphExecutor):
                 for name, tensor in self.tensors.items()
                 if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad
             ]
+
+    def list_tensors(self, tensors: list[Any]) -> TensorList:
+        """See ``ListsTensors``."""
+        return TensorList([tensor.detach() for tensor in tensors])
 
     def peak_memory(self, reset: bool = False) -> int | None:
         """Largest sum of tensors on the GPU since the last reset, in bytes; None on the processor."""

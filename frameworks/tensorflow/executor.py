@@ -398,6 +398,29 @@ class Executor(GraphExecutor):
         shape = tuple(self.variables[name].shape)
         return (shape[-1], shape[-2], *shape[:-2]) if name in self.kernels else shape
 
+    def compile_update(self, rule: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+        """See ``CompilesUpdates``: one function, which XLA compiles."""
+        variables = [self.variables[name] for name in names]
+
+        @tf.function(autograph=False, jit_compile=True)
+        def compiled(numbers: Any, grads: Any, state: Any) -> Any:
+            params = [self.shown(name, variable.read_value()) for name, variable in zip(names, variables, strict=True)]
+            new, after = rule(lambda place, dtype: tf.cast(numbers[place], dtype), params, grads, state)
+            for name, variable, value in zip(names, variables, new, strict=True):
+                variable.assign(self.held(name, value))
+            return after
+
+        traced: list[Any] = []
+
+        def update(numbers: Sequence[float], gradients: Sequence[Any], state: Any) -> Any:
+            with tf.device(self.tf_device):
+                given = (tf.constant(numbers, tf.float64), list(gradients), state)
+                if not traced:
+                    traced.append(compiled.get_concrete_function(*given))
+                return traced[0](*given)
+
+        return update
+
     def shown(self, name: str, tensor: Any) -> Any:
         """What has the layout of a parameter's variable, in ONNX's layout."""
         return kernel_first(tensor) if name in self.kernels else tensor

@@ -54,6 +54,31 @@ class PullsBack(Protocol):
 
 
 @runtime_checkable
+class CompilesUpdates(Protocol):
+    """An executor whose framework compiles what updates parameters."""
+
+    def compile_update(self, rule: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+        """Compile a rule for parameters of the network.
+
+        Args:
+            rule: ``rule(read, parameters, gradients, state) -> (parameters, state)``, on the framework's tensors in the
+                order of ``names``, and dicts of them; ``read(place, dtype)`` is a number of the step as a scalar.
+            names: of the parameters.
+
+        Returns:
+            ``update(numbers, gradients, state) -> state``: the step, which writes the parameters.
+        """
+
+
+@runtime_checkable
+class ListsTensors(Protocol):
+    """An executor whose framework computes with lists of tensors by one call."""
+
+    def list_tensors(self, tensors: list[Any]) -> Any:
+        """Tensors as one operand of ``+ - * / ** abs``, with numbers and lists alike; ``tensors`` are its parts."""
+
+
+@runtime_checkable
 class CountsPeakMemory(Protocol):
     """An executor whose framework counts what its allocator hands out."""
 

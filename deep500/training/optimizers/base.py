@@ -31,6 +31,7 @@ from deep500.events import Event, Events
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.training.accumulation import AccumulationWarning, backprop_in_pieces, check_accumulation
 from deep500.training.loss_scaling import SCALE, LossScaling
+from deep500.training.optimizers.compiling import Updates
 from deep500.training.optimizers.groups import Part, checked_groups, divide
 from deep500.training.optimizers.hyperparameters import Hyperparameter, declared, signature
 from deep500.training.run import Run
@@ -399,6 +400,8 @@ class ThreeStepOptimizer(Optimizer):
         False
     """
 
+    compiled: ClassVar[bool] = True
+    """Whether the rule may be run for all parameters at once, see :mod:`deep500.training.optimizers.compiling`."""
     elementwise: ClassVar[bool] = False
     """Whether :meth:`update_rule` gives each element what it would give it alone, so that a rank may hold some elements
     of a parameter only. Each class says it of itself: a subclass does not inherit the promise."""
@@ -408,6 +411,7 @@ class ThreeStepOptimizer(Optimizer):
         self.share: frozenset[str] | None = None  # set by a scheme that has other ranks update the other parameters
         self.prepared: Callable[[], None] | None = None  # set by such a scheme: called between steps two and three
         super().__init__(executor, loss, *values, **options)
+        self.updates = Updates(self)
         if self.groups:  # also where a scheme calls the steps one by one
             self.prepare_param = self._grouped(self.prepare_param)  # type: ignore[method-assign]
             self.update_rule = self._grouped(self.update_rule)  # type: ignore[method-assign]
@@ -452,9 +456,9 @@ class ThreeStepOptimizer(Optimizer):
     def apply_gradients(self, names: Sequence[str], parameters: Sequence[Any], gradients: Sequence[Any]) -> None:
         """Apply the rule with these gradients, for instance averages over ranks; counting ``steps`` is the caller's."""
         gradients = self.modified(names, parameters, gradients)
-        for name, old, gradient in zip(names, parameters, gradients, strict=True):
-            if self.share is None or name in self.share:
-                self.network.assign_tensor(name, self.update_rule(gradient, old, name))
+        every = zip(names, parameters, gradients, strict=True)
+        mine = [row for row in every if self.share is None or row[0] in self.share]
+        self.updates.apply(*([row[column] for row in mine] for column in range(3)))
 
     def slot(self, name: str) -> dict[str, Any]:
         """The tensors remembered under a slot's name, by parameter."""
