@@ -10,8 +10,8 @@ A custom operator adds its rule with the same decorator:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -28,12 +28,14 @@ class Rule:
         function: takes the context of one node; returns one gradient per input, None where it is zero or not needed
             (trailing ones may be left out).
         blocked: inputs through which no gradient flows although they may be floating (a Dropout's ratio).
+        refused: inputs that a gradient may want and cannot have, each with what it is: an error in every backend.
         outputs: the forward node is given at least this many outputs, for the rule to read (a MaxPool's Indices).
     """
 
     function: RuleFunction
     blocked: frozenset[int] = frozenset()
     outputs: int = 1
+    refused: Mapping[int, str] = field(default_factory=dict)
 
 
 RULES: dict[tuple[str, str], Rule] = {}
@@ -55,15 +57,22 @@ ZERO: dict[str, str] = {
 }
 """ONNX operators through which the gradient is zero because mathematics says so, with the reason."""
 
+FLAT = frozenset(("Floor", "Ceil", "Round", "Sign"))
+"""Those that floating numbers pass: a loss depends on what lies before, with a gradient of zeros (as in PyTorch)."""
+
 
 def gradient_rule(
-    *op_types: str, domain: str = "", blocked: Sequence[int] = (), outputs: int = 1
+    *op_types: str,
+    domain: str = "",
+    blocked: Sequence[int] = (),
+    outputs: int = 1,
+    refused: Mapping[int, str] | None = None,
 ) -> Callable[[RuleFunction], RuleFunction]:
     """Decorator that registers a function as the rule of the named operators; see :class:`Rule` for the arguments."""
 
     def register(function: RuleFunction) -> RuleFunction:
         for op_type in op_types:
-            RULES[(domain, op_type)] = Rule(function, frozenset(blocked), outputs)
+            RULES[(domain, op_type)] = Rule(function, frozenset(blocked), outputs, refused or {})
         return function
 
     return register
