@@ -1,9 +1,9 @@
 """From a ``torch.nn.Module`` to an ONNX model: every parameter under its own name, in a form that still trains.
 
 PyTorch's legacy exporter traces a copy of the module in training mode: it needs no other package, keeps parameters and
-their names, and leaves normalization and dropout as operators, which follow the executor's mode afterwards. (The newer
-exporter folds normalization away.) What it has no operator for is written by hand first: dropout between the layers of
-a recurrent network, and normalization by a batch's own or by frozen statistics.
+their names, and leaves normalization and dropout as operators, which follow the executor's mode afterwards. What it
+refuses is tried by ``torch.export`` (``importing_export.py``). What both have no operator for is written by hand first:
+dropout between the layers of a recurrent network, and normalization by a batch's own or by frozen statistics.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ import numpy as np
 import onnx
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.overrides import TorchFunctionMode
 
 from deep500.errors import InputError, NetworkError
 from deep500.networks.objects import BATCH, Converted, named_inputs
 from deep500.networks.protos import tensor_proto
+from deep500.registry import load_importer
 from deep500.tensors import numpy_dtype
 
 LOSSES = {"cross_entropy": torch.nn.functional.cross_entropy, "mean_squared_error": torch.nn.functional.mse_loss}
@@ -71,6 +73,15 @@ def convert(module: Any, example: Any) -> Converted:
             f"got {type(module).__name__} without example inputs; expected arrays to trace it with, the batch as first "
             "axis: pass example= (an array, a tuple, or a dict of the arguments' names)"
         )
+    module = getattr(module, "_orig_mod", module)  # what torch.compile wraps
+    empty = [
+        name for name, tensor in module.state_dict().items() if isinstance(tensor, torch.Tensor) and tensor.is_meta
+    ]
+    if empty:
+        raise InputError(
+            f"{type(module).__name__}: got {empty[0]!r} on the device meta, without values; expected a module that has "
+            "them: make it without torch.device('meta'), or call to_empty(device='cpu') and load its state"
+        )
     private = private_copy(module).cpu()
     names = [n for n in inspect.signature(module.forward).parameters if n not in ("args", "kwargs")]
     inputs = named_inputs(example, names)
@@ -82,8 +93,13 @@ def convert(module: Any, example: Any) -> Converted:
         called.evaluate(inputs)
     trained = frozenset(name for name, parameter in private.named_parameters() if parameter.requires_grad)
     prepared = private_copy(private)
-    proto = _export(module, _Call(prepared, list(inputs), called.by_name), inputs, called.outputs)
-    return Converted(proto, trained, inputs, called.evaluate)
+    try:
+        proto = _export(module, _Call(prepared, list(inputs), called.by_name), inputs, called.outputs)
+    except NetworkError as refused:
+        if refused.__cause__ is None:  # not the exporter's words, but ours
+            raise
+        return Converted(_export_otherwise(module, called, inputs, f"{refused}; "), trained, inputs, called.evaluate)
+    return Converted(proto, trained, inputs, called.evaluate, lambda: _export_otherwise(module, called, inputs))
 
 
 def private_copy(module: torch.nn.Module) -> torch.nn.Module:
@@ -144,7 +160,12 @@ def to_array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _as_tensors(inputs: Mapping[str, np.ndarray]) -> list[torch.Tensor]:
-    return [torch.from_numpy(np.ascontiguousarray(array)) for array in inputs.values()]
+    arrays = [np.ascontiguousarray(array) for array in inputs.values()]
+    small = numpy_dtype("bfloat16")
+    return [
+        torch.from_numpy(a.view(np.int16)).view(torch.bfloat16) if a.dtype == small else torch.from_numpy(a)
+        for a in arrays
+    ]
 
 
 def _export(
@@ -184,6 +205,32 @@ def _export(
     return proto
 
 
+def _export_otherwise(
+    module: torch.nn.Module, called: _Call, inputs: Mapping[str, np.ndarray], refused: str = ""
+) -> onnx.ModelProto:
+    """What the tracing exporter refused or got wrong, by ``torch.export``; its error says both."""
+    again = _Call(private_copy(called.module), list(inputs), called.by_name)
+    private = again.module.train()
+    _write_by_hand(private, type(module).__name__)
+    private.forward = types.MethodType(lambda _, *tensors: again(*tensors), private)
+    names = [name if name not in inputs else f"{name}_result" for name in called.outputs]
+    try:
+        with _Known():
+            return load_importer("pytorch", "importing_export").export(
+                private, dict(zip(inputs, _as_tensors(inputs), strict=True)), names
+            )
+    except (InputError, NetworkError):
+        raise
+    except Exception as error:
+        first = _first(error)
+        raise NetworkError(f"{refused}torch.export got {type(first).__name__} ({_line(first)})") from error
+
+
+def _first(error: BaseException) -> BaseException:
+    """What an error came from."""
+    return error if error.__cause__ is None else _first(error.__cause__)
+
+
 @contextlib.contextmanager
 def _error_of(module: torch.nn.Module, verb: str) -> Iterator[None]:
     try:
@@ -209,7 +256,7 @@ def _quiet_log() -> Iterator[None]:
         torch._C._jit_set_onnx_log_enabled(before)
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), "")[:300]
 
 
@@ -218,8 +265,8 @@ class _Known(TorchFunctionMode):
     """Traces functions that the exporter lacks as others that it has."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function in (torch.diff, torch.Tensor.diff):
-            return _diff(*args, **(kwargs or {}))
+        if function in _WRITTEN:
+            return _WRITTEN[function](*args, **(kwargs or {}))
         if function in (torch.cumsum, torch.Tensor.cumsum) and args and args[0].dtype is torch.bool:
             args = (args[0].to(torch.int64), *args[1:])  # as PyTorch does itself, and the exporter does not say
         return function(*args, **(kwargs or {}))
@@ -233,6 +280,39 @@ def _diff(x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = 
     return x
 
 
+def _matrix_exp(x: torch.Tensor) -> torch.Tensor:
+    """Its series of a 256th, squared eight times: to 1e-12 for norms up to 256 (PyTorch scales by the values)."""
+    identity, x = torch.eye(x.shape[-1], dtype=x.dtype), x / 256
+    y = identity + x / 14
+    for power in range(13, 0, -1):
+        y = identity + x @ y / power
+    for _ in range(8):
+        y = y @ y
+    return y
+
+
+def _householder_product(vectors: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """The first columns of the product of reflections, the last one applied first."""
+    rows, columns = vectors.shape[-2:]
+    lower = torch.tril(vectors, -1) + torch.eye(rows, columns, dtype=vectors.dtype)
+    y = torch.eye(rows, columns, dtype=vectors.dtype)
+    for number in range(factors.shape[-1] - 1, -1, -1):
+        v, factor = lower.narrow(-1, number, 1), factors.narrow(-1, number, 1).unsqueeze(-1)
+        y = y - factor * (v @ (v.transpose(-2, -1) @ y))
+    return y
+
+
+_WRITTEN: dict[Any, Callable[..., torch.Tensor]] = {
+    torch.diff: _diff,
+    torch.Tensor.diff: _diff,
+    torch.Tensor.mH.__get__: lambda x: x.transpose(-2, -1),  # of real numbers: ONNX has no others
+    torch.matrix_exp: _matrix_exp,
+    torch.linalg.matrix_exp: _matrix_exp,
+    torch.linalg.householder_product: _householder_product,
+}
+"""Functions of operators that the exporter has, in the place of others."""
+
+
 def _write_by_hand(module: torch.nn.Module, where: str) -> None:
     """Give some parts a forward function of operators that the exporter has; parameters stay where they are."""
     for name, part in module.named_modules():
@@ -244,6 +324,11 @@ def _write_by_hand(module: torch.nn.Module, where: str) -> None:
                 raise NetworkError(
                     f"{where}: got {name} with momentum=None; expected a number, which is all that ONNX has: set one"
                 )
+        elif isinstance(part, _InstanceNorm) and part.track_running_stats and part.training:
+            raise NetworkError(
+                f"{where}: got {type(part).__name__} {name!r} with track_running_stats=True; expected statistics of "
+                "each sample in both modes, which is all that ONNX has: pass track_running_stats=False"
+            )
         elif isinstance(part, torch.nn.RNNBase) and part.num_layers > 1 and part.dropout > 0 and part.training:
             forward = _layer_by_layer
         if forward is not None:
