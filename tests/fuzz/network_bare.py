@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 Arrays = dict[str, np.ndarray]
 
 
-class Outcome(NamedTuple):
+@dataclass(frozen=True)
+class Outcome:
     """How a run ended: "ran", "refused" (our error, or a bare session's) or "raw" (anything else), with results."""
 
     how: str
     text: str = ""
-    outputs: Arrays = {}
-    gradients: Arrays = {}
+    outputs: Arrays = field(default_factory=dict)
+    gradients: Arrays = field(default_factory=dict)
 
 
 def bare(model: bytes, feeds: Arrays) -> Outcome:
@@ -31,7 +32,7 @@ def bare(model: bytes, feeds: Arrays) -> Outcome:
         taken = {value.name for value in session.get_inputs()}
         results = session.run(None, {name: value for name, value in feeds.items() if name in taken})
     except Exception as error:  # noqa: BLE001 - its errors have no class in common
-        return witness(model, feeds)._replace(text=f"{type(error).__name__}: {error}"[:300])
+        return replace(witness(model, feeds), text=f"{type(error).__name__}: {error}"[:300])
     return Outcome("ran", "", dict(zip(names, results, strict=True)))
 
 

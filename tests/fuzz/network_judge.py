@@ -1,4 +1,4 @@
-"""Which differences between runs of one model are findings: what disturbed runs, and what ONNX leaves open, do not explain.
+"""Which differences between runs of a model are findings: what neither disturbed runs nor ONNX's open ends explain.
 
 A result is trusted as far as it moves when every value of the network is disturbed by as much as its dtype rounds:
 cancellation, ties, steps and kinks explain themselves that way, and only where they are.
@@ -6,6 +6,7 @@ cancellation, ties, steps and kinks explain themselves that way, and only where 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -17,6 +18,10 @@ ROUNDING = {"float16": 2.0**-10, "float32": 2.0**-22, "float64": 2.0**-48}
 """How much every value is disturbed, relative; exponential functions and sums round more than once."""
 SLACK = {"float16": 2e-3, "float32": 1e-5, "float64": 1e-10}
 """Differences, as a share of the largest number of an output, for which nothing is disturbed."""
+BARE = {"float64": 1e-7}
+"""ONNX Runtime's kernel of Erf computes float64 no better."""
+FLOOR = 1e-12
+"""What is left of numbers of the order of one that cancel."""
 GRADIENT = 1e-8
 """The bar for gradients, as a share of the largest."""
 TIMES = 20.0
@@ -31,6 +36,7 @@ class Finding(NamedTuple):
 
 
 Trust = Callable[[float, bool], Outcome]
+Excused = Callable[[], Mapping[str, str]]
 
 
 def differs(got: np.ndarray, want: np.ndarray, moved: np.ndarray | None, slack: float) -> str:
@@ -45,7 +51,7 @@ def differs(got: np.ndarray, want: np.ndarray, moved: np.ndarray | None, slack: 
     with np.errstate(invalid="ignore", over="ignore"):
         distance = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
         distance = np.where(np.isnan(distance), np.inf, distance)
-        limit = slack * scale if got.dtype.kind == "f" else 0.0
+        limit = slack * scale + FLOOR * (slack > 0) if got.dtype.kind == "f" else 0.0
         over = distance > limit + (0.0 if moved is None else np.minimum(TIMES * moved, np.inf))
     if moved is not None:
         over &= ~np.isinf(moved)
@@ -60,7 +66,7 @@ def _slack(value: np.ndarray, coarsest: str) -> float:
 
 
 def judge_plain(
-    session: Outcome, answers: Mapping[str, Outcome], coarsest: str, trust: Trust, excused: Callable[[], Mapping[str, str]]
+    session: Outcome, answers: Mapping[str, Outcome], coarsest: str, trust: Trust, excused: Excused
 ) -> list[Finding]:
     """Findings of the runs in the model's own dtypes.
 
@@ -71,14 +77,16 @@ def judge_plain(
         trust: (noise, training) -> the reference in float64, disturbed.
         excused: outputs that depend on what ONNX leaves open.
     """
-    findings = [Finding(f"raw error:{b}:{_class(a.text)}", a.text) for b, a in answers.items() if a.how == "raw"]
+    findings = _raw(answers, "raw error")
     ran = {backend: answer for backend, answer in answers.items() if answer.how == "ran"}
     names = sorted({name for answer in ran.values() for name in answer.outputs})
     base = session.outputs if session.how == "ran" else next(iter(ran.values())).outputs if ran else {}
-    doubted = [n for n in names if any(differs(a.outputs[n], base[n], None, _slack(base[n], coarsest)) for a in ran.values())]
-    if session.how == "ran":
-        odd = [f"{b} {n}: {a.outputs[n].dtype} for {base[n].dtype}" for b, a in ran.items() for n in names if a.outputs[n].dtype != base[n].dtype]
-        findings += [Finding(f"dtype:{line.split()[0]}", line) for line in odd]
+    slacks = {name: _slack(base[name], coarsest) for name in names}
+    doubted = [n for n in names if any(differs(a.outputs[n], base[n], None, slacks[n]) for a in ran.values())]
+    for backend, name in itertools.product(ran if session.how == "ran" else (), names):
+        got, want = ran[backend].outputs[name].dtype, base[name].dtype
+        if got != want:
+            findings.append(Finding(f"dtype:{backend}", f"{name}: {got} for {want}"))
     if not doubted:
         return findings
     open_ = excused()
@@ -87,9 +95,9 @@ def judge_plain(
         if name in open_ or known.how != "ran":
             continue
         truth, moved = known.outputs[name]
-        wrong = {b: differs(a.outputs[name], truth, moved, _slack(base[name], coarsest)) for b, a in ran.items()}
+        wrong = {b: differs(a.outputs[name], truth, moved, slacks[name]) for b, a in ran.items()}
         if session.how == "ran":
-            wrong["bare session"] = differs(base[name], truth, moved, _slack(base[name], coarsest))
+            wrong["bare session"] = differs(base[name], truth, moved, BARE.get(coarsest, slacks[name]))
         wrong = {backend: text for backend, text in wrong.items() if text}
         if wrong:
             findings.append(Finding(f"forward:{','.join(wrong)}", f"{name}: {wrong}"))
@@ -97,10 +105,15 @@ def judge_plain(
 
 
 def judge_trained(
-    answers: Mapping[str, Outcome], trust: Trust, excused: Callable[[], Mapping[str, str]]
+    answers: Mapping[str, Outcome], trust: Trust, excused: Excused, poles: Callable[[], bool]
 ) -> list[Finding]:
-    """Findings of the training runs in float64: outputs and gradients of backends against the reference's."""
-    findings = [Finding(f"raw error in training:{b}:{_class(a.text)}", a.text) for b, a in answers.items() if a.how == "raw"]
+    """Findings of the training runs in float64: outputs and gradients of backends against the reference's.
+
+    Args:
+        answers, trust, excused: as for :func:`judge_plain`.
+        poles: says whether a slope is infinite, or no number.
+    """
+    findings = _raw(answers, "raw error in training")
     ran = {backend: answer for backend, answer in answers.items() if answer.how == "ran"}
     if "reference" not in ran:
         return findings
@@ -117,11 +130,18 @@ def judge_trained(
                 continue
             known = known or trust(ROUNDING["float64"], True)
             truth, moved = read(known)[name] if known.how == "ran" else (want, None)
-            wrong = {b: differs(read(ran[b])[name], truth, moved, slack) for b in odd}
+            wrong = {b: differs(_at_poles(read(ran[b])[name], truth, part, poles), truth, moved, slack) for b in odd}
             wrong = {backend: text for backend, text in wrong.items() if text}
             if wrong:
                 findings.append(Finding(f"{part}:{','.join(wrong)}", f"{name}: {wrong}"))
     return findings
+
+
+def _at_poles(got: np.ndarray, want: np.ndarray, part: str, poles: Callable[[], bool]) -> np.ndarray:
+    """Where a slope is infinite or no number, 0 times it is 0 or NaN, as frameworks like it: then as wanted."""
+    if part != "gradient" or got.shape != want.shape or np.isfinite([got, want]).all() or not poles():
+        return got
+    return np.where(np.isfinite(got) & np.isfinite(want), got, want)
 
 
 def judge_slopes(slopes: Outcome) -> list[Finding]:
@@ -139,9 +159,11 @@ def judge_slopes(slopes: Outcome) -> list[Finding]:
         among = np.abs(np.diff(values[1:])) - 10 * np.array(errors[2:])
         if (among > 0.05 * gap[1:-1]).any():
             continue  # a kink, a step or a pole lies within the steps
-        findings.append(Finding("differences", f"{direction}: the reference's gradient says {gradient}, differences {differences}"))
+        findings.append(
+            Finding("differences", f"{direction}: the reference's gradient says {gradient}, differences {differences}")
+        )
     return findings
 
 
-def _class(text: str) -> str:
-    return text.partition(":")[0]
+def _raw(answers: Mapping[str, Outcome], where: str) -> list[Finding]:
+    return [Finding(f"{where}:{b}:{a.text.partition(':')[0]}", a.text) for b, a in answers.items() if a.how == "raw"]

@@ -105,7 +105,9 @@ def _values(module: Any, torch: Any, seed: int) -> Arrays:
         with torch.no_grad():
             for name, tensor in (*module.named_parameters(), *module.named_buffers()):
                 tensor.copy_(filled(tensor).abs() + 0.1 if name.endswith("running_var") else filled(tensor))
-            kinds = {name: torch.zeros(kind.shape, dtype=kind.dtype.torch()) for name, kind in module.input_like.items()}
+            kinds = {
+                name: torch.zeros(kind.shape, dtype=kind.dtype.torch()) for name, kind in module.input_like.items()
+            }
             inputs = {name: filled(tensor) for name, tensor in kinds.items()}
             feeds = {name: tensor.numpy() for name, tensor in inputs.items()}
             if all(torch.isfinite(result).all() for result in module.eval()(**inputs)):
@@ -118,7 +120,9 @@ def _negative_axes(case: Case, draw: Draw) -> Case | None:
     model = onnx.shape_inference.infer_shapes(onnx.load_model_from_string(case.model))
     ranks = {v.name: len(v.type.tensor_type.shape.dim) for v in (*model.graph.value_info, *model.graph.input)}
     ranks |= {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
-    found = [(n, a) for n in model.graph.node for a in n.attribute if a.name in ("axis", "axes") and n.input[0] in ranks]
+    found = [
+        (n, a) for n in model.graph.node for a in n.attribute if a.name in ("axis", "axes") and n.input[0] in ranks
+    ]
     if not found:
         return None
     node, attribute = draw.choice(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -9,38 +10,38 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper, shape_inference
 
-from tests.fuzz.network_bare import Arrays, witness
+from tests.fuzz.network_bare import Arrays
 
 if TYPE_CHECKING:
     from tests.fuzz.networks import Bench
 
-MOST = 150
+MOST = 80
 """Smaller graphs that are tried."""
 State = tuple[onnx.ModelProto, Arrays]
+Change = Callable[[onnx.ModelProto, Arrays], Iterator[State]]
 
 
 def reduce(bench: Bench, model: bytes, feeds: Arrays, seed: int, kind: str) -> tuple[bytes, Arrays]:
     """A smaller model with a finding of the same kind, and what it is fed."""
-    tried = 0
-
-    def shows(state: State) -> bool:
-        nonlocal tried
-        tried += 1
-        found = bench.findings(state[0].SerializeToString(), state[1], seed)
-        return any(finding.kind == kind for finding in found)
-
+    changes: tuple[Change, ...] = (
+        *(_one_output, functools.partial(_values_for_nodes, bench), _past_nodes, _fewer_attributes),
+    )
     state: State = shape_inference.infer_shapes(onnx.load_model_from_string(model)), dict(feeds)
-    smaller = True
-    while smaller and tried < MOST:
-        smaller = False
-        for change in (_one_output, _values_for_nodes, _past_nodes, _fewer_attributes):
-            for candidate in change(*state):
-                if tried >= MOST:
-                    break
-                if _size(candidate) < _size(state) and shows(candidate):
-                    state, smaller = candidate, True
-                    break
-    return state[0].SerializeToString(), state[1]
+    tried: set[bytes] = set()
+
+    def shows(candidate: State) -> bool:
+        data = candidate[0].SerializeToString()
+        if data in tried or len(tried) > MOST:
+            return False
+        tried.add(data)
+        return any(finding.kind == kind for finding in bench.findings(data, candidate[1], seed, only=kind))
+
+    while True:
+        candidates = sorted((c for change in changes for c in change(*state) if _size(c) < _size(state)), key=_size)
+        smaller = next(filter(shows, candidates), None)
+        if smaller is None:
+            return state[0].SerializeToString(), state[1]
+        state = smaller
 
 
 def describe(model: bytes, feeds: Arrays) -> str:
@@ -67,20 +68,16 @@ def _size(state: State) -> tuple[int, int, int, int]:
 def _one_output(model: onnx.ModelProto, feeds: Arrays) -> Iterator[State]:
     """One value alone as output: of the first nodes first."""
     known = {v.name: v for v in (*model.graph.value_info, *model.graph.output)}
-    if len(model.graph.output) > 1 or True:
-        for node in model.graph.node:
-            for name in node.output:
-                if name in known:
-                    yield _cut(model, feeds, [known[name]], {})
+    for node in model.graph.node:
+        for name in node.output:
+            if name in known:
+                yield _cut(model, feeds, [known[name]], {})
 
 
-def _values_for_nodes(model: onnx.ModelProto, feeds: Arrays) -> Iterator[State]:
-    """Values as inputs in place of the nodes that compute them: of the last nodes first."""
-    known = {v.name for v in model.graph.output}
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    copy.graph.output.extend(v for v in model.graph.value_info if v.name not in known)
-    values = witness(copy.SerializeToString(), feeds).outputs
+def _values_for_nodes(bench: Bench, model: onnx.ModelProto, feeds: Arrays) -> Iterator[State]:
+    """Values in place of the nodes that compute them, whole numbers as arrays of the file: of the last nodes first."""
+    known = {value.name for value in model.graph.output}
+    values = bench.helper.ask("values", model.SerializeToString(), feeds).outputs
     for node in reversed(model.graph.node):
         frozen = {name: values[name] for name in node.output if name in values and name not in known}
         if frozen:
@@ -124,9 +121,13 @@ def _cut(model: onnx.ModelProto, feeds: Arrays, outputs: list[onnx.ValueInfoProt
     nodes, wanted = _needed(model.graph.node, {value.name for value in outputs}, set(frozen))
     graph = copy.graph
     kept = [v for v in graph.input if v.name in wanted]
-    kept += [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for n, v in frozen.items()]
     arrays = [tensor for tensor in graph.initializer if tensor.name in wanted]
-    known = [value for value in graph.value_info if value.name not in frozen]
+    arrays += [numpy_helper.from_array(v, name) for name, v in frozen.items() if v.dtype.kind != "f"]
+    frozen = {name: value for name, value in frozen.items() if value.dtype.kind == "f"}
+    kept += [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for n, v in frozen.items()
+    ]
+    known = [value for value in graph.value_info if any(value.name in node.output for node in nodes)]
     made = helper.make_graph(nodes, "reduced", kept, outputs, arrays, value_info=known)
     copy.graph.CopyFrom(made)
     return copy, {**{name: value for name, value in feeds.items() if name in wanted}, **frozen}
@@ -139,6 +140,3 @@ def _needed(nodes: Iterable[onnx.NodeProto], wanted: set[str], stop: set[str]) -
             kept.append(node)
             wanted |= set(node.input)
     return kept[::-1], wanted
-
-
-Change = Callable[[onnx.ModelProto, Arrays], Iterator[State]]

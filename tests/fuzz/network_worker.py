@@ -130,7 +130,10 @@ def training_network(model: bytes, feeds: Arrays, seed: int, noise: float = 0.0,
 def _disturb(network: Network, name: str, value: np.ndarray, noise: float, draw: int) -> str:
     rng = np.random.default_rng([draw, *name.encode()])
     largest = float(np.max(np.abs(value[np.isfinite(value)]), initial=0.0)) or 1.0
-    parts = {"factor": 1 + noise * rng.uniform(-1, 1, value.shape), "term": largest * noise * rng.uniform(-1, 1, value.shape)}
+    parts = {
+        "factor": 1 + noise * rng.uniform(-1, 1, value.shape),
+        "term": largest * noise * rng.uniform(-1, 1, value.shape),
+    }
     for part, array in parts.items():
         network.add_parameter(f"{part} of {name}", array, trainable=False)
     network.add_node("Mul", [name, f"factor of {name}"], f"{name} scaled")
@@ -155,16 +158,20 @@ def _add_loss(network: Network, original: Network, read: dict[str, str], rng: An
 
 
 def _values(network: Network, feeds: Arrays) -> Arrays:
-    """Every value of a float64 network, by the reference."""
+    """Every value of a network, which may be in float64 where what it is fed is not, by the reference."""
     wide = {n: feeds[n].astype(np.float64) if d.dtype == "float64" else feeds[n] for n, d in network.inputs.items()}
     names = [name for name in network.values() if name not in network.inputs and name not in network.parameters]
     results = _executor("reference", network).inference(wide, names)
-    return {**wide, **{n: p.value for n, p in network.parameters.items()}, **{n: np.asarray(v) for n, v in results.items()}}
+    return {
+        **wide,
+        **{n: p.value for n, p in network.parameters.items()},
+        **{n: np.asarray(v) for n, v in results.items()},
+    }
 
 
 # -- how far an answer can be trusted ---------------------------------------------------------------------------------
 def trust(model: bytes, feeds: Arrays, seed: int, noise: float, training: bool) -> Outcome:
-    """For each result of the reference in float64 (rows: the result, and how far it moves when values are disturbed)."""
+    """For each result of the reference in float64 two rows: it, and how far it moves when values are disturbed."""
     return attempt(_trust, model, feeds, seed, noise, training)
 
 
@@ -220,17 +227,29 @@ def _slopes(model: bytes, feeds: Arrays, seed: int) -> Outcome:
                     executor.network.feed_tensor(name, network.parameters[name].value + sign * step * toward)
                 ends.append(float(executor.inference_and_backprop(whole, LOSS)[LOSS]))
             row.append((ends[0] - ends[1]) / (2 * step))
-        found[f"direction {direction}"] = np.array([row, [np.finfo(np.float64).eps * size / step for step in (1.0, *STEPS)]])
+        found[f"direction {direction}"] = np.array(
+            [row, [np.finfo(np.float64).eps * size / step for step in (1.0, *STEPS)]]
+        )
     return Outcome("ran", "", found)
+
+
+def values(model: bytes, feeds: Arrays) -> Outcome:
+    """Every value of the model as it is, by the reference."""
+    return attempt(lambda: Outcome("ran", "", _values(Network.from_onnx(model), feeds)))
+
+
+def poles(model: bytes, feeds: Arrays, seed: int) -> bool:
+    """Whether anything on the way to the gradients is infinite or no number."""
+    network = training_network(model, feeds, seed)
+    emitted = network.with_gradient(LOSS, network.trainable())
+    return any(not np.isfinite(v).all() for v in _values(emitted, feeds).values() if v.dtype.kind == "f")
 
 
 # -- what ONNX leaves open --------------------------------------------------------------------------------------------
 def undefined(model: bytes, feeds: Arrays) -> dict[str, str]:
     """Outputs that depend on something which ONNX leaves undefined, and the reason."""
     network = Network.from_onnx(model)
-    names = [name for name in network.values() if name not in network.inputs and name not in network.parameters]
-    results = _executor("reference", network).inference({n: feeds[n] for n in network.inputs}, names)
-    values = {**feeds, **{n: p.value for n, p in network.parameters.items()}, **{n: np.asarray(v) for n, v in results.items()}}
+    values = _values(network, feeds)
     reasons: dict[str, str] = {}
     for node in network.nodes:
         inputs = [values[name] for name in node.inputs if name]
@@ -288,5 +307,5 @@ OPEN: dict[str, Any] = {
 }
 """Operator -> what ONNX does not say: a function of a node's inputs and outputs that gives the reason, or nothing."""
 
-FUNCTIONS = {f.__name__: f for f in (case, bare, witness, plain, trained, trust, slopes, undefined)}
+FUNCTIONS = {f.__name__: f for f in (case, bare, witness, plain, trained, trust, slopes, values, poles, undefined)}
 """What a process answers to."""

@@ -1,4 +1,4 @@
-"""Networks from somebody else's generator through five backends: ``python -m tests.fuzz.networks --count 1000 --seed 1``.
+"""Networks from somebody else's generator in five backends: ``python -m tests.fuzz.networks --count 1000 --seed 1``.
 
 Each of nnsmith's models runs as it is (against a bare session of ONNX Runtime) and in float64 in training mode, with
 every floating input and parameter trainable (backends against each other, and against differences). What nothing
@@ -78,9 +78,12 @@ class Bench:
         self.helper, self.session = Worker(), Worker()
         self.counts: Counter[str] = Counter()
 
-    def findings(self, model: bytes, feeds: Arrays, seed: int, count: Counter[str] | None = None) -> list[Finding]:
-        """All findings of one model."""
+    def findings(
+        self, model: bytes, feeds: Arrays, seed: int, count: Counter[str] | None = None, only: str = ""
+    ) -> list[Finding]:
+        """All findings of one model; with ``only``, a kind, on the backends that it names."""
         count = Counter() if count is None else count
+        backends = [b for b in self.workers if not only or b == "reference" or b in only]
         excused: list[Mapping[str, str]] = []
 
         def open_() -> Mapping[str, str]:
@@ -94,23 +97,28 @@ class Bench:
             count["disturbed"] += 1
             return self.helper.ask("trust", model, feeds, seed, noise, training)
 
+        def poles() -> bool:
+            answer = self.helper.ask("poles", model, feeds, seed)
+            count["infinite slopes"] += answer is True
+            return answer is True
+
         session = self.session.ask("bare", model, feeds)
         count[f"bare session {session.how}"] += 1
-        answers = self._all("plain", model, feeds)
+        answers = self._all(backends, "plain", model, feeds)
         _refusals(count, answers)
         found = judge_plain(session, answers, _coarsest(model, feeds), trust, open_)
-        trained = self._all("trained", model, feeds, seed)
+        trained = self._all(backends, "trained", model, feeds, seed)
         count["trained"] += any(answer.how == "ran" for answer in trained.values())
         _refusals(count, {b: a for b, a in trained.items() if answers[b].how == "ran"}, " in training")
-        found += judge_trained(trained, trust, open_)
+        found += judge_trained(trained, trust, open_, poles)
         if trained.get("reference", Outcome("")).how == "ran" and not open_():
             found += judge_slopes(self.helper.ask("slopes", model, feeds, seed))
         return found
 
-    def _all(self, function: str, *arguments: Any) -> dict[str, Outcome]:
-        for worker in self.workers.values():
-            worker.send(function, *arguments)
-        return {backend: worker.receive() for backend, worker in self.workers.items()}
+    def _all(self, backends: Sequence[str], function: str, *arguments: Any) -> dict[str, Outcome]:
+        for backend in backends:
+            self.workers[backend].send(function, *arguments)
+        return {backend: self.workers[backend].receive() for backend in backends}
 
     def close(self) -> None:
         for worker in (*self.workers.values(), self.helper, self.session):
