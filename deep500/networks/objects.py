@@ -8,22 +8,25 @@ back is held against the object's own outputs, on another batch size than it was
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
 
-from deep500.errors import InputError, NetworkError
+from deep500.errors import Deep500Error, InputError, NetworkError
 from deep500.networks.emit import Emitter
 from deep500.networks.network import Choice, Network
+from deep500.networks.quiet import quiet
 from deep500.registry import framework_of, load_backend, load_importer, loaded_frameworks
-from deep500.tensors import TensorDescriptor
+from deep500.tensors import TensorDescriptor, numpy_dtype
 
+T = TypeVar("T")
 TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 3e-2, "bfloat16": 1e-1}
 """How far a converted model may be from the object itself, of the largest value; a wrong trace is far beyond."""
 GRADIENT = 10
@@ -47,6 +50,7 @@ class Converted:
         evaluate: the object's own outputs, in evaluation, of inputs by name, in the model's order.
         differentiate: the object's own gradients, by the parameters' names, of the sum of outputs times cotangents (in
             the model's order, None for outputs that are no floats), in training mode without dropout; None: unknown.
+        otherwise: converts by another route, for a model that is not what the object computes; None: there is none.
     """
 
     model: onnx.ModelProto
@@ -54,6 +58,7 @@ class Converted:
     inputs: Mapping[str, np.ndarray]
     evaluate: Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]
     differentiate: Callable[[Mapping[str, np.ndarray], list[np.ndarray | None]], dict[str, np.ndarray]] | None = None
+    otherwise: Callable[[], onnx.ModelProto] | None = None
 
 
 def is_model(value: Any) -> bool:
@@ -170,7 +175,7 @@ def resized(array: np.ndarray, samples: int) -> np.ndarray:
     """
     numbers = np.arange(samples)
     made = array[numbers % len(array)]
-    if array.dtype.kind != "f":
+    if not _floating(array):
         return made
     if not array.any():
         return np.random.default_rng(0).standard_normal(made.shape).astype(array.dtype)
@@ -179,7 +184,9 @@ def resized(array: np.ndarray, samples: int) -> np.ndarray:
 
 
 def _array(name: str, value: Any) -> np.ndarray:
-    array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    value = value.detach().cpu() if hasattr(value, "detach") else value
+    small = str(getattr(value, "dtype", "")) == "torch.bfloat16"  # which NumPy knows by ml_dtypes alone
+    array = value.float().numpy().astype(numpy_dtype("bfloat16")) if small else np.asarray(value)
     if array.dtype == object or array.ndim == 0 or not len(array):
         raise InputError(
             f"example input {name!r}: got {type(value).__name__}; expected an array with the batch as its first axis: "
@@ -189,14 +196,41 @@ def _array(name: str, value: Any) -> np.ndarray:
 
 
 def _converted(framework: str, model: Any, example: Any, trainable: Choice | None, check: bool) -> Network:
-    converted: Converted = load_importer(framework).convert(model, example)
+    converted: Converted = _quietly(lambda: load_importer(framework).convert(model, example))
+    network = _read(converted, trainable)
+    if not check:
+        return network
+    try:
+        _check(network, framework, model, converted)
+    except NetworkError as wrong:
+        if converted.otherwise is None:
+            raise
+        try:
+            other = replace(converted, model=_quietly(converted.otherwise))
+            network = _read(other, trainable)
+            _check(network, framework, model, other)
+        except Deep500Error as error:
+            raise NetworkError(f"{wrong}; and by the other route: {error}") from error
+    return network
+
+
+def _read(converted: Converted, trainable: Choice | None) -> Network:
     with warnings.catch_warnings():
         if converted.trainable is not None:
             warnings.simplefilter("ignore")  # doubts about what trains: the object says it
-        network = Network.from_onnx(converted.model, trainable or _exactly(converted.trainable))
-    if check:
-        _check(network, framework, model, converted)
-    return network
+        return Network.from_onnx(converted.model, trainable or _exactly(converted.trainable))
+
+
+def _quietly(convert: Callable[[], T]) -> T:
+    """What a converter returns; where it refuses, the last error that it wrote stands in its own."""
+    with quiet() as written:
+        try:
+            return convert()
+        except NetworkError as error:
+            lines = [line for line in written().splitlines() if re.search("error", line, re.IGNORECASE)]
+            if not lines:
+                raise
+            raise NetworkError(f"{error}; it wrote: {lines[-1][:200]}") from error.__cause__
 
 
 def _exactly(names: frozenset[str] | None) -> Choice | None:
@@ -212,7 +246,7 @@ def _check(network: Network, framework: str, model: Any, converted: Converted) -
     for name, want in zip(network.outputs, own, strict=True):
         shape = tuple(BATCH if axis == 0 and size == CHECKED else size for axis, size in enumerate(want.shape))
         network.declare({name: TensorDescriptor(str(want.dtype), shape)})  # inference of shapes may have lost some
-        array = np.asarray(got[name])
+        array = executor.network.to_numpy(got[name])
         if array.shape != want.shape:
             apart = f"of shape {array.shape}, not {want.shape}"
         else:
@@ -311,7 +345,7 @@ def _gradients(
         return {}
     executor.inference_and_backprop({n: a for n, a in inputs.items() if n in work.inputs}, loss)
     values = executor.network.fetch_tensors([gradient for _, gradient in names])
-    return {name: np.asarray(value) for (name, _), value in zip(names, values, strict=True)}
+    return {name: executor.network.to_numpy(value) for (name, _), value in zip(names, values, strict=True)}
 
 
 def still_network(network: Network) -> Network:

@@ -1,10 +1,11 @@
 """From a ``torch.nn.Module`` to an ONNX model: every parameter under its own name, in a form that still trains.
 
 PyTorch's legacy exporter traces a copy of the module in training mode: it needs no other package, keeps parameters and
-their names, and leaves normalization and dropout as operators, which follow the executor's mode afterwards. (The newer
-exporter folds normalization away.) What it has no operator for is written by hand first: dropout between the layers of
-a recurrent network, and normalization by a batch's own or by frozen statistics. What cuts or changes a gradient is
-carried by ``importing_gradients.py``, and branches on values are found by ``importing_branches.py``.
+their names, and leaves normalization and dropout as operators, which follow the executor's mode afterwards. What it
+refuses or gets wrong is tried by ``torch.export`` (``importing_export.py``). What both have no operator for is written
+by hand first: dropout between the layers of a recurrent network, and normalization by a batch's own or by frozen
+statistics. What cuts or changes a gradient is carried by ``importing_gradients.py``, and branches on values are found
+by ``importing_branches.py``.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ import numpy as np
 import onnx
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
-from deep500.errors import InputError, NetworkError
+from deep500.errors import Deep500Error, InputError, NetworkError
 from deep500.networks.objects import BATCH, Converted, named_inputs
 from deep500.networks.protos import tensor_proto
 from deep500.registry import load_importer
@@ -77,6 +79,13 @@ def convert(module: Any, example: Any) -> Converted:
             f"got {type(module).__name__} without example inputs; expected arrays to trace it with, the batch as first "
             "axis: pass example= (an array, a tuple, or a dict of the arguments' names)"
         )
+    module = getattr(module, "_orig_mod", module)  # what torch.compile wraps
+    empty = [n for n, tensor in module.state_dict().items() if isinstance(tensor, torch.Tensor) and tensor.is_meta]
+    if empty:
+        raise InputError(
+            f"{type(module).__name__}: got {empty[0]!r} on the device meta, without values; expected a module that has "
+            "them: make it without torch.device('meta'), or call to_empty(device='cpu') and load its state"
+        )
     _gradients.check_hooks(module)
     private = private_copy(module).cpu()
     names = [n for n in inspect.signature(module.forward).parameters if n not in ("args", "kwargs")]
@@ -89,8 +98,24 @@ def convert(module: Any, example: Any) -> Converted:
     with _error_of(module, "runs"):
         called.evaluate(inputs)
     trained = frozenset(name for name, parameter in private.named_parameters() if parameter.requires_grad)
-    proto = _export(module, _Call(prepared, list(inputs), called.by_name), inputs, called.outputs)
-    return Converted(proto, trained, inputs, called.evaluate, called.differentiate)
+
+    def otherwise() -> onnx.ModelProto:
+        return _export_otherwise(
+            module, _Call(private_copy(private), list(inputs), called.by_name), inputs, called.outputs
+        )
+
+    parts = trained, inputs, called.evaluate, called.differentiate
+    try:
+        return Converted(
+            _export(module, _Call(prepared, list(inputs), called.by_name), inputs, called.outputs), *parts, otherwise
+        )
+    except NetworkError as refused:
+        if refused.__cause__ is None:  # not the exporter's words, but ours
+            raise
+        try:
+            return Converted(otherwise(), *parts)
+        except Deep500Error as error:
+            raise NetworkError(f"{refused}; {error}") from error
 
 
 def private_copy(module: torch.nn.Module) -> torch.nn.Module:
@@ -140,7 +165,7 @@ class _Call:
         pairs = [(y, c) for y, c in zip(outputs, cotangents, strict=True) if c is not None and y.requires_grad]
         self.module.zero_grad()
         if pairs:
-            torch.autograd.backward([y for y, _ in pairs], [torch.from_numpy(c).to(y.dtype) for y, c in pairs])
+            torch.autograd.backward([y for y, _ in pairs], [_as_tensor(c).to(y.dtype) for y, c in pairs])
         gradients = {n: to_array(torch.zeros_like(p) if p.grad is None else p.grad) for n, p in trained.items()}
         self.module.zero_grad()
         with torch.no_grad():
@@ -170,7 +195,14 @@ def to_array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _as_tensors(inputs: Mapping[str, np.ndarray]) -> list[torch.Tensor]:
-    return [torch.from_numpy(np.ascontiguousarray(array)) for array in inputs.values()]
+    return [_as_tensor(array) for array in inputs.values()]
+
+
+def _as_tensor(array: np.ndarray) -> torch.Tensor:
+    array = np.ascontiguousarray(array)
+    if array.dtype == numpy_dtype("bfloat16"):
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 def _export(
@@ -236,6 +268,29 @@ def _backward_graph(module: torch.nn.Module, tensors: Sequence[torch.Tensor]) ->
     return _traced(module, tensors, names, None, free, _gradients.Trace())
 
 
+def _export_otherwise(
+    module: torch.nn.Module, called: _Call, inputs: Mapping[str, np.ndarray], outputs: Sequence[str]
+) -> onnx.ModelProto:
+    """The same by ``torch.export``."""
+    private = called.module.train()
+    _write_by_hand(private, type(module).__name__)
+    private.forward = types.MethodType(lambda _, *tensors: called(*tensors), private)
+    names = [name if name not in inputs else f"{name}_result" for name in outputs]
+    try:
+        tensors = dict(zip(inputs, _as_tensors(inputs), strict=True))
+        return load_importer("pytorch", "importing_export").export(private, tensors, names, _Known(len(inputs)))
+    except Deep500Error:
+        raise
+    except Exception as error:
+        first = _first(error)
+        raise NetworkError(f"torch.export got {type(first).__name__} ({_line(first)})") from error
+
+
+def _first(error: BaseException) -> BaseException:
+    """What an error came from."""
+    return error if error.__cause__ is None else _first(error.__cause__)
+
+
 @contextlib.contextmanager
 def _error_of(module: torch.nn.Module, verb: str) -> Iterator[None]:
     try:
@@ -261,7 +316,7 @@ def _quiet_log() -> Iterator[None]:
         torch._C._jit_set_onnx_log_enabled(before)
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), "")[:300]
 
 
@@ -352,10 +407,36 @@ def _fake_quantize(function: Any, x: torch.Tensor, scale: Any, zero: Any, low: i
     return inside + (function(x, scale, zero, low, high) - inside).detach()
 
 
+def _matrix_exp(_: Any, x: torch.Tensor) -> torch.Tensor:
+    """Its series of a 256th, squared eight times: to 1e-12 for norms up to 256 (PyTorch scales by the values)."""
+    identity, x = torch.eye(x.shape[-1], dtype=x.dtype), x / 256
+    y = identity + x / 14
+    for power in range(13, 0, -1):
+        y = identity + x @ y / power
+    for _ in range(8):
+        y = y @ y
+    return y
+
+
+def _householder_product(_: Any, vectors: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """The first columns of the product of reflections, the last one applied first."""
+    rows, columns = vectors.shape[-2:]
+    lower = torch.tril(vectors, -1) + torch.eye(rows, columns, dtype=vectors.dtype)
+    y = torch.eye(rows, columns, dtype=vectors.dtype)
+    for number in range(factors.shape[-1] - 1, -1, -1):
+        v, factor = lower.narrow(-1, number, 1), factors.narrow(-1, number, 1).unsqueeze(-1)
+        y = y - factor * (v @ (v.transpose(-2, -1) @ y))
+    return y
+
+
 _INSTEAD: dict[Any, Callable[..., Any]] = {
     torch.diff: _diff,
     torch.Tensor.diff: _diff,
     torch.cumsum: _cumsum,
+    torch.matrix_exp: _matrix_exp,
+    torch.linalg.matrix_exp: _matrix_exp,
+    torch.linalg.householder_product: _householder_product,
+    torch.Tensor.mH.__get__: lambda _, x: x.transpose(-2, -1),  # type: ignore[attr-defined]  # ONNX's are real
     torch.Tensor.cumsum: _cumsum,
     torch.nn.functional.embedding: _embedding,
     torch.nn.functional.gumbel_softmax: _gumbel_softmax,
@@ -385,6 +466,11 @@ def _write_by_hand(module: torch.nn.Module, where: str) -> None:
                 raise NetworkError(
                     f"{where}: got {name} with momentum=None; expected a number, which is all that ONNX has: set one"
                 )
+        elif isinstance(part, _InstanceNorm) and part.track_running_stats and part.training:
+            raise NetworkError(
+                f"{where}: got {type(part).__name__} {name!r} with track_running_stats=True; expected statistics of "
+                "each sample in both modes, which is all that ONNX has: pass track_running_stats=False"
+            )
         elif isinstance(part, torch.nn.RNNBase) and part.num_layers > 1 and part.dropout > 0 and part.training:
             forward = _layer_by_layer
         if forward is not None:

@@ -8,7 +8,7 @@ becomes the graph of a node ``CustomGradient``. Hooks, and what forward writes i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,20 +60,26 @@ def check_written(before: dict[str, torch.Tensor], module: torch.nn.Module) -> N
         before: copies of them, by name.
         module: after the run.
     """
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    refuse_written({name for name, t in tensors.items() if name in before and not _same(before[name], t)}, module)
+
+
+def refuse_written(names: Iterable[str], module: torch.nn.Module) -> None:
+    """Raise NetworkError for names of what forward writes that are no statistics."""
     known = {
         f"{name}.{buffer}"[not name :]
         for name, part in module.named_modules()
         if isinstance(part, _BatchNorm)
         for buffer, _ in part.named_buffers(recurse=False)
     }
-    for kind, tensors in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
-        for name, tensor in tensors:
-            if name in before and name not in known and not _same(before[name], tensor):
-                raise NetworkError(
-                    f"{type(module).__name__}: got a forward function that writes {kind} {name!r} in training; "
-                    "expected that of BatchNorm alone to do so, for in a network it would stay as it is: update it "
-                    "outside of forward, after a step, or give it to forward as an input and return what it becomes"
-                )
+    parameters = dict(module.named_parameters())
+    for name in sorted(set(names) - known):
+        kind = "parameter" if name in parameters else "buffer"
+        raise NetworkError(
+            f"{type(module).__name__}: got a forward function that writes {kind} {name!r} in training; "
+            "expected that of BatchNorm alone to do so, for in a network it would stay as it is: update it "
+            "outside of forward, after a step, or give it to forward as an input and return what it becomes"
+        )
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:

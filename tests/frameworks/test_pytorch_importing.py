@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from deep500.errors import InputError, NetworkError  # noqa: E402
 from deep500.frameworks import reference  # noqa: E402
+from deep500.frameworks.pytorch import importing  # noqa: E402
 from deep500.networks import add_loss, as_network  # noqa: E402
 from deep500.networks.objects import fingerprint, seeded  # noqa: E402
 from tests.tolerances import assert_close  # noqa: E402
@@ -141,11 +142,29 @@ CASES: dict[str, tuple[Any, tuple[np.ndarray, ...]]] = {
 }
 
 
+@pytest.fixture(params=["tracing", "torch.export"])
+def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to convert a module; for the second one the first refuses everything."""
+    if request.param == "torch.export":
+        pytest.importorskip("onnxscript")
+
+        def refuse(*_: Any) -> None:
+            raise NetworkError("refused") from ValueError()
+
+        monkeypatch.setattr(importing, "_export", refuse)
+    return request.param
+
+
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.usefixtures("route")
 def test_outputs_gradients_and_statistics_are_pytorch_s(name: str) -> None:
     torch.manual_seed(1)
     make, arrays = CASES[name]
-    module = make().double()
+    hold(make().double(), arrays, name)
+
+
+def hold(module: Any, arrays: tuple[np.ndarray, ...], name: str) -> None:
+    """A module's network has its parameters, outputs, gradients and statistics."""
     before = copy.deepcopy(module.state_dict())
     network = as_network(module, tuple(array[:1] for array in arrays))  # traced with another batch size
     for key, value in module.state_dict().items():
@@ -217,11 +236,11 @@ def test_names_are_keywords_and_results_are_named() -> None:
     assert_close(got["pooled"], want["pooled"], "forward")
 
 
-class Batchy(nn.Module):
-    """Remembers the batch size that it was traced with."""
+class Random(nn.Module):
+    """Draws numbers in evaluation, too."""
 
     def forward(self, x):
-        return x * float(len(x))
+        return x * torch.rand_like(x)
 
 
 class Moody(nn.Module):
@@ -263,10 +282,10 @@ class Unconvertible(nn.Module):
         ),
         (nn.Linear(4, 3), np.float32(1), InputError, "'input': got float32; expected an array with the batch"),
         (
-            Batchy(),
+            Random(),
             np.ones((2, 3), "float32"),
             NetworkError,
-            "Batchy: got a converted model whose output 'output' is up to",
+            "Random: got a converted model whose output 'output' is up to",
         ),
         (Moody(), np.ones((2, 3), "float32"), NetworkError, "got 2 results in training and 1 in evaluation"),
         (

@@ -1,0 +1,127 @@
+"""The second route from a module to an ONNX model: ``torch.export`` and the exporter that reads its graphs.
+
+It takes what tracing refuses (operators that only decompose), and frees axes beyond the batch. It needs onnxscript.
+Left as it is, it would lose what a training network needs: equal arrays become one parameter, gradients flow through
+``detach`` and ``no_grad``, what forward writes is dropped. So nothing is optimized, results without a gradient pass a
+``StopGradient``, and buffers that are written are refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import onnx
+import torch
+from torch.overrides import TorchFunctionMode
+
+from deep500.networks.objects import BATCH
+from deep500.registry import load_importer, load_package
+
+OPSET = 18
+"""The one that the exporter's functions are written for."""
+Axes = Mapping[str, Mapping[int, str]]
+"""Names of free axes, by input and axis."""
+
+
+def export(
+    module: torch.nn.Module,
+    inputs: Mapping[str, torch.Tensor],
+    outputs: Sequence[str],
+    mode: TorchFunctionMode,
+    axes: Axes = MappingProxyType({}),
+) -> Any:
+    """The ONNX model of a module in training mode whose forward takes tensors and returns a tuple of them.
+
+    Args:
+        module: as it is to be exported.
+        inputs: what it is traced with, by name.
+        outputs: names of what it returns.
+        mode: exchanges functions while the module runs.
+        axes: those that are free, beside the batch.
+
+    Raises:
+        MissingPackage: no onnxscript.
+        NetworkError: forward writes buffers.
+        Exception: whatever the exporter raises.
+    """
+    load_package("onnxscript", "import-pytorch", "to export what tracing refuses")
+    free = {name: {0: BATCH, **axes.get(name, {})} for name in inputs}
+    shapes = tuple(dict.fromkeys(names, torch.export.Dim.DYNAMIC) for names in free.values())
+    several = any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(module.forward).parameters.values())
+    with warnings.catch_warnings(), torch.compiler.set_stance("force_eager"):
+        warnings.simplefilter("ignore")
+        program = _program(module, tuple(inputs.values()), (shapes,) if several else shapes, mode)
+        _stop_unrecorded(program.graph_module)
+        exported: Any = torch.onnx.export(
+            program, dynamo=True, optimize=False, verbose=False, opset_version=OPSET,
+            input_names=list(inputs), output_names=list(outputs),
+        )  # fmt: skip
+    written = exported.exported_program.graph_signature.buffers_to_mutate.values()
+    load_importer("pytorch", "importing_gradients").refuse_written(written, module)
+    proto = exported.model_proto
+    _name_axes(proto, free)
+    _name_tied(proto, module)
+    return proto
+
+
+def _program(
+    module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], shapes: Any, mode: TorchFunctionMode
+) -> torch.export.ExportedProgram:
+    """The module's graph, by running it, or by reading its bytecode where sizes are made numbers (``len(x)``)."""
+    try:
+        with mode:
+            return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
+    except torch._dynamo.exc.UserError:
+        return torch.export.export(module, inputs, dynamic_shapes=shapes, strict=True)
+
+
+def stop_gradient(x: torch.Tensor) -> torch.Tensor:
+    """The node that lets no gradient through."""
+    return torch.onnx.ops.symbolic("deep500::StopGradient", (x,), dtype=x.dtype, shape=x.shape, version=1)
+
+
+def _stop_unrecorded(program: torch.fx.GraphModule) -> None:
+    """Let what ``detach`` and ``no_grad`` blocks give pass a StopGradient, a call that is traced in the lowering."""
+    detach, block = torch.ops.aten.detach.default, torch.ops.higher_order.wrap_with_set_grad_enabled
+    for part in [m for m in program.modules() if isinstance(m, torch.fx.GraphModule)]:
+        results = [node for node in part.graph.nodes if node.target is detach]
+        results += [
+            user for node in part.graph.nodes if node.target is block and node.args[0] is False for user in node.users
+        ]
+        for result in results:
+            with part.graph.inserting_after(result):
+                stopped = part.graph.call_function(stop_gradient, (result,))
+            result.replace_all_uses_with(stopped, delete_user_cb=lambda user, own=stopped: user is not own)
+        part.recompile()
+
+
+def _name_axes(proto: onnx.ModelProto, free: Axes) -> None:
+    """Give free axes their names, and take intermediate shapes out, which have the exporter's."""
+    renamed: dict[str, str] = {}
+    for value in proto.graph.input:
+        for axis, name in free[value.name].items():
+            renamed[value.type.tensor_type.shape.dim[axis].dim_param] = name
+    for value in (*proto.graph.input, *proto.graph.output):
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_param in renamed:
+                size.dim_param = renamed[size.dim_param]
+    del proto.graph.value_info[:]
+
+
+def _name_tied(proto: onnx.ModelProto, module: torch.nn.Module) -> None:
+    """Give a tensor that has several names the first of them, as ``named_parameters`` does."""
+    first: dict[torch.Tensor, str] = {}
+    tensors = ((n, t) for n, t in module.state_dict(keep_vars=True).items() if isinstance(t, torch.Tensor))
+    names = {name: first.setdefault(tensor, name) for name, tensor in tensors}
+    for node in proto.graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+    seen: set[str] = set()
+    for place, array in reversed(list(enumerate(proto.graph.initializer))):
+        array.name = names.get(array.name, array.name)
+        if array.name in seen:
+            del proto.graph.initializer[place]
+        seen.add(array.name)
