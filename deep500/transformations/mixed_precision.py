@@ -148,7 +148,7 @@ class _Work:
         return variable if data and all(name in self.born_low for name in data) else None
 
     def _fits(self, name: str) -> bool:
-        """Whether 16 bits can hold a constant: nothing that is finite or not 0 becomes infinite or 0."""
+        """Return whether 16 bits can hold a constant: nothing that is finite or not 0 becomes infinite or 0."""
         parameter = self.parameters.get(name)
         if parameter is None or parameter.trainable:
             return True
@@ -185,7 +185,7 @@ class _Work:
 
 
 def _type_variables(node: Node) -> tuple[list[str], list[str]]:
-    """What a node's schema calls the types of its inputs and of its outputs; ``""`` without a schema."""
+    """Names that a node's schema has for the types of its inputs and of its outputs; ``""`` without a schema."""
     schema = find_schema(node.op_type, node.domain)
     if schema is None:
         return [""] * len(node.inputs), [""] * len(node.outputs)

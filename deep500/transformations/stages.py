@@ -146,7 +146,7 @@ class _Cutter:
         self.flops = count_flops(network, 1)
 
     def floating(self, value: str) -> bool:
-        """Whether a value can have a gradient."""
+        """Return whether a value can have a gradient."""
         return "float" in (self.described.get(value, TensorDescriptor()).dtype or "")
 
     def work(self, nodes: Iterable[Node]) -> float:
@@ -186,26 +186,26 @@ class _Cutter:
             for value in self._sources(piece, homes):
                 if homes.get(value, number) != number:
                     read.setdefault(value, set()).add(number)
-        made = []
+        stages = []
         for number, piece in enumerate(pieces):
             receives = [value for value, readers in read.items() if number in readers]
             hands_on = [value for value in read if homes[value] == number]
             outputs = [n for n in dict.fromkeys([*self.network.outputs, self.loss]) if homes.get(n) == number]
-            made.append(self._stage(piece, receives, hands_on, outputs))
-        return made
+            stages.append(self._stage(piece, receives, hands_on, outputs))
+        return stages
 
     def _sources(self, piece: Sequence[Node], homes: Mapping[str, int]) -> list[str]:
-        """What a piece reads, with what the unmoving nodes that it needs read."""
+        """Values that a piece reads, with what the unmoving nodes that it needs read."""
         written = {value for node in piece for value in node.writes}
         return [v for node in self._closure(piece, homes) for v in node.reads if v not in written]
 
     def _closure(self, piece: Sequence[Node], homes: Mapping[str, int]) -> list[Node]:
         """A piece and the nodes of no piece that it needs, in order."""
-        chosen, wanted = {node.name for node in piece}, {v for node in piece for v in node.reads}
+        chosen, open_values = {node.name for node in piece}, {v for node in piece for v in node.reads}
         for node in reversed(self.network.nodes):
-            if node.name not in chosen and wanted.intersection(node.writes) and homes.get(node.writes[0]) is None:
+            if node.name not in chosen and open_values.intersection(node.writes) and homes.get(node.writes[0]) is None:
                 chosen.add(node.name)
-                wanted.update(node.reads)
+                open_values.update(node.reads)
         return [node for node in self.network.nodes if node.name in chosen]
 
     def _stage(self, piece: list[Node], receives: list[str], hands_on: list[str], outputs: list[str]) -> Stage:

@@ -68,7 +68,7 @@ def test_what_runs_and_what_is_held_is_what_was_planned(
         for value, described in zip(values, event["output_type_shape"], strict=True):
             ((dtype, shape),) = described.items()
             sizes[value] = int(np.prod(shape)) * numpy_dtype({"float": "float32"}.get(dtype, dtype)).itemsize
-    held = max(live_bytes([_Ran(nodes[name]) for name in names], sizes, kept=again.network.outputs))  # type: ignore
+    held = max(live_bytes([_Ran(nodes[name]) for name in names], sizes, lasting=again.network.outputs))  # type: ignore
     assert held <= 1.01 * plan.predicted_peak
     assert held >= 0.9 * plan.predicted_peak
 

@@ -141,7 +141,7 @@ def _check_order(plan: ChainPlan, first: int, last: int) -> None:
 
 
 class _ChainSimulation:
-    """What is live, and the clock."""
+    """Live bytes and a clock, stage by stage."""
 
     def __init__(self, chain: Sequence[Stage]) -> None:
         self.chain = chain
@@ -516,7 +516,7 @@ def as_plan(
 
 
 def _recomputed(plan: ChainPlan) -> Iterator[Recompute]:
-    """What runs again, outermost first."""
+    """Recomputed stretches, outermost first."""
     for element in plan:
         if not isinstance(element, Keep):
             yield element

@@ -31,7 +31,7 @@ def peak_bytes(network: Network) -> int:
         >>> peak_bytes(net)
         96
     """
-    return max(live_bytes(network.nodes, value_bytes(network), kept=network.outputs), default=0)
+    return max(live_bytes(network.nodes, value_bytes(network), lasting=network.outputs), default=0)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Counter:
         self.full = self.count((), "none").peak
 
     def count(self, names: Collection[str], method: str) -> Counted:
-        """What the step holds and repeats if these regions run again."""
+        """Count what the step holds and repeats if these regions run again."""
         chosen = frozenset(names)
         if chosen not in self._known:
             values = [self.regions.values(region) for region in self.root.walk() if region.name in chosen]
@@ -76,7 +76,7 @@ class Counter:
         """Bytes that the step holds at most, and the time of what runs again, if regions that write these values do."""
         regions = self.regions
         order = ordering(regions.step, [set(region) for region in values])
-        peak = max(live_bytes(order.nodes, order.sizes, kept=regions.step.network.outputs), default=0)
+        peak = max(live_bytes(order.nodes, order.sizes, lasting=regions.step.network.outputs), default=0)
         return peak, sum(regions.times[node.writes[0]] for node in order.repeated)
 
     def within(self, limit: int) -> Counted:
@@ -174,4 +174,4 @@ def memory_curve(regions: NetworkRegions, again: Recomputing | None = None) -> M
             turn = clock
         clock += regions.times.get(original.writes[0], 0.0)  # running statistics: not timed, as every plan has them
         at.append(clock)
-    return MemoryCurve(tuple(at), tuple(live_bytes(network.nodes, value_bytes(network), kept=network.outputs)), turn)
+    return MemoryCurve(tuple(at), tuple(live_bytes(network.nodes, value_bytes(network), lasting=network.outputs)), turn)

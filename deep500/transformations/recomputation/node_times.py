@@ -146,7 +146,7 @@ class _Probes:
         return _network(self.step, nodes, sorted(live_out(self.step, nodes)))
 
     def _values(self, names: set[str]) -> dict[str, Any]:
-        """What these values are in a step with the given inputs."""
+        """Arrays of values in a step with the given inputs."""
         inner = sorted(names - set(self.inputs))
         values = dict(self.inputs)
         if inner:
@@ -192,9 +192,9 @@ def _seconds(call: Callable[[], Any], count: int) -> float:
 
 def _shares(nodes: Sequence[Node], weights: Mapping[str, float], whole: float) -> dict[str, float]:
     """A time divided among nodes by their operations, at least one each."""
-    own = {node.writes[0]: max(weights[node.writes[0]], 1.0) for node in nodes}
-    total = sum(own.values())
-    return {name: whole * weight / total for name, weight in own.items()}
+    operations = {node.writes[0]: max(weights[node.writes[0]], 1.0) for node in nodes}
+    total = sum(operations.values())
+    return {name: whole * weight / total for name, weight in operations.items()}
 
 
 def _network(step: TrainingStep, nodes: Sequence[Node], outputs: Iterable[str]) -> Network:

@@ -1,4 +1,4 @@
-"""Which of nested regions to recompute, exactly: a small mixed-integer program, solved by HiGHS through SciPy.
+"""Exact choice of the nested regions to recompute: a small mixed-integer program, solved by HiGHS through SciPy.
 
 For every region v, x_v says whether it is recomputed (one x per static location) and w_v how many bytes it leaves on
 the stack once the forward sweep has passed it; own_v is its own tape, M_v the most that it can leave, F_v the price of
@@ -28,7 +28,7 @@ _CUTS = 200  # plans that a solver's tolerance may let through before we give up
 
 
 class Placement(NamedTuple):
-    """Which locations are recomputed, what one step then takes by simulation, and how that was chosen."""
+    """Chosen locations, what one step then takes by simulation, and how that was chosen."""
 
     recomputed: tuple[str, ...]
     outcome: Outcome
@@ -191,8 +191,8 @@ class _PlacementProgram:
         within = (("peak", ""), -self.scale)
         if region is not self.root:
             weight = ("w", region.name)
-            own = _Row({}).plus(*left, (weight, -1.0), constant=sum(region.own))
-            yield own.plus((switch, -float(_most_left(region)))) if switch else own
+            tape = _Row({}).plus(*left, (weight, -1.0), constant=sum(region.own))
+            yield tape.plus((switch, -float(_most_left(region)))) if switch else tape
             if switch:
                 yield _Row({weight: -1.0, switch: float(region.snapshot)})
                 yield base.plus((switch, float(region.snapshot + region.advance)), within)

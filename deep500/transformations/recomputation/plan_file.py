@@ -97,7 +97,7 @@ class CheckpointingPlan:
     measured: bool = False
 
     def data(self) -> dict[str, Any]:
-        """What :func:`json.dumps` takes and :func:`plan_from` reads."""
+        """The plan as :func:`json.dumps` takes it and :func:`plan_from` reads it."""
         data = {"format": FORMAT, "version": VERSION, **asdict(self)}
         return {**data, "hash": _content_hash(data)}
 

@@ -154,7 +154,7 @@ def _planned(target: Target | Any, example: Any, loss: str) -> Target:
 
 
 class _Subject:
-    """What is planned for: a network, its batch size, and where times are measured."""
+    """Subject of a plan: a network, its batch size, and where times are measured."""
 
     def __init__(self, target: Target, inputs: Mapping[str, Any] | None, loss: str, batch: int | None) -> None:
         self.executor = target if isinstance(target, GraphExecutor) and inputs is not None else None
@@ -193,7 +193,7 @@ class _Subject:
 
     @property
     def has_large_stretch(self) -> bool:
-        """Whether cuts that one activation crosses leave a large part of what is kept in one piece."""
+        """Return whether cuts that one activation crosses leave a large part of what is kept in one piece."""
         return max(region.full_tape for region in self.counted.innermost()) > _FINE * self.counted.root.full_tape
 
     def front(self, points: int) -> list[CheckpointingPlan]:

@@ -20,7 +20,7 @@ from deep500.transformations.recomputation.region_tree import Region, StepEvent,
 
 
 class Saving(NamedTuple):
-    """What leaving the recomputation of one location out changes.
+    """Change of a step by leaving the recomputation of one location out.
 
     Attributes:
         place: the static location.
@@ -59,7 +59,7 @@ class _Level:
 
 @dataclass
 class _Snapshot:
-    """What is held for a recomputed region between its run without recording and its reversal."""
+    """State held for a recomputed region between its run without recording and its reversal."""
 
     place: str
     live_before: int
@@ -164,14 +164,14 @@ class Profiler:
         """Update all: the entries of both levels, relative to the parent's new peak."""
         # A location's delta says how the peak changes if it alone is not recomputed. Both levels' deltas are relative
         # to their own peaks, so all of them are rewritten once the larger of these is known.
-        kept = snapshot.live - snapshot.live_before if self.snapshot_kept else 0
+        snapshot_bytes = snapshot.live - snapshot.live_before if self.snapshot_kept else 0
         top = max(parent.peak, child.peak, snapshot.peak)
         merged: dict[str, _Delta] = {}
         for place in dict.fromkeys([*parent.deltas, *child.deltas, child.place]):
             above, below = parent.deltas.get(place, _Delta()), child.deltas.get(place, _Delta())
             if place == child.place:  # its tape takes the place of its snapshot under all that came after it
-                shift = child.turn - kept + below.turn - snapshot.live
-                peak = max(parent.peak + above.peak + shift, child.peak + below.peak - kept)
+                shift = child.turn - snapshot_bytes + below.turn - snapshot.live
+                peak = max(parent.peak + above.peak + shift, child.peak + below.peak - snapshot_bytes)
                 merged[place] = _Delta(above.time + below.time + snapshot.time, peak - top, above.turn + shift)
             else:
                 peak = max(parent.peak + above.peak, child.peak + below.peak, snapshot.peak)
@@ -251,7 +251,7 @@ class ProfileReport:
     lines: tuple[ProfileLine, ...]
 
     def data(self) -> dict[str, Any]:
-        """What :func:`json.dumps` takes."""
+        """The report as :func:`json.dumps` takes it."""
         return asdict(self)
 
     def __str__(self) -> str:

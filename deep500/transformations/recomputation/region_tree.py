@@ -154,7 +154,7 @@ Listener: TypeAlias = Callable[[StepEvent], None]
 
 
 class Outcome(NamedTuple):
-    """What one step takes.
+    """Memory and time of one step.
 
     Attributes:
         peak: most bytes of tape, snapshots and overheads held at once.

@@ -63,7 +63,7 @@ def outermost_first(regions: Sequence[Collection[str]], written: Collection[str]
 
 
 def impurity(node: Node) -> str | None:
-    """Why a node must not run again, None if it may.
+    """Reason why a node must not run again, None if it may.
 
     BatchNormalization may: only its running statistics are state, and those are written by nodes outside of regions,
     once. Custom operators may hold state that we cannot see, unless they are registered as pure; control flow
@@ -176,7 +176,7 @@ def _join(step: TrainingStep, pieces: list[list[Node]]) -> list[Stretch]:
 
 
 def _belongs(step: TrainingStep, piece: Sequence[Node], before: Sequence[Node]) -> bool:
-    """Whether a piece ends a stretch: no parameters, nothing saved by it alone, and of the same scope or activations.
+    """Return whether a piece ends a stretch: no parameters, nothing saved by it alone, and one scope or activations.
 
     A cut before an activation would let its argument count twice, kept by one stretch and read by the next.
     """
@@ -235,8 +235,8 @@ def _halve(step: TrainingStep, leaves: Sequence[Stretch]) -> tuple[Stretch, ...]
     """Nest a long run without scopes: into halves of about the same bytes."""
     if len(leaves) <= _FLAT:
         return tuple(leaves)
-    kept = step.kept
-    sizes = [sum(step.sizes[v] for node in leaf.nodes for v in node.writes if v in kept) for leaf in leaves]
+    recorded = step.kept
+    sizes = [sum(step.sizes[v] for node in leaf.nodes for v in node.writes if v in recorded) for leaf in leaves]
     middle = min(range(1, len(leaves)), key=lambda i: abs(sum(sizes[:i]) - sum(sizes[i:])))
     halves = (_halve(step, leaves[:middle]), _halve(step, leaves[middle:]))
     return tuple(half[0] if len(half) == 1 else _group(_run_name(half), half) for half in halves)
@@ -273,20 +273,20 @@ class NetworkRegions:
         leaves, activations = self.innermost(), _activations(self.step)
         last = {value: i for i, leaf in enumerate(leaves) for node in self.nodes[leaf.name] for value in node.reads}
         groups: list[list[Region]] = [[]]
-        own: set[str] = set()
+        inside: set[str] = set()
         alive: set[str] = set()
         for i, leaf in enumerate(leaves):
             groups[-1].append(leaf)
             written = activations.intersection(self.values(leaf))
-            own |= written
+            inside |= written
             alive = {value for value in alive | written if last.get(value, -1) > i}
-            if alive <= own:
+            if alive <= inside:
                 groups.append([])
-                own = set()
+                inside = set()
         return [group for group in groups if group]
 
     def values(self, region: Region) -> tuple[str, ...]:
-        """What the nodes of a region write."""
+        """Values that the nodes of a region write."""
         return tuple(value for node in self.nodes[region.name] for value in node.writes)
 
     def __str__(self) -> str:
@@ -309,11 +309,11 @@ class NetworkRegions:
             network, batch: what is to be planned for.
             backend: whose times are meant; None does not ask, and counted operations hold for all.
         """
-        own, step = with_batch(network, batch), self.step.network
-        if own.inputs != step.inputs or set(own.parameters) - set(step.parameters):
+        expected, step = with_batch(network, batch), self.step.network
+        if expected.inputs != step.inputs or set(expected.parameters) - set(step.parameters):
             raise PlanError(
                 f"got a profile of network {step.name!r} with inputs {_shapes(step)}; expected {network.name!r} with "
-                f"{_shapes(own)}: profile this network at this batch size"
+                f"{_shapes(expected)}: profile this network at this batch size"
             )
         if backend is not None and "none" not in (backend, self.backend) and backend != self.backend:
             raise PlanError(
@@ -364,8 +364,8 @@ def find_regions(
     children = tuple(costs.region(stretch) for stretch in stretches)
     root = Region("network", (0,) * (len(children) + 1), children, candidate=False)
     nodes = {stretch.name: stretch.nodes for outer in stretches for stretch in _walk(outer)}
-    kept = {node.name: why for node in step.forward if (why := impurity(node))}
-    return NetworkRegions(step, root, nodes, costs.times, kept, "FLOP" if times is None else "s")
+    impure = {node.name: why for node in step.forward if (why := impurity(node))}
+    return NetworkRegions(step, root, nodes, costs.times, impure, "FLOP" if times is None else "s")
 
 
 def _walk(stretch: Stretch) -> Iterable[Stretch]:
@@ -375,7 +375,7 @@ def _walk(stretch: Stretch) -> Iterable[Stretch]:
 
 
 class _Costs:
-    """What regions cost, from the graph, and from times if there are any."""
+    """Costs of regions, from the graph, and from times if there are any."""
 
     def __init__(self, step: TrainingStep, times: Mapping[str, float] | None) -> None:
         self.step, self.kept = step, step.kept
@@ -391,7 +391,7 @@ class _Costs:
         out = live_out(self.step, stretch.nodes)
         impure = {v for node in stretch.nodes if impurity(node) for v in node.writes} & self._used(stretch.nodes)
         snapshot = out | impure
-        transient = max(live_bytes(stretch.nodes, self.step.sizes, kept=snapshot))
+        transient = max(live_bytes(stretch.nodes, self.step.sizes, lasting=snapshot))
         tape = 0 if children else self._bytes({v for n in stretch.nodes for v in n.writes} & (self.kept | out))
         gradients = [] if children else [g for node in stretch.nodes for g in self.gradients.get(node.name, ())]
         return Region(
@@ -433,7 +433,7 @@ class _Costs:
 
     def _gradient_bytes(self) -> list[int]:
         """Bytes of gradients and of what else the backward pass writes, while each of its nodes runs."""
-        return live_bytes(self.step.backward, self._gradient_sizes(), kept=self.step.network.outputs)
+        return live_bytes(self.step.backward, self._gradient_sizes(), lasting=self.step.network.outputs)
 
     def _gradient_sizes(self) -> dict[str, int]:
         return {v: self.step.sizes[v] for node in self.step.backward for v in node.writes}

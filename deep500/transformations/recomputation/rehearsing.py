@@ -82,10 +82,10 @@ class Rehearsals:
 
     def measured(self, plan: CheckpointingPlan) -> CheckpointingPlan:
         """The plan with what was measured in the place of what was predicted; as it is where nothing is measured."""
-        held = self.held(plan) if self.full is not None else None
-        if held is None or self.full is None:
+        peak = self.held(plan) if self.full is not None else None
+        if peak is None or self.full is None:
             return plan
-        return replace(plan, predicted_peak=held, peak_without=self.full, measured=True)
+        return replace(plan, predicted_peak=peak, peak_without=self.full, measured=True)
 
     def within(self, planner: Planner, limit: int) -> CheckpointingPlan:
         """The quickest plan that is tried whose measured step is within ``limit`` bytes; its budget is the limit.

@@ -130,7 +130,7 @@ class Ordering(NamedTuple):
 
 
 def ordering(step: TrainingStep, regions: Sequence[Collection[str]]) -> Ordering:
-    """What :func:`recomputing` makes a network of; to count what a plan holds this is enough, and quicker.
+    """Order of nodes that :func:`recomputing` writes; to count what a plan holds this is enough, and quicker.
 
     Example:
         >>> from deep500.networks import add_loss, create

@@ -73,13 +73,13 @@ def _bytes(described: TensorDescriptor | None) -> int | None:
     return described.size * numpy_dtype(described.dtype).itemsize
 
 
-def live_bytes(nodes: Sequence[Node], sizes: Mapping[str, int], kept: Collection[str] = ()) -> list[int]:
+def live_bytes(nodes: Sequence[Node], sizes: Mapping[str, int], lasting: Collection[str] = ()) -> list[int]:
     """Bytes held while each node runs, what it reads and writes included.
 
     Args:
         nodes: in the order in which they run.
         sizes: bytes by value; what is not in it (inputs, parameters) does not count.
-        kept: values that are held to the end, such as outputs.
+        lasting: values that are held to the end, such as outputs.
 
     Example:
         >>> net = Network(); net.add_input("x", (8, 3))
@@ -92,18 +92,18 @@ def live_bytes(nodes: Sequence[Node], sizes: Mapping[str, int], kept: Collection
         last.update(dict.fromkeys((*node.writes, *node.reads), i))
     ends: dict[int, list[str]] = {}
     for value, i in last.items():
-        if value not in kept:
+        if value not in lasting:
             ends.setdefault(i, []).append(value)
-    live, alive, held = 0, set(), []
+    live, alive, totals = 0, set(), []
     for i, node in enumerate(nodes):
         new = [v for v in node.writes if v not in alive]
         alive.update(new)
         live += sum(sizes.get(v, 0) for v in new)
-        held.append(live)
+        totals.append(live)
         done = [v for v in ends.get(i, ()) if v in alive]
         alive.difference_update(done)
         live -= sum(sizes.get(v, 0) for v in done)
-    return held
+    return totals
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,8 @@ def training_step(network: Network, batch: int, loss: str = "loss") -> TrainingS
         raise NetworkError(
             f"got loss {loss!r}, which no trainable parameter influences; expected one that does: name another"
         )
-    own = {value for node in training.nodes for value in node.writes}
-    forward = {node.name for node in needed(whole, own & set(whole.values()))}
+    computed = {value for node in training.nodes for value in node.writes}
+    forward = {node.name for node in needed(whole, computed & set(whole.values()))}
     path = tuple(needed(whole, [loss]))
     backward = tuple(node for node in whole.nodes if node.name not in forward)
     return TrainingStep(whole, updates, loss, path, backward, value_bytes(whole))
@@ -167,9 +167,9 @@ def needed(network: Network, values: Iterable[str]) -> list[Node]:
         >>> [node.name for node in needed(create("mlp"), ["flatten"])]
         ['flatten']
     """
-    wanted, chosen = set(values), []
+    open_values, chosen = set(values), []
     for node in reversed(network.nodes):
-        if wanted.intersection(node.writes):
-            wanted.update(node.reads)
+        if open_values.intersection(node.writes):
+            open_values.update(node.reads)
             chosen.append(node)
     return chosen[::-1]

@@ -25,7 +25,7 @@ order, another draw of random numbers differs by far more."""
 
 @dataclass(frozen=True)
 class Verification:
-    """What a step with a plan takes, beside what was predicted.
+    """Measurements of a step with a plan, beside what was predicted.
 
     Attributes:
         predicted: peak in bytes.

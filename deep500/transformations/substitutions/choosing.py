@@ -1,4 +1,4 @@
-"""Which candidate is taken: all of them timed beside the original, and the fastest of them once more, built anew.
+"""Choice of a candidate: all of them timed beside the original, and the fastest of them once more, built anew.
 
 The fastest of several noisy times is too fast by chance, and one compiled network may be slower than its own twin by
 where its arrays lie. So those that were fastest are built and timed a second time, and both times count.
@@ -86,8 +86,8 @@ def fastest(
 def _both(first: Remeasured, second: Remeasured, order: list[str]) -> list[str]:
     """By both times those that were timed twice, without what was not faster the second time; then the others."""
     twice = {comparison.first: comparison.ratio.median for comparison in second.comparisons}
-    kept = [name for name in order if twice.get(name, 0.0) < 1]
-    return sorted(kept, key=lambda name: (name not in twice, math.sqrt(twice.get(name, 1.0) * _ratio(first, name))))
+    faster = [name for name in order if twice.get(name, 0.0) < 1]
+    return sorted(faster, key=lambda name: (name not in twice, math.sqrt(twice.get(name, 1.0) * _ratio(first, name))))
 
 
 def _ratio(timed: Remeasured, name: str) -> float:
@@ -102,9 +102,9 @@ def _rounds_took(timed: Remeasured) -> float:
 
 def _faster(timed: Remeasured) -> list[str]:
     """Candidates that are faster beyond noise, the fastest first: their interval ends below 1."""
-    found = []
+    faster = []
     for name in timed.ranking:
         if name != timed.first:
             verdict, high = timed[name].verdict, timed[name].ratio.high
-            found += [name] if verdict == FASTER and high is not None and high < 1 else []
-    return found
+            faster += [name] if verdict == FASTER and high is not None and high < 1 else []
+    return faster

@@ -139,16 +139,16 @@ def _execute(words: argparse.Namespace) -> int:
         save_page(optimized, words.report, words.rules or None)
     if words.history is not None:
         optimized.history.save(words.history)
-    said = (
+    summary = (
         json.dumps({"files": [str(words.out)], "found": str(optimized)}) if words.json else f"{optimized}\n{words.out}"
     )
-    sys.stdout.write(said + "\n")
+    sys.stdout.write(summary + "\n")
     return 0
 
 
-def _sizes(given: list[str]) -> dict[str, int]:
+def _sizes(pairs: list[str]) -> dict[str, int]:
     sizes = {}
-    for word in given:
+    for word in pairs:
         name, _, number = word.partition("=")
         if not (name and number.isdigit() and int(number) > 0):
             raise InputError(f"got --size {word!r}; expected NAME=N with a whole number above 0: --size N=8")

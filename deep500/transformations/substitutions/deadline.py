@@ -65,8 +65,8 @@ class Deadline:
         """
         left = self.left(with_kept=True)
         if left <= needs:
-            wanted = f"about {needs:.2g} s" if needs else "some"
-            raise OutOfTime(f"got {left:.2g} of {self.budget:g} s for {what}; expected {wanted}; raise the budget")
+            enough = f"about {needs:.2g} s" if needs else "some"
+            raise OutOfTime(f"got {left:.2g} of {self.budget:g} s for {what}; expected {enough}; raise the budget")
         self.tell(what)
 
     def tell(self, what: str, best: float | None = None, first: float | None = None) -> None:

@@ -122,16 +122,18 @@ def deliver(
     if ir_version is not None and not 3 <= ir_version <= onnx.IR_VERSION:
         raise InputError(f"got IR version {ir_version}; expected 3 to {onnx.IR_VERSION}, what the installed onnx knows")
     model = _at(network, source, opset)
-    own = next(o.version for o in model.opset_import if o.domain == "")
-    kept = source.model.ir_version if own <= source.opset else ir_version_for(model.opset_import)
-    model.ir_version = ir_version or max(4, source.model.ir_version, kept)
+    version = next(o.version for o in model.opset_import if o.domain == "")
+    usual = source.model.ir_version if version <= source.opset else ir_version_for(model.opset_import)
+    model.ir_version = ir_version or max(4, source.model.ir_version, usual)
     _describe(model, source.model)
     entry = None if history.unchanged else _entry(history, rules)
     _metadata(model, source.model, entry)
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
-        raise InputError(f"got opset {own} and IR version {model.ir_version}, which ONNX refuses ({error})") from error
+        raise InputError(
+            f"got opset {version} and IR version {model.ir_version}, which ONNX refuses ({error})"
+        ) from error
     _check_conversion(network, model)
     write_bytes([model.SerializeToString()], Path(path))
     return None
@@ -177,8 +179,8 @@ def _describe(model: onnx.ModelProto, source: onnx.ModelProto) -> None:
         _texts(values, {v.name: v for v in known}, lambda v: v.name)
 
 
-def _texts(made: Iterable[Any], known: Mapping[Any, Any], key: Any) -> None:
-    for message in made:
+def _texts(messages: Iterable[Any], known: Mapping[Any, Any], key: Any) -> None:
+    for message in messages:
         before = known.get(key(message))
         if before is not None:
             message.doc_string = before.doc_string
@@ -186,17 +188,17 @@ def _texts(made: Iterable[Any], known: Mapping[Any, Any], key: Any) -> None:
 
 
 def _entry(history: History, rules: Rules) -> str:
-    """What was done: version, rules in readable form with how often, whether parameters were left alone."""
+    """Record of what was done: version, rules in readable form with how often, whether parameters were left alone."""
     texts = {name: str(rule) for name, (rule, _) in texts_of(rules).items()}
     used: dict[str, int] = {}
     for step in history.steps:
         used[step.rule[:16]] = used.get(step.rule[:16], 0) + 1
     done = [{"rule": rule, "times": times, "text": texts[rule]} for rule, times in sorted(used.items())]
-    said = {"deep500": describe()["versions"]["deep500"], "rules": done, "training": history.training}
-    return json.dumps({**said, **({"unproved": list(history.unproved)} if history.unproved else {})})
+    entry = {"deep500": describe()["versions"]["deep500"], "rules": done, "training": history.training}
+    return json.dumps({**entry, **({"unproved": list(history.unproved)} if history.unproved else {})})
 
 
 def _metadata(model: onnx.ModelProto, source: onnx.ModelProto, entry: str | None) -> None:
-    own = {p.key: p.value for p in model.metadata_props}
-    kept = {p.key: p.value for p in source.metadata_props}
-    onnx.helper.set_model_props(model, {**kept, **own, **({KEY: entry} if entry is not None else {})})
+    after = {p.key: p.value for p in model.metadata_props}
+    before = {p.key: p.value for p in source.metadata_props}
+    onnx.helper.set_model_props(model, {**before, **after, **({KEY: entry} if entry is not None else {})})

@@ -1,4 +1,4 @@
-"""Whether a rewritten network computes what it did: in float64 on the reference backend, gradients too.
+"""Proof by numbers that a rewritten network computes what it did: in float64 on the reference backend, gradients too.
 
 The result is also written as the original's twin in float64, so that what differs is the mathematics and not the
 rounding of weights that were computed beforehand; the written network is run as well, in its own precision.
@@ -43,7 +43,7 @@ class NotEquivalent(NetworkError):
 
 @dataclass(frozen=True)
 class Equivalence:
-    """How far a rewritten network is from the original.
+    """Distance of a rewritten network from the original.
 
     Attributes:
         outputs: largest relative error of an output, by norm, in float64; None where the reference lacks an operator.
@@ -91,12 +91,12 @@ def relative_error(got: Any, expected: Any) -> float:
 
 
 class Answers:
-    """What a network computes, once for all that is compared with it.
+    """Answers of a network, computed once for all that is compared with it.
 
     Args:
         imported: the network.
         seed: of the inputs.
-        given: numbers for symbolic sizes, which the network may need (a batch of a multiple of 4, say).
+        sizes: numbers for symbolic sizes, which the network may need (a batch of a multiple of 4, say).
         in_time: called with what is about to be computed; ends it by an error of its own.
 
     Attributes:
@@ -112,11 +112,11 @@ class Answers:
         self,
         imported: Imported,
         seed: int = 0,
-        given: Mapping[str, int] | None = None,
+        sizes: Mapping[str, int] | None = None,
         in_time: InTime = lambda what, needs=0.0: None,
     ) -> None:
         begin = time.perf_counter()
-        self.original, self.seed, self.sizes = imported.network, seed, _sizes(imported, given or {})
+        self.original, self.seed, self.sizes = imported.network, seed, _sizes(imported, sizes or {})
         self.backend = "reference"
         try:
             self.own = [outputs(self.original, choice, seed) for choice in self.sizes]
@@ -137,9 +137,9 @@ class Answers:
     def differ(self, network: Network, expected: list[dict[str, np.ndarray[Any, Any]]]) -> float:
         """Largest relative error of another network's outputs, by norm."""
         errors = []
-        for choice, wanted in zip(self.sizes, expected, strict=True):
+        for choice, answer in zip(self.sizes, expected, strict=True):
             got = outputs(network, choice, self.seed, self.backend)
-            errors += [relative_error(got[name], value) for name, value in wanted.items()]
+            errors += [relative_error(got[name], value) for name, value in answer.items()]
         return max(errors)
 
 
@@ -148,7 +148,7 @@ def check_equivalent(
     graph: StoredGraph,
     written: Network,
     seed: int = 0,
-    given: Mapping[str, int] | None = None,
+    sizes: Mapping[str, int] | None = None,
     answers: Answers | None = None,
     in_time: InTime = lambda what, needs=0.0: None,
 ) -> Equivalence:
@@ -161,7 +161,7 @@ def check_equivalent(
         graph: the result.
         written: the network that it was written as.
         seed: of the inputs.
-        given: numbers for symbolic sizes, which the network may need (a batch of a multiple of 4, say).
+        sizes: numbers for symbolic sizes, which the network may need (a batch of a multiple of 4, say).
         answers: of the original, if they are known.
         in_time: called with what is about to be compared; ends the check by an error of its own.
 
@@ -170,13 +170,13 @@ def check_equivalent(
             the network's own precision; nothing of the result may then be used.
         UnsupportedOperator: neither backend runs the network.
     """
-    answers = answers or Answers(imported, seed, given)
+    answers = answers or Answers(imported, seed, sizes)
     original = answers.original
     in_time("the result's file", answers.seconds)  # the check takes as long at least
     onnx.checker.check_model(written.to_onnx(), full_check=False)
     limit = LIMIT if "float16" not in {d.dtype for d in original.descriptors().values()} else HALF
     in_time("the result's answers")
-    own, wide, gradients = answers.differ(written, answers.own), None, None
+    own_error, wide, gradients = answers.differ(written, answers.own), None, None
     if answers.backend == "reference":
         in_time("the result's answers in float64")
         rewritten = in_float64(export_network(imported, graph, wide=True))
@@ -186,12 +186,12 @@ def check_equivalent(
             got = _gradients(in_float64(original), rewritten, answers.sizes[0], seed)
             pairs = ((got[name], value) for name, value in answers.gradients.items()) if got is not None else ()
             gradients = max((relative_error(new, value) for new, value in pairs), default=0.0)
-    if not (own <= limit and all(error is None or error <= TOLERANCE for error in (wide, gradients))):
+    if not (own_error <= limit and all(error is None or error <= TOLERANCE for error in (wide, gradients))):
         raise NotEquivalent(
-            f"got relative errors {wide} (outputs), {gradients} (gradients) in float64 and {own:.3g} in the "
+            f"got relative errors {wide} (outputs), {gradients} (gradients) in float64 and {own_error:.3g} in the "
             f"network's precision; expected at most {TOLERANCE:g}, and {limit:g}; keep the original and report this"
         )
-    return Equivalence(wide, gradients, own, tuple(answers.sizes), answers.backend)
+    return Equivalence(wide, gradients, own_error, tuple(answers.sizes), answers.backend)
 
 
 def in_float64(network: Network) -> Network:
@@ -207,9 +207,9 @@ def in_float64(network: Network) -> Network:
         twin = to_dtype(twin, "float64", source)
     if not any(fixed_inputs(node, "float64") for node in twin.nodes):
         return twin
-    made = Network(twin.name)
-    made.inputs = dict(twin.inputs)
-    made.put_parameters(twin.parameters)
+    widened = Network(twin.name)
+    widened.inputs = dict(twin.inputs)
+    widened.put_parameters(twin.parameters)
     for node in twin.nodes:
         fixed = set(fixed_inputs(node, "float64"))
         narrow = {name for name in fixed if name in described and described[name].dtype in NARROW}
@@ -219,28 +219,28 @@ def in_float64(network: Network) -> Network:
             here = twin.inputs.get(name) or twin.parameters.get(name)
             stays = str(getattr(here, "dtype", None) or getattr(getattr(here, "value", None), "dtype", "float64"))
             if name in narrow and stays == "float64":
-                made.add_node(
-                    "Cast", [name], [made.fresh_name(f"{name}.narrow")], to=dtype_to_onnx(described[name].dtype)
+                widened.add_node(
+                    "Cast", [name], [widened.fresh_name(f"{name}.narrow")], to=dtype_to_onnx(described[name].dtype)
                 )
-                name = made.nodes[-1].outputs[0]
+                name = widened.nodes[-1].outputs[0]
             inputs.append(name)
         outputs = list(node.outputs)
         widen = [o for o in node.writes if narrow and o in described and described[o].dtype in NARROW]
-        renamed = {o: made.fresh_name(f"{o}.narrow") for o in widen}
-        made.insert(replace(node, inputs=tuple(inputs), outputs=tuple(renamed.get(o, o) for o in outputs)))
+        renamed = {o: widened.fresh_name(f"{o}.narrow") for o in widen}
+        widened.insert(replace(node, inputs=tuple(inputs), outputs=tuple(renamed.get(o, o) for o in outputs)))
         for wide, name in renamed.items():
-            made.add_node("Cast", [name], [wide], to=dtype_to_onnx("float64"))
+            widened.add_node("Cast", [name], [wide], to=dtype_to_onnx("float64"))
     for name in twin.outputs:
-        made.add_output(name)
-    return made
+        widened.add_output(name)
+    return widened
 
 
-def _sizes(imported: Imported, given: Mapping[str, int]) -> list[dict[str, int]]:
+def _sizes(imported: Imported, chosen: Mapping[str, int]) -> list[dict[str, int]]:
     """Two choices of the symbolic sizes: what was rewritten must hold for others than it was rewritten with."""
     if not imported.sizes:
         return [{}]
-    first = {**imported.sizes, **given}
-    return [first, {name: 2 * size if name in given else size + 1 for name, size in first.items()}]
+    first = {**imported.sizes, **chosen}
+    return [first, {name: 2 * size if name in chosen else size + 1 for name, size in first.items()}]
 
 
 def difference(
@@ -254,7 +254,7 @@ def difference(
 def outputs(
     network: Network, sizes: Mapping[str, int], seed: int, backend: str = "reference"
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """What a network computes of made-up inputs on a backend, as arrays."""
+    """Outputs of a network for made-up inputs on a backend, as arrays."""
     executor = load_backend(backend).from_model(network)
     results = executor.inference(make_inputs(named(network), None, seed, sizes))
     return {name: np.asarray(executor.network.to_numpy(value)) for name, value in results.items()}

@@ -61,9 +61,9 @@ def _timed(
 ) -> Remeasured:
     network = named(optimized.original)
     inputs = make_inputs(network, None, seed, {**stand_ins(network, sizes), **sizes})
-    given = str(source.path) if source.outside else source.data  # its name may be the result's by now
+    original = str(source.path) if source.outside else source.data  # its name may be the result's by now
     functions = {}
-    for name, file in (("file", given), ("result", path.read_bytes())):
+    for name, file in (("file", original), ("result", path.read_bytes())):
         executor = make(file)
         functions[name] = partial(executor.inference, inputs)
         functions[name]()

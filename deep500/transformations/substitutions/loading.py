@@ -26,13 +26,13 @@ def written_rules(rules: Rules) -> list[WrittenRule]:
     Raises:
         DataError: a file is absent or holds no rules.
     """
-    found: dict[str, WrittenRule] = {}
+    rules_by_id: dict[str, WrittenRule] = {}
     for source in [rules] if rules is None or isinstance(rules, (str, Path, PatternRule)) else rules:
-        found.update({one.rule.id: one for one in _of(source)})
-    return list(found.values())
+        rules_by_id.update({written.rule.id: written for written in _read_source(source)})
+    return list(rules_by_id.values())
 
 
-def _of(source: str | Path | PatternRule | None) -> list[WrittenRule]:
+def _read_source(source: str | Path | PatternRule | None) -> list[WrittenRule]:
     if isinstance(source, PatternRule):
         return [WrittenRule(source.id, source)]
     if source is not None and str(source).endswith(".txt"):
@@ -57,24 +57,24 @@ def load_rules(rules: Rules = None, unproved: bool = False) -> list[PatternRule]
         True
     """
     written = written_rules(rules)
-    for one, verdict in zip(written, judged(tuple(one.rule for one in written)), strict=True):
-        refuse(one, verdict, unproved)
-    return [verdict.rule for verdict in judged(tuple(one.rule for one in written))]
+    for rule, verdict in zip(written, judged(tuple(rule.rule for rule in written)), strict=True):
+        refuse(rule, verdict, unproved)
+    return [verdict.rule for verdict in judged(tuple(rule.rule for rule in written))]
 
 
 def judged(rules: Sequence[PatternRule], thorough: bool = False) -> list[Verdict]:
-    """As `judge`, once per process for the same rules, and activations of one's own."""
+    """Judge rules as `judge` does, once per process for the same rules, and activations of one's own."""
     return _judged(tuple(rules), thorough, tuple(OWN))
 
 
 @functools.lru_cache(maxsize=16)
-def _judged(rules: tuple[PatternRule, ...], thorough: bool, own: tuple[str, ...]) -> list[Verdict]:
+def _judged(rules: tuple[PatternRule, ...], thorough: bool, activations: tuple[str, ...]) -> list[Verdict]:
     return judge(rules, thorough)
 
 
-def refuse(one: WrittenRule, verdict: Verdict, unproved: bool) -> None:
+def refuse(written: WrittenRule, verdict: Verdict, unproved: bool) -> None:
     """Raise DataError for a rule that may not be applied."""
-    text = f"{one.where}: got rule {one.name}, {to_text(one.rule)}"
+    text = f"{written.where}: got rule {written.name}, {to_text(written.rule)}"
     if verdict.rule.verdict == "refuted":
         raise DataError(f"{text}; expected one that holds, which this does not: {verdict.counterexample}")
     if not verdict.fits:
@@ -88,4 +88,4 @@ def refuse(one: WrittenRule, verdict: Verdict, unproved: bool) -> None:
 
 def texts_of(rules: Rules) -> dict[str, tuple[PatternRule, str]]:
     """Id -> (rule, name as written), for reports of what was applied already."""
-    return {one.rule.id: (one.rule, one.name) for one in written_rules(rules)}
+    return {written.rule.id: (written.rule, written.name) for written in written_rules(rules)}

@@ -192,9 +192,12 @@ def _search(
     every = [by_formula, Analytic(runs, fused=True), Analytic(runs, fused=True, without=("split", "concat"))]
     names = "priced by formula", "priced by formula, fused", "priced by formula, fused and without parts"
     seconds = budget if cost is None else FORMULA * budget
-    found = [searched(each, part * seconds, what) for each, part, what in zip(every, FORMULAS, names, strict=True)]
+    results = [
+        searched(cost_model, part * seconds, what)
+        for cost_model, part, what in zip(every, FORMULAS, names, strict=True)
+    ]
     # What compilers fuse comes first: compiling takes long, and the last candidates may find no time left.
-    quick = _joined([found[1], found[0], found[2]] if cost is None else found, by_formula, found[0])
+    quick = _joined([results[1], results[0], results[2]] if cost is None else results, by_formula, results[0])
     if cost is None:
         return quick
     cost.until = begin + budget
@@ -213,15 +216,18 @@ def _search(
     return result
 
 
-def _joined(found: Sequence[SearchResult], cost: Cost, result: SearchResult) -> SearchResult:
+def _joined(results: Sequence[SearchResult], cost: Cost, result: SearchResult) -> SearchResult:
     """One of the results with the best states of all, those that came first in any of them first."""
     states = dict[Any, State]()
     for place in range(CANDIDATES):
-        for each in found:
-            for state in each.best[place : place + 1]:
-                if state.cost < each.first.cost:
+        for partial_result in results:
+            for state in partial_result.best[place : place + 1]:
+                if state.cost < partial_result.first.cost:
                     states.setdefault(state.graph.outputs, dataclasses.replace(state, cost=cost.total(state.graph)))
-    priced, late = sum(each.priced for each in found), any(each.timed_out for each in found)
+    priced, late = (
+        sum(partial_result.priced for partial_result in results),
+        any(partial_result.timed_out for partial_result in results),
+    )
     return dataclasses.replace(result, best=list(states.values())[:CANDIDATES], priced=priced, timed_out=late)
 
 
@@ -311,12 +317,12 @@ def _choose(
         "priced": result.priced,
     }
     better = [state for state in result.best if measure or state.cost <= result.first.cost]
-    found = [state for state in better if state.graph.outputs != result.first.graph.outputs]
-    if not found and result.timed_out:
+    changed = [state for state in better if state.graph.outputs != result.first.graph.outputs]
+    if not changed and result.timed_out:
         return Optimized.unchanged(network, backend, "nothing faster was found", imported.training, **searched)
     # With its constants folded, or just written anew, biases and all, a network may be faster than with what was found.
     plain = [*_folded(imported, matcher, backend, FOLDING_SECONDS), result.first] if measure else [result.first]
-    every = {state.graph.outputs: state for state in [*found[:1], *plain[:-1], *found[1:], *plain[-1:]]}
+    every = {state.graph.outputs: state for state in [*changed[:1], *plain[:-1], *changed[1:], *plain[-1:]]}
     candidates = {f"candidate {n}": state for n, state in enumerate(every.values(), 1)}
     failed: dict[str, str] = {}
     timed: Remeasured | None = None
@@ -324,27 +330,29 @@ def _choose(
     order = _cheaper(candidates, result.first)
     if measure:
         written = _write_in_time(imported, candidates, matcher, deadline, failed)
-        networks = {name: made[2] for name, made in written.items()}
+        networks = {name: written_one[2] for name, written_one in written.items()}
         compare = partial(remeasure, sizes={**imported.sizes, **sizes}, seed=seed, clock=deployment(backend).clock())
         timed, order = fastest(network, networks, backend, compare, deadline, failed)
         deadline.extend(GRACE * deadline.budget)
     for name in order:
-        made = written.get(name) or _try(failed, name, partial(_written, imported, candidates[name], matcher))
-        check = made and _try(failed, name, partial(check_equivalent, *made, seed, sizes, answers, deadline.check))
-        if made and check:
+        written_one = written.get(name) or _try(failed, name, partial(_written, imported, candidates[name], matcher))
+        check = written_one and _try(
+            failed, name, partial(check_equivalent, *written_one, seed, sizes, answers, deadline.check)
+        )
+        if written_one and check:
             return Optimized(
                 network,
-                made[2],
+                written_one[2],
                 backend,
                 History.of(imported, candidates[name], matcher.unproved),
                 after=candidates[name].cost,
                 measured=timed,
                 chosen=name,
                 equivalence=check,
-                reason=_said(failed),
+                reason=_failures(failed),
                 **searched,
             )
-    reason = "; ".join(filter(None, ("nothing faster was found", _said(failed))))
+    reason = "; ".join(filter(None, ("nothing faster was found", _failures(failed))))
     return Optimized.unchanged(network, backend, reason, imported.training, measured=timed, **searched)
 
 
@@ -359,8 +367,8 @@ def _write_in_time(
         if longest * (1 + 1 / WRITING) > deadline.left() or (written and deadline.left() <= 0):
             break
         deadline.tell(f"writing {name}")
-        made = _try(failed, name, partial(_written, imported, state, matcher))
-        written.update({name: made} if made else {})
+        candidate = _try(failed, name, partial(_written, imported, state, matcher))
+        written.update({name: candidate} if candidate else {})
         longest = max(longest, deadline.spent() - begin)
     return written
 
@@ -374,7 +382,7 @@ def _try(failed: dict[str, str], name: str, action: Callable[[], _T]) -> _T | No
         return None
 
 
-def _said(failed: Mapping[str, str]) -> str:
+def _failures(failed: Mapping[str, str]) -> str:
     return "; ".join(f"{name} failed: {text}" for name, text in failed.items())
 
 

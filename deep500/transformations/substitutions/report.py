@@ -60,13 +60,13 @@ def layers(network: Network) -> list[list[Node]]:
     rows: list[list[Node]] = []
     for node in network.nodes:
         read = [network.producer(name) for name in node.reads]
-        row = max((depth[made.name] + 1 for made in read if made is not None), default=0)
+        row = max((depth[producer.name] + 1 for producer in read if producer is not None), default=0)
         depth[node.name] = row
         rows.extend([] for _ in range(row + 1 - len(rows)))
         rows[row].append(node)
     for nodes in rows:
         for node in nodes:
-            above = [column[made.name] for made in map(network.producer, node.reads) if made is not None]
+            above = [column[producer.name] for producer in map(network.producer, node.reads) if producer is not None]
             column[node.name] = sum(above) / len(above) if above else float(len(column))
         nodes.sort(key=lambda node: column[node.name])  # stable: ties stay in the network's order
         column.update({node.name: float(place) for place, node in enumerate(nodes)})
@@ -98,8 +98,8 @@ def picture(network: Network, changed: Collection[str]) -> str:
                 f'font-size="12">{escape(node.op_type[:20])}</text></g>'
             )
     for node in network.nodes:
-        for made in {m.name: m for m in map(network.producer, node.reads) if m is not None}.values():
-            (x1, y1), (x2, y2) = place[made.name], place[node.name]
+        for producer in {m.name: m for m in map(network.producer, node.reads) if m is not None}.values():
+            (x1, y1), (x2, y2) = place[producer.name], place[node.name]
             lines.append(f'<line x1="{x1:g}" y1="{y1 + 28:g}" x2="{x2:g}" y2="{y2:g}" stroke="#999"/>')
     height = len(rows) * ROW + GAP
     return (
@@ -123,11 +123,11 @@ def page(result: Optimized, rules: Rules = None) -> str:
         (2, True)
     """
     known = {name: rule for name, (rule, _) in texts_of(rules).items()}
-    said = dict.fromkeys(result.history.unproved, " <b>not proved</b>")
+    notes = dict.fromkeys(result.history.unproved, " <b>not proved</b>")
     used = Counter(step.rule[:16] for step in result.history.steps)
     items = "".join(
         f"<tr><td>{times}</td><td><code>{escape(readable(known[rule]))}</code></td>"
-        f"<td>{rule}{said.get(rule, '')}</td></tr>"
+        f"<td>{rule}{notes.get(rule, '')}</td></tr>"
         for rule, times in used.most_common()
     )
     table = f"<table><tr><th>times</th><th>rule</th><th>id</th></tr>{items}</table>" if items else "<p>none</p>"
@@ -148,7 +148,7 @@ def page(result: Optimized, rules: Rules = None) -> str:
 
 
 def _look(node: Node) -> tuple[object, ...]:
-    """What makes a node the same in both graphs: its name and its operator; names stay where values do."""
+    """Identity of a node in both graphs: its name and its operator; names stay where values do."""
     return node.op_type, node.name
 
 

@@ -1,4 +1,4 @@
-"""What optimizing a network gives: the network, how it came about, and what was measured and checked."""
+"""Results of optimizing a network: the network, how it came about, and what was measured and checked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HISTORY = declare(
 
 @dataclass(frozen=True)
 class History:
-    """How a network was rewritten, so that it can be done again.
+    """Steps by which a network was rewritten, so that they can be done again.
 
     Attributes:
         network: hash of the structure that it holds for; weights may be others.
@@ -59,7 +59,7 @@ class History:
 
     @classmethod
     def of(cls, imported: Imported, state: State, unproved: Collection[str] = ()) -> History:
-        """How a search came from a network to a state; ``unproved`` are ids of rules without a proof."""
+        """Steps by which a search came from a network to a state; ``unproved`` are ids of rules without a proof."""
         used = {step.rule[:16] for step in state.history}
         return cls(
             structure_hash(imported.network),

@@ -127,7 +127,7 @@ class _Side:
         return f'"{value}"' if isinstance(value, bool) else str(value)
 
     def conditions(self) -> list[str]:
-        """What the symbols that patterns use say of the inputs."""
+        """Conditions on the inputs that the symbols in patterns stand for."""
         return [
             f"size_{size} = size {name} {axis}"
             for name, shape in self.inputs.items()
@@ -137,7 +137,7 @@ class _Side:
 
 
 def prove(rules: Rules) -> list[Verdict]:
-    """What is known of rules: proved, refuted with numbers, or unknown and tried (finite fields, kernels).
+    """Judge rules: proved, refuted with numbers, or unknown and tried (finite fields, kernels).
 
     Args:
         rules: a file, a rule, or several.
@@ -150,7 +150,7 @@ def prove(rules: Rules) -> list[Verdict]:
         >>> prove(rule("(relu (add x y))", "(add (relu x) (relu y))"))[0].rule.verdict
         'refuted'
     """
-    return judged(tuple(one.rule for one in written_rules(rules)), thorough=True)
+    return judged(tuple(candidate.rule for candidate in written_rules(rules)), thorough=True)
 
 
 @dataclass(frozen=True)
@@ -199,65 +199,66 @@ def apply_rules(network: Network, rules: Rules, unproved: bool = False, seed: in
         deep500.errors.DataError: ...
     """
     rules_written = written_rules(rules)
-    verdicts = judged(tuple(one.rule for one in rules_written))
-    for one, verdict in zip(rules_written, verdicts, strict=True):
-        refuse(one, verdict, unproved)
+    verdicts = judged(tuple(candidate.rule for candidate in rules_written))
+    for candidate, verdict in zip(rules_written, verdicts, strict=True):
+        refuse(candidate, verdict, unproved)
     matcher = _forward(rules_written, [verdict.rule for verdict in verdicts])
     imported = import_network(network)
     graph, steps = _everywhere(imported, matcher)
     history = History.of(imported, State(graph, 0.0, tuple(steps)), matcher.unproved)
     if not steps:
         return Applied(network.copy(), History(history.network, history.specification, False, {}, unchanged=True), None)
-    made = export_network(imported, graph)
-    return Applied(made, history, check_equivalent(imported, graph, made, seed))
+    rewritten = export_network(imported, graph)
+    return Applied(rewritten, history, check_equivalent(imported, graph, rewritten, seed))
 
 
 def _forward(rules: Sequence[WrittenRule], decided: Sequence[PatternRule]) -> Matcher:
     """A matcher for rules from what was written left to what was written right."""
     matcher = Matcher(decided)
-    reverse = {one.rule.id: one.reverse for one in rules}
-    kept = [directed.name for directed in matcher.directed if directed.reverse == reverse[directed.rule.id]]
-    missing = [one for one in rules if not any(name.startswith(one.rule.id) for name in kept)]
+    reverse = {candidate.rule.id: candidate.reverse for candidate in rules}
+    forward = [directed.name for directed in matcher.directed if directed.reverse == reverse[directed.rule.id]]
+    missing = [candidate for candidate in rules if not any(name.startswith(candidate.rule.id) for name in forward)]
     if missing:
-        one = missing[0]
+        candidate = missing[0]
         raise InputError(
-            f"{one.where}: got rule {one.name}, {to_text(one.rule)}, whose left does not give what the right needs; "
-            "expected one that can be applied from left to right: swap its sides, or search with 'deep500 optimize'"
+            f"{candidate.where}: got rule {candidate.name}, {to_text(candidate.rule)}, whose left does not give what "
+            "the right needs; expected one that can be applied from left to right: swap its sides, or search with "
+            "'deep500 optimize'"
         )
-    return Matcher(decided, only=kept)
+    return Matcher(decided, only=forward)
 
 
 def _everywhere(imported: Imported, matcher: Matcher) -> tuple[StoredGraph, list[AppliedRule]]:
     graph, steps = imported.graph, list[AppliedRule]()
     seen, fixed = {graph.outputs}, tuple(imported.sizes.values())
     while True:
-        found: tuple[Match, StoredGraph] | None = None
+        change: tuple[Match, StoredGraph] | None = None
         for match in matcher.matches(graph):
             new = apply(graph, match, fixed)
             if new is not None and new.outputs not in seen:
-                found = match, new
+                change = match, new
                 break
-        if found is None:
+        if change is None:
             return graph, steps
         if len(steps) == MOST:
             raise InputError(f"got no end after {MOST} steps; expected rules that end: leave out those that grow")
-        match, new = found
+        match, new = change
         steps.append(AppliedRule(match.rule, place(graph.store, match)))
         seen.add(new.outputs)
         graph = new
 
 
-def one_rule(rules: Rules, wanted: str) -> WrittenRule:
+def one_rule(rules: Rules, name: str) -> WrittenRule:
     """The rule with a name, an id, or an id that begins so.
 
     Raises:
         InputError: none, or several.
     """
     known = written_rules(rules)
-    found = [one for one in known if one.name == wanted or (len(wanted) >= 4 and one.rule.id.startswith(wanted))]
-    if len(found) != 1:
+    matching = [rule for rule in known if rule.name == name or (len(name) >= 4 and rule.rule.id.startswith(name))]
+    if len(matching) != 1:
         raise InputError(
-            f"got rule {wanted!r}, which {len(found)} of {len(known)} rules are called; expected a name, or an id by "
+            f"got rule {name!r}, which {len(matching)} of {len(known)} rules are called; expected a name, or an id by "
             "its first letters (four at least): see 'deep500 rules list'"
         )
-    return found[0]
+    return matching[0]

@@ -40,16 +40,18 @@ def execute(words: argparse.Namespace) -> int:
 
 
 def _list(words: argparse.Namespace) -> int:
-    for one in written_rules(words.names[0] if words.names else None):
-        name = f"{one.name}  " if one.name != one.rule.id else ""
-        sys.stdout.write(f"{one.rule.id}  {name}{readable(one.rule)}\n")
+    for written in written_rules(words.names[0] if words.names else None):
+        name = f"{written.name}  " if written.name != written.rule.id else ""
+        sys.stdout.write(f"{written.rule.id}  {name}{readable(written.rule)}\n")
     return 0
 
 
 def _show(words: argparse.Namespace) -> int:
-    wanted, *files = words.names
-    one = one_rule(files[0] if files else None, wanted)
-    sys.stdout.write(f"{one.name}\n{readable(one.rule)}\n\n{to_text(one.rule)}\n\n{prove(one.rule)[0]}\n")
+    name, *files = words.names
+    written = one_rule(files[0] if files else None, name)
+    sys.stdout.write(
+        f"{written.name}\n{readable(written.rule)}\n\n{to_text(written.rule)}\n\n{prove(written.rule)[0]}\n"
+    )
     return 0
 
 
@@ -58,7 +60,7 @@ def _prove(words: argparse.Namespace) -> int:
         both = rule(Path(words.names[0]), Path(words.names[1]))
         names, verdicts = [to_text(both)], prove(both)
     else:
-        names, verdicts = [one.name for one in written_rules(words.names[0])], prove(words.names[0])
+        names, verdicts = [written.name for written in written_rules(words.names[0])], prove(words.names[0])
     for name, verdict in zip(names, verdicts, strict=True):
         sys.stdout.write(f"{name}: {verdict} ({verdict.seconds:.2f} s)\n")
     count = {kind: sum(verdict.rule.verdict == kind for verdict in verdicts) for kind in KINDS}

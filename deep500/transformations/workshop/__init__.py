@@ -1,1 +1,1 @@
-"""What is made and compared offline; nothing at run time imports it, as a contract in ``pyproject.toml`` holds."""
+"""Rules and baselines, made and compared offline; nothing at run time imports them (held in ``pyproject.toml``)."""

@@ -73,7 +73,7 @@ def test_bytes_by_hand(resnet: NetworkRegions) -> None:
 def test_bytes_agree_with_the_whole_step(resnet: NetworkRegions) -> None:
     """The model of regions, with the gradients as overheads, is near what is held node by node."""
     step = resnet.step
-    exact = max(live_bytes(step.network.nodes, step.sizes, kept=step.network.outputs))
+    exact = max(live_bytes(step.network.nodes, step.sizes, lasting=step.network.outputs))
     assert exact <= simulate(resnet.root, ()).peak <= 1.1 * exact
 
 

@@ -1,4 +1,4 @@
-"""What graphs cost: `Analytic` by formula, the same everywhere, and `Measured` by timing what a backend does."""
+"""Costs of graphs: `Analytic` by formula, the same everywhere, and `Measured` by timing what a backend does."""
 
 from deep500.transformations.substitutions.cost.analytic import Analytic as Analytic
 from deep500.transformations.substitutions.cost.deployments import Deployment as Deployment

@@ -47,7 +47,7 @@ _PLACE = "backend = ? AND version = ? AND machine = ? AND device = ? AND threads
 
 
 class Place(NamedTuple):
-    """Where prices hold: backend, its version, the machine's fingerprint, device and number of threads."""
+    """Circumstances of prices: backend, its version, the machine's fingerprint, device and number of threads."""
 
     backend: str
     version: str

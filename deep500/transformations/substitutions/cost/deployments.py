@@ -31,7 +31,7 @@ ONE_PROCESSOR = frozenset({"tensorflow"})
 
 @dataclass(frozen=True)
 class Deployment:
-    """Where a network shall run.
+    """A way to run a network: a backend with options.
 
     Attributes:
         name: as users give it.
@@ -67,8 +67,8 @@ class Deployment:
 
     def executor(self, network: Network, device: Any = None) -> GraphExecutor:
         """The network as it would be deployed."""
-        made: GraphExecutor = load_backend(self.backend).from_model(network, device=device, **self.options)
-        return made
+        executor: GraphExecutor = load_backend(self.backend).from_model(network, device=device, **self.options)
+        return executor
 
 
 KNOWN: Mapping[str, Deployment] = MappingProxyType(
@@ -94,7 +94,10 @@ def deployment_names() -> list[str]:
     """
     names = []
     for backend in backend_names():
-        names += [backend, *(made.name for made in KNOWN.values() if made.backend == backend != made.name)]
+        names += [
+            backend,
+            *(deployment.name for deployment in KNOWN.values() if deployment.backend == backend != deployment.name),
+        ]
     return names
 
 
@@ -116,7 +119,7 @@ def deployment(name: str) -> Deployment:
 
 
 def _pinned() -> bool:
-    """Whether this process may use one core only, as ``taskset -c 3`` says; False where the system does not tell."""
+    """Return whether this process may use one core only (``taskset -c 3``); False where the system does not tell."""
     allowed = getattr(os, "sched_getaffinity", None)
     return allowed is not None and len(allowed(0)) == 1
 

@@ -136,7 +136,7 @@ class Measured(Cost):
         return self._rows[key].seconds
 
     def _store(self, key: str, row: Row) -> Row:
-        """What is kept: the new price in place of a doubtful one that is no quieter, or of any with ``fresh``."""
+        """Keep a price: the new one in place of a doubtful one that is no quieter, or of any with ``fresh``."""
         before = self._doubted.pop(key, None)
         if before is not None and before.mad / max(before.seconds, RESOLUTION) < row.mad / max(row.seconds, RESOLUTION):
             return before
@@ -154,12 +154,12 @@ class Measured(Cost):
         """Seconds of a unit without what feeding it and returning its results takes."""
         if unit.kind in BIASED and len(unit.inputs) == 3:
             return self._with_bias(graph, unit)
-        own = self._own_margins()
+        margins = self._own_margins()
         size = traffic(graph, unit)
         measured = slope(lambda copies: self._run(unit_network(graph, unit, copies)), self.limit, size, self.seed)
         store = graph.store
         fed = sum(not store.node(value).constant for value in dict.fromkeys(unit.inputs))
-        margin = fed * own.feed + len(unit.outputs) * own.fetch
+        margin = fed * margins.feed + len(unit.outputs) * margins.fetch
         return Slope(max(measured.seconds - margin, 0.0), measured.mad, measured.rounds)
 
     def _with_bias(self, graph: StoredGraph, unit: Unit) -> Slope:
@@ -173,7 +173,7 @@ class Measured(Cost):
         return Slope(self.unit(graph, base) + max(float(np.median(added)) - fed, 0.0), mad(added), rounds)
 
     def _own_margins(self) -> Margins:
-        """What this executor takes per input and output: stored like prices, of which it is a part."""
+        """Seconds that this executor takes per input and output: stored like prices, of which they are a part."""
         if not {FEED, FETCH} <= self._rows.keys():
             measured = margins(self._run, self.limit)
             for key, seconds in ((FEED, measured.feed), (FETCH, measured.fetch)):
@@ -182,7 +182,7 @@ class Measured(Cost):
 
 
 def doubtful(row: Row) -> bool:
-    """Whether a price was measured while the machine was busy, as far as its spread tells.
+    """Return whether a price was measured while the machine was busy, as far as its spread tells.
 
     Example:
         >>> doubtful(Row(1e-3, 1e-6, 30, "")), doubtful(Row(1e-3, 5e-4, 30, ""))

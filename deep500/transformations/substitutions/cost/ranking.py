@@ -132,7 +132,7 @@ def in_turns(
     margin: float = MARGIN,
     clock: Clock = time.perf_counter_ns,
 ) -> Remeasured:
-    """As `remeasure`, of functions without arguments that have run before."""
+    """Time functions in turns as `remeasure` does networks: without arguments that have run before."""
     pairs = len(functions) * (len(functions) - 1) // 2  # as compare_functions counts
     once = {name: typical(run) for name, run in functions.items()}
     calls = max(1, math.ceil(BLOCK / min(once.values())))
@@ -170,7 +170,7 @@ def _functions(
     run, inputs = Runner(backend, device, seed), make_inputs(named(first), None, seed, sizes)
     functions, taken = dict[str, Callable[[], object]](), list[float]()
     for name, network in networks.items():
-        begin, expected = time.perf_counter(), max(taken[1:] or [ALIKE * each for each in taken], default=0.0)
+        begin, expected = time.perf_counter(), max(taken[1:] or [ALIKE * seconds for seconds in taken], default=0.0)
         if failed is not None and until is not None and network is not first and begin + expected > until:
             failed[name] = f"got too little time to compile it; expected {expected:.2g} s; raise the budget"
             continue
@@ -220,8 +220,8 @@ def _against_first(seconds: Mapping[str, np.ndarray], control: Interval, margin:
     """Each but the first against it; p values are corrected over these alone."""
     (first, base), *others = seconds.items()
     corrected = holm([signed_rank(taken, base) for _, taken in others])
-    bias, made = control_bias(control), []
+    bias, comparisons = control_bias(control), []
     for (name, taken), p in zip(others, corrected, strict=True):
         ratio = paired_ratio(taken, base)
-        made.append(Comparison(name, first, ratio, p, verdict(ratio, p, bias, margin)))
-    return tuple(made)
+        comparisons.append(Comparison(name, first, ratio, p, verdict(ratio, p, bias, margin)))
+    return tuple(comparisons)

@@ -59,9 +59,9 @@ class Runner:
         self.deployment = deployment(backend)
 
     def ran_on(self, device: Any) -> Any:
-        """Where networks run that are asked for on ``device``: a backend without a GPU takes the processor."""
-        wanted = to_device(device)
-        if wanted.kind == "cpu":
+        """Device of networks that are asked for on ``device``: a backend without a GPU takes the processor."""
+        requested = to_device(device)
+        if requested.kind == "cpu":
             return device or "cpu"
         return self.deployment.executor(_row(1, "float32"), device).device
 
@@ -72,8 +72,8 @@ class Runner:
             UnsupportedOperator: the backend cannot run it.
         """
         executor = self.deployment.executor(network, self.device)
-        made = make_inputs(network, None, self.seed) if inputs is None else inputs
-        tensors = {name: executor.network.to_tensor(array) for name, array in made.items()}
+        arrays = make_inputs(network, None, self.seed) if inputs is None else inputs
+        tensors = {name: executor.network.to_tensor(array) for name, array in arrays.items()}
         run = partial(_run, executor, tensors)
         run()
         return run
@@ -137,13 +137,13 @@ def _alone(function: Callable[[], object], plan: Plan) -> Slope:
 
 def _quietest(attempt: Callable[[], Slope], limit: float) -> Slope:
     """The first attempt with little spread, else the one with the least: a machine may have been busy."""
-    made: list[Slope] = []
+    attempts: list[Slope] = []
     begin = time.perf_counter()
-    while len(made) < ATTEMPTS and time.perf_counter() - begin < 2 * limit:
-        made.append(attempt())
-        if made[-1].mad <= max(SPREAD * made[-1].seconds, RESOLUTION):
+    while len(attempts) < ATTEMPTS and time.perf_counter() - begin < 2 * limit:
+        attempts.append(attempt())
+        if attempts[-1].mad <= max(SPREAD * attempts[-1].seconds, RESOLUTION):
             break
-    return min(made, key=lambda attempted: attempted.mad)
+    return min(attempts, key=lambda attempted: attempted.mad)
 
 
 def rounds_within(limit: float, seconds: float) -> int:

@@ -31,8 +31,8 @@ def work_hash(network: Network) -> str:
         (True, False)
     """
     described, known = network.descriptors(), dict[str, str]()
-    for name, given in network.inputs.items():
-        known[name] = _hash("input", name, given.dtype, given.shape)
+    for name, described_input in network.inputs.items():
+        known[name] = _hash("input", name, described_input.dtype, described_input.shape)
     for name, parameter in network.parameters.items():
         array = np.asarray(parameter.value)
         whole = array.tolist() if array.dtype.kind in "iub" else None
@@ -40,21 +40,23 @@ def work_hash(network: Network) -> str:
     every = list[str]()
     for node in network.nodes:
         if node.op_type in RESHAPING and not node.domain:
-            made = _hash("Reshape", known[node.inputs[0]])
+            node_hash = _hash("Reshape", known[node.inputs[0]])
         else:
-            attributes = {key: value for key, value in node.all_attributes().items() if not _said(node, key, value)}
+            attributes = {
+                key: value for key, value in node.all_attributes().items() if not _is_default(node, key, value)
+            }
             plain = replace(node, name="", inputs=(), outputs=(), attributes=attributes)
             read = [known.get(name, name) for name in (*node.inputs, *node.captured)]
-            made = _hash(node_proto(plain).SerializeToString(deterministic=True), read)
-        every.append(made)
+            node_hash = _hash(node_proto(plain).SerializeToString(deterministic=True), read)
+        every.append(node_hash)
         for place, name in enumerate(node.outputs):
             result = described.get(name)
-            known[name] = _hash(made, place, result and (result.dtype, result.shape))
+            known[name] = _hash(node_hash, place, result and (result.dtype, result.shape))
     return _hash(sorted(every), [known[name] for name in network.outputs])
 
 
-def _said(node: Node, key: str, value: object) -> bool:
-    """Whether an attribute says what is so without it."""
+def _is_default(node: Node, key: str, value: object) -> bool:
+    """Return whether an attribute says what is so without it."""
     neutral = NEUTRAL.get(key)
     same = neutral is not None and isinstance(value, (tuple, list)) and all(size == neutral for size in value)
     return same or (key == "kernel_shape" and node.op_type.startswith("Conv"))

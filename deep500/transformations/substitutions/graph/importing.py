@@ -52,7 +52,7 @@ class Imported:
 
     @property
     def store(self) -> Store:
-        """Where all states of the search live."""
+        """The store in which all states of the search live."""
         return self.graph.store
 
 
@@ -153,7 +153,7 @@ class Importer:
             self._name(name, value)
 
     def known(self, name: str) -> bool:
-        """Whether a value is something specifications can compute with: float of known shape, or a constant."""
+        """Return whether a value is something specifications can compute with: float of known shape, or a constant."""
         shape, dtype = self._type(name)
         value = self.values.get(name)
         constant = value is not None and self.store.node(value).constant
@@ -162,8 +162,8 @@ class Importer:
     def _opaque(self, node: Node) -> tuple[Value, ...]:
         text = node_proto(replace(node, name="", inputs=(), outputs=())).SerializeToString(deterministic=True)
         gaps = repr(([bool(name) for name in node.inputs], [bool(name) for name in node.outputs], node.captured))
-        own = node.name if node.is_random or node.domain or node.graphs else ""
-        digest = hashlib.sha256(text + gaps.encode() + own.encode()).hexdigest()[:16]
+        identity = node.name if node.is_random or node.domain or node.graphs else ""
+        digest = hashlib.sha256(text + gaps.encode() + identity.encode()).hexdigest()[:16]
         self.opaque.setdefault(digest, node)
         types = [self._type(name) for name in node.writes]
         inputs = [self.values[name] for name in node.reads]
@@ -171,8 +171,8 @@ class Importer:
         matrix = self._matrix(node, inputs)
         if matrix is not None:
             (dtype,), (shape,) = ([kind for _, kind in types], [known for known, _ in types])
-            made = self.store.opaque([matrix, *inputs[1:]], [self.store.shape(matrix)], [dtype], parameters)
-            return self.store.add("reshape", made[0], shape=shape)
+            product = self.store.opaque([matrix, *inputs[1:]], [self.store.shape(matrix)], [dtype], parameters)
+            return self.store.add("reshape", product[0], shape=shape)
         return self.store.opaque(inputs, [shape for shape, _ in types], [dtype for _, dtype in types], parameters)
 
     def _matrix(self, node: Node, inputs: Sequence[Value]) -> Value | None:
@@ -303,7 +303,7 @@ def combine(g: Importer, names: tuple[str, str, str], left: Value, right: Value)
 
 
 def _zero(g: Importer, value: Value) -> bool:
-    """Whether a value is a constant of zeros; in training there are none, as parameters are inputs."""
+    """Return whether a value is a constant of zeros; in training there are none, as parameters are inputs."""
     array = g.store.arrays.get(value.node)
     return array is not None and not np.any(array)
 

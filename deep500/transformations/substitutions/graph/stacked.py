@@ -44,8 +44,10 @@ def unstacked(network: Network) -> Network:
         if ends is None or whole is None:
             continue
         alike = {end.inputs[0]: end for end in reversed(ends) if _restores(end, whole, described)}
-        own = node.outputs[0]
-        alike = {value: end for value, end in alike.items() if value != own and end.outputs[0] not in network.outputs}
+        result = node.outputs[0]
+        alike = {
+            value: end for value, end in alike.items() if value != result and end.outputs[0] not in network.outputs
+        }
         if described[node.inputs[0]] == whole:
             change.gone.add(node.name)
             change.names[node.outputs[0]] = node.inputs[0]
@@ -57,7 +59,7 @@ def unstacked(network: Network) -> Network:
 
 
 def _to_matrix(node: Node, described: Shapes) -> bool:
-    """Whether a node makes a matrix of a tensor."""
+    """Return whether a node makes a matrix of a tensor."""
     after = described.get(node.outputs[0])
     return node.op_type == "Reshape" and not node.domain and after is not None and len(after) == 2
 
@@ -76,7 +78,7 @@ def _whole(node: Node, ends: list[Node], described: Shapes) -> Shape | None:
 
 
 def _restores(end: Node, whole: Shape, described: Shapes) -> bool:
-    """Whether a reshape gives a matrix the axes of a tensor back, all but the last."""
+    """Return whether a reshape gives a matrix the axes of a tensor back, all but the last."""
     last = described[end.inputs[0]]
     return last is not None and described[end.outputs[0]] == (*whole[:-1], last[-1])
 
@@ -100,13 +102,13 @@ def _ends(network: Network, value: str) -> list[Node] | None:
 
 
 def _fixed(network: Network, target: str) -> bool:
-    """Whether a reshape's target says all sizes itself: a 0 would take one from what it reads."""
+    """Return whether a reshape's target says all sizes itself: a 0 would take one from what it reads."""
     known = network.parameters.get(target)
     return known is not None and bool(np.all(np.asarray(known.value) != 0))
 
 
 def _keeps_rows(network: Network, node: Node, name: str) -> bool:
-    """Whether a node does with every row of a matrix by itself what it would do with those of a larger tensor."""
+    """Return whether a node treats every row of a matrix by itself, as it would those of a larger tensor."""
     if node.domain:
         return False
     if node.op_type == "MatMul":
@@ -117,7 +119,7 @@ def _keeps_rows(network: Network, node: Node, name: str) -> bool:
 
 @dataclass
 class Change:
-    """What becomes of a network.
+    """A change of a network.
 
     Attributes:
         gone: names of nodes that go.
@@ -131,26 +133,26 @@ class Change:
 
     def made(self, network: Network) -> Network:
         """A changed copy, without the parameters that nothing reads any more."""
-        made, kept = Network(network.name), list[Node]()
+        changed, remaining = Network(network.name), list[Node]()
         arrays = dict[str, np.ndarray]()
         for node in network.nodes:
             if node.name in self.targets:
                 target = network.fresh_name(f"{node.outputs[0]}_shape")
                 arrays[target] = np.array(self.targets[node.name], np.int64)
-                kept.append(replace(node, inputs=(node.inputs[0], target)))
+                remaining.append(replace(node, inputs=(node.inputs[0], target)))
             elif node.name not in self.gone:
-                kept.append(node)
-        before, after = ({name for node in nodes for name in node.reads} for nodes in (network.nodes, kept))
+                remaining.append(node)
+        before, after = ({name for node in nodes for name in node.reads} for nodes in (network.nodes, remaining))
         for name, described in network.inputs.items():
-            made.add_input(name, described.shape, described.dtype)  # type: ignore[arg-type]
+            changed.add_input(name, described.shape, described.dtype)  # type: ignore[arg-type]
         for name, parameter in network.parameters.items():
             if name in after or name not in before or name in network.outputs:
-                made.add_parameter(name, parameter.value, parameter.trainable, copy=False)
+                changed.add_parameter(name, parameter.value, parameter.trainable, copy=False)
         for name, array in arrays.items():
-            made.add_parameter(name, array, trainable=False)
-        for node in kept:
+            changed.add_parameter(name, array, trainable=False)
+        for node in remaining:
             inputs, outputs = (tuple(self.names.get(n, n) for n in side) for side in (node.inputs, node.outputs))
-            made.insert(replace(node, inputs=inputs, outputs=outputs))
+            changed.insert(replace(node, inputs=inputs, outputs=outputs))
         for name in network.outputs:
-            made.add_output(name)
-        return made
+            changed.add_output(name)
+        return changed

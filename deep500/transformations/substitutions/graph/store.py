@@ -190,7 +190,7 @@ class Store:
         return sorted(numbers)
 
     def depends(self, value: Value, on: Iterable[int]) -> bool:
-        """Whether a value depends on one of some nodes; on its own node it does."""
+        """Return whether a value depends on one of some nodes; on its own node it does."""
         targets = set(on)
         lowest = min(targets, default=0)
         seen, todo = {value.node}, [value.node]
@@ -298,7 +298,7 @@ Values = tuple[Value, ...]
 
 
 def parts(store: Store, value: Value, axis: int) -> list[Value]:
-    """What nested concatenations along one axis are made of, in order.
+    """Pieces of nested concatenations along one axis, in order.
 
     Example:
         >>> store = Store()

@@ -1,4 +1,4 @@
-"""What a graph is written as: units, each one ONNX operator (or two that belong together), priced and emitted as such.
+"""Units that a graph is written in, each one ONNX operator (or two that belong together), priced and emitted as such.
 
 Biases go back into convolutions and matrix products, transposes into ``Gemm``, chains of concatenations and splits
 become one node each, a gain and a bias of an image one BatchNormalization. The exporter writes units and the cost
@@ -92,7 +92,7 @@ class Units:
 
     # -- what belongs together --------------------------------------------------------------------------------------
     def alone(self, value: Value) -> bool:
-        """Whether a value has one reader and is no output."""
+        """Return whether a value has one reader and is no output."""
         readers = self.users.get(value, ())
         return len(readers) == 1 and readers[0] != -1
 

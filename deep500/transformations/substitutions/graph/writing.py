@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 
 def constant_array(store: Store, value: Value, wide: bool = False) -> Array:
-    """What a constant value is, computed in float64 and rounded once to its dtype; with ``wide`` not at all.
+    """Array of a constant value, computed in float64 and rounded once to its dtype; with ``wide`` not at all.
 
     Example:
         >>> store = Store()
@@ -122,8 +122,8 @@ class Writer:
         if unit.kind == OPAQUE:
             return self._write_opaque(unit)
         inputs, outputs = [self.name(value) for value in unit.inputs], [self.name(value) for value in unit.outputs]
-        made = _WRITERS.get(unit.kind, Writer._plain)(self, unit, inputs, outputs)
-        for proto in made:
+        protos = _WRITERS.get(unit.kind, Writer._plain)(self, unit, inputs, outputs)
+        for proto in protos:
             self._add(proto)
         return None
 
@@ -144,8 +144,8 @@ class Writer:
         for captured, value in zip(node.captured, read, strict=True):
             if self.name(value) != captured and not self.network.has_value(captured):
                 self.network.add_node("Identity", [self.name(value)], [captured])
-        made = iter(unit.outputs)
-        outputs = [self.name(next(made)) if name else "" for name in node.outputs]
+        results = iter(unit.outputs)
+        outputs = [self.name(next(results)) if name else "" for name in node.outputs]
         taken = {written.name for written in self.network.nodes}
         name = node.name if node.name not in taken else None
         attributes = dict(node.attributes)
@@ -205,7 +205,7 @@ class Writer:
         target = self.array(np.array(shape, np.int64))
         return [helper.make_node("Reshape", [inputs[0], target], outputs)]
 
-    def _reshape_by_inputs(self, whole: str, made: str, shape: list[int]) -> list[NodeProto]:
+    def _reshape_by_inputs(self, whole: str, result: str, shape: list[int]) -> list[NodeProto]:
         """Sizes that more than one symbol has are read from the inputs' shapes when the network runs."""
         nodes, parts = [], []
         for size in shape:
@@ -218,7 +218,7 @@ class Writer:
             parts.append(part)
         target = self.fresh("shape")
         nodes.append(helper.make_node("Concat", parts, [target], axis=0))
-        return [*nodes, helper.make_node("Reshape", [whole, target], [made])]
+        return [*nodes, helper.make_node("Reshape", [whole, target], [result])]
 
 
 _WRITERS: dict[str, Any] = {
@@ -250,8 +250,8 @@ def export_network(imported: Imported, graph: StoredGraph, wide: bool = False) -
     for name, described in source.inputs.items():
         network.add_input(name, described.shape, described.dtype)  # type: ignore[arg-type]
     outputs = dict.fromkeys(zip(graph.outputs, source.outputs, strict=True))
-    given = {*source.inputs, *source.parameters}  # such an output keeps its name for those who read it
-    names = {value: name for value, name in imported.names.items() if name in given or name not in source.outputs}
+    permanent = {*source.inputs, *source.parameters}  # such an output keeps its name for those who read it
+    names = {value: name for value, name in imported.names.items() if name in permanent or name not in source.outputs}
     for value, name in reversed(outputs):
         node = graph.store.node(value)
         if node.op != INPUT and not node.constant:

@@ -58,7 +58,7 @@ class Magnitude(Real):
 
 @dataclass(frozen=True)
 class KernelCheck:
-    """What one backend made of the axioms.
+    """Outcome of the axioms on one backend.
 
     Attributes:
         backend, dtype: what ran.
@@ -137,10 +137,10 @@ def _compare(case: Case, sides: tuple[Array, Array], dtype: str) -> tuple[float,
     shapes = {name: value.shape for name, value in case.inputs.items()}
     worst, what = 0.0, ""
     pairs: list[tuple[str, Any, Any]] = [("left and right", *sides), ("left and float64", sides[0], expected)]
-    for name, got, wanted in [*pairs, ("right and float64", sides[1], expected)]:
-        if got.shape != wanted.shape:
-            return math.inf, f"{name}: shapes {got.shape} and {wanted.shape} for {shapes}, {case.parameters}"
-        difference = np.abs(got.astype(np.float64) - wanted)
+    for name, got, right in [*pairs, ("right and float64", sides[1], expected)]:
+        if got.shape != right.shape:
+            return math.inf, f"{name}: shapes {got.shape} and {right.shape} for {shapes}, {case.parameters}"
+        difference = np.abs(got.astype(np.float64) - right)
         with np.errstate(invalid="ignore", divide="ignore"):
             share = np.nan_to_num(np.where(difference == 0, 0.0, difference / tolerance), nan=np.inf).max(initial=0.0)
         if share > worst:

@@ -90,8 +90,8 @@ class _Writer(Sides):
         shapes = [wire.shape[1:] for wire in inputs]
         outputs = [next(self.names) for _ in range(operator(op).outputs)]
         shapes_out = operator(op).infer(shapes, known)
-        given = {**known, "dtype": self.dtype}
-        for node in operator(op).onnx([wire.name for wire in inputs], outputs, given, shapes):
+        parameters = {**known, "dtype": self.dtype}
+        for node in operator(op).onnx([wire.name for wire in inputs], outputs, parameters, shapes):
             attributes = {attribute.name: _plain(helper.get_attribute_value(attribute)) for attribute in node.attribute}
             self.network.add_node(node.op_type, list(node.input), list(node.output), **attributes)
         return _Wire(outputs[output], (1, *shapes_out[output]))

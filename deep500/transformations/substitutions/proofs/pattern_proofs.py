@@ -58,8 +58,8 @@ class Ground:
     def text(self, pattern: Pattern) -> str:
         if isinstance(pattern, str):
             return f'(V "{self.number}:{pattern}")'
-        names, given, inputs = arguments(pattern)
-        texts = [self._parameter(name, word) for name, word in zip(names, given, strict=True)]
+        names, words, inputs = arguments(pattern)
+        texts = [self._parameter(name, word) for name, word in zip(names, words, strict=True)]
         return f"({' '.join([pattern[0], *texts, *map(self.text, inputs)])})"
 
     def _parameter(self, name: str, word: str) -> str:
@@ -102,6 +102,6 @@ def proved(
 
 
 def ways_determined(rule: PatternRule) -> list[bool]:
-    """Whether each side determines the other."""
+    """Return whether each side determines the other."""
     left, right = ([parse(text) for text in side] for side in (rule.left, rule.right))
     return [determined(left, right, rule.where) is not None, determined(right, left, rule.where) is not None]

@@ -140,12 +140,14 @@ def saturate_loaded(
 
 
 def _proved(run: Any) -> list[int]:
-    return [int(number) for number in re.findall(r"\bproved (\d+)", _said(run("(print-function proved 1000000)")))]
+    return [
+        int(number) for number in re.findall(r"\bproved (\d+)", _joined_text(run("(print-function proved 1000000)")))
+    ]
 
 
 def _tuples(run: Any) -> int:
-    return sum(int(count) for count in re.findall(r" (\d+)\)", _said(run("(print-size)"))))
+    return sum(int(count) for count in re.findall(r" (\d+)\)", _joined_text(run("(print-size)"))))
 
 
-def _said(outputs: Any) -> str:
+def _joined_text(outputs: Any) -> str:
     return " ".join(str(output) for output in outputs)

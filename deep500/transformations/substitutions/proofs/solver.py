@@ -26,7 +26,7 @@ LIMIT = 4_000_000  # Z3's resource units, so that a verdict is the same on every
 
 @dataclass(frozen=True)
 class Attempt:
-    """What one attempt to prove a goal gave.
+    """Outcome of one attempt to prove a goal.
 
     Attributes:
         proved: whether Z3 found a proof.
@@ -105,8 +105,8 @@ class Solver:
         if op == "*":
             return math.prod(self.expression(operand, names, False) for operand in inputs)
         function = self.functions[op]
-        wanted = [function.domain(n) == self.tensor for n in range(function.arity())]
-        return function(*(self.expression(operand, names, sort) for operand, sort in zip(inputs, wanted, strict=True)))
+        sorts = [function.domain(n) == self.tensor for n in range(function.arity())]
+        return function(*(self.expression(operand, names, sort) for operand, sort in zip(inputs, sorts, strict=True)))
 
     def _size_rule(self, rule: Pattern) -> Any:
         """``(rule ((= e pattern) (= n (size x a)) ..) ((set (size e b) value)) ..)`` as an equation of sizes."""
@@ -212,8 +212,8 @@ def cut_sizes(pattern: Pattern) -> list[str]:
     """
     if isinstance(pattern, str):
         return []
-    own = [f"{pattern[2]} = size {_text(pattern[3])} {pattern[1]}"] if pattern[0] == "concat" else []
-    return own + [line for operand in pattern[1:] for line in cut_sizes(operand)]
+    cut = [f"{pattern[2]} = size {_text(pattern[3])} {pattern[1]}"] if pattern[0] == "concat" else []
+    return cut + [line for operand in pattern[1:] for line in cut_sizes(operand)]
 
 
 def _text(pattern: Pattern) -> str:

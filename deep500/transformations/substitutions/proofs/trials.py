@@ -30,7 +30,7 @@ Values = Callable[[np.random.Generator, tuple[int, ...]], Array]
 
 @dataclass(frozen=True)
 class Counterexample:
-    """Where the two sides of a rule differ, in real numbers.
+    """A place where the two sides of a rule differ, in real numbers.
 
     Attributes:
         output: which output of the rule.
@@ -63,7 +63,7 @@ def _shown(value: Array) -> str:
 
 
 def holds(rule: PatternRule, seed: int = 0) -> bool:
-    """Whether every output was equal, modulo primes, for some random sizes for which both sides fit, and for all such.
+    """Return whether every output was equal, modulo primes, for all random sizes tried that both sides fit.
 
     Example:
         >>> holds(PatternRule(("(matmul x y)",), ("(matmul y x)",)))
@@ -104,14 +104,20 @@ def counterexample(rule: PatternRule, seed: int = 0, legal: int = 60) -> Counter
         (True, False)
     """
     for output, axiom in enumerate(equations(rule)):
-        found: list[Counterexample] = []
+        differences: list[Counterexample] = []
         for fitting, (draw, (left, right)) in enumerate(_fitting(axiom, seed, _integers, lambda _: Real())):
             different = _difference(output, draw, left, right)
-            found += [different] if different is not None else []
-            if fitting >= legal or len(found) == SHOWN:
+            differences += [different] if different is not None else []
+            if fitting >= legal or len(differences) == SHOWN:
                 break
-        if found:
-            return min(found, key=lambda one: (one.index is None, sum(value.size for value in one.values.values())))
+        if differences:
+            return min(
+                differences,
+                key=lambda difference: (
+                    difference.index is None,
+                    sum(value.size for value in difference.values.values()),
+                ),
+            )
     return None
 
 

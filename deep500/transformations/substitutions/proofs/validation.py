@@ -69,7 +69,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Validation:
-    """What validating one axiom found.
+    """Outcome of validating one axiom.
 
     Attributes:
         tried: choices of sizes drawn.
@@ -168,13 +168,13 @@ class Draw:
         self.pool = generator.integers(1, 6, 2)
         self.parameters: dict[str, Any] = {}
         self.shapes: dict[str, Shape] = {}
-        made = {line.split("=", 1)[0].strip() for line in axiom.where if "= (" in line}
+        computed = {line.split("=", 1)[0].strip() for line in axiom.where if "= (" in line}
         uses = [use for pattern in patterns for use in walk(pattern)]
         shown = {word for op, kind, word in uses if op == "concat" and kind == "cut"}
         cut = re.compile(r"\(split \S+ \S+ (\S+) [a-z0-9]+\)")  # of what is no concatenation
-        made |= shown - set(cut.findall(axiom.left + axiom.right))
+        computed |= shown - set(cut.findall(axiom.left + axiom.right))
         for op, kind, word in uses:
-            if literal(word, kind) is None and word not in made and op not in CONSTANTS:
+            if literal(word, kind) is None and word not in computed and op not in CONSTANTS:
                 self.parameters.setdefault(word, self._choose(kind))
         sides = Sides({}, self.parameters, Prime(PRIMES[0]))
         if sides.conditions(tuple(line for line in axiom.where if "= (" in line)):
@@ -255,7 +255,7 @@ def validate(axiom: Axiom, seed: int = 0, trials: int = 20_000, legal: int = 50)
 
 
 def compare(sides: Sides, left: str, right: str, where: tuple[str, ...]) -> str | None:
-    """How the sides of an axiom differ; None where it does not apply, empty where they are equal."""
+    """Difference of the sides of an axiom in words; None where it does not apply, empty where they are equal."""
     try:
         first = sides.evaluate(parse(left))
         if not sides.conditions(where):

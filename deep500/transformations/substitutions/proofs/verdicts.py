@@ -1,4 +1,4 @@
-"""What is known of a rule that someone wrote: proved, refuted by numbers, or unknown and then tried.
+"""Verdicts on rules that someone wrote: proved, refuted by numbers, or unknown and then tried.
 
 The provers are those of the shipped rules: equality saturation, then Z3 where it is installed. The axioms of people's
 own activations (`operators.own`) are tried on numbers before they are used.
@@ -32,7 +32,7 @@ CASES, BACKENDS = 6, ("reference", "onnxruntime")
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What is known of a rule.
+    """Verdict on a rule.
 
     Attributes:
         rule: with its ``verdict`` (``"proved"``, ``"refuted"``, ``"unknown"``) and ``prover``.
@@ -50,7 +50,7 @@ class Verdict:
 
     @property
     def fits(self) -> bool:
-        """Whether the sides were seen to fit together for some sizes; proofs need no sizes."""
+        """Return whether the sides were seen to fit together for some sizes; proofs need no sizes."""
         return not self.fields or all(fitting for fitting, _ in self.fields)
 
     def __str__(self) -> str:
@@ -90,14 +90,14 @@ def own_axioms() -> list[Axiom]:
 
 @functools.cache
 def _axioms_of(name: str, texts: tuple[str, ...]) -> tuple[Axiom, ...]:
-    made: list[Axiom] = []
+    checked: list[Axiom] = []
     for number, text in enumerate(texts):
         rule = from_text(text, f"axiom {number} of {name}").rule
         wrong = counterexample(rule)
         if wrong is not None:
             raise DataError(f"axiom {number} of {name}: got {text}; expected one that holds: {wrong}")
-        made += [dataclasses.replace(axiom, name=f"{name} {number}") for axiom in equations(rule)]
-    return tuple(made)
+        checked += [dataclasses.replace(axiom, name=f"{name} {number}") for axiom in equations(rule)]
+    return tuple(checked)
 
 
 def judge(rules: Sequence[PatternRule], thorough: bool = True) -> list[Verdict]:
@@ -132,23 +132,23 @@ def _as(rule: PatternRule, decided: PatternRule) -> PatternRule:
 
 
 def _judged(rules: list[PatternRule], thorough: bool) -> list[Verdict]:
-    own, start = own_axioms(), time.process_time()
+    added, start = own_axioms(), time.process_time()
     known = proved(rules, STAGES, rewrites(axioms()))
-    said = dict.fromkeys((n for n, ok in enumerate(known) if ok), "egglog")
-    if own:
-        rest = [n for n in range(len(rules)) if n not in said]
-        more = proved([rules[n] for n in rest], STAGES, rewrites([*axioms(), *own])) if rest else []
-        said.update({n: f"egglog, from axioms of {_names()}" for n, ok in zip(rest, more, strict=True) if ok})
+    provers = dict.fromkeys((n for n, ok in enumerate(known) if ok), "egglog")
+    if added:
+        rest = [n for n in range(len(rules)) if n not in provers]
+        more = proved([rules[n] for n in rest], STAGES, rewrites([*axioms(), *added])) if rest else []
+        provers.update({n: f"egglog, from axioms of {_names()}" for n, ok in zip(rest, more, strict=True) if ok})
     share = (time.process_time() - start) / len(rules)
     verdicts = []
     for n, rule in enumerate(rules):
         start = time.process_time()
         # With time, what is proved is tried all the same: axioms know no types, and numbers are a second opinion.
-        wrong = counterexample(rule) if thorough or n not in said else None
-        if wrong is None and n not in said and (prover := _z3(rule, own)):
-            said[n] = prover
-        verdict = "refuted" if wrong is not None else "proved" if n in said else "unknown"
-        decided = dataclasses.replace(rule, verdict=verdict, prover=said.get(n) if verdict == "proved" else None)
+        wrong = counterexample(rule) if thorough or n not in provers else None
+        if wrong is None and n not in provers and (prover := _z3(rule, added)):
+            provers[n] = prover
+        verdict = "refuted" if wrong is not None else "proved" if n in provers else "unknown"
+        decided = dataclasses.replace(rule, verdict=verdict, prover=provers.get(n) if verdict == "proved" else None)
         legal = LEGAL if thorough else 1  # one suffices to say that the sides fit together at all
         fields = tuple(field_trials(axiom, legal=legal) for axiom in equations(rule)) if verdict == "unknown" else ()
         kernels = _kernels(rule) if thorough and fields and all(fitting for fitting, _ in fields) else ()
@@ -160,9 +160,9 @@ def _names() -> str:
     return ", ".join(name for name, activation in OWN.items() if activation.axioms)
 
 
-def _z3(rule: PatternRule, own: list[Axiom]) -> str | None:
+def _z3(rule: PatternRule, added: list[Axiom]) -> str | None:
     try:
-        solver = Solver([*axioms(), *own])
+        solver = Solver([*axioms(), *added])
     except MissingEngine:
         return None  # the second prover: what it might have proved stays unknown
     if not all(solver.prove_axiom(axiom, LIMIT).proved for axiom in equations(rule)):

@@ -25,16 +25,16 @@ def unbound(pattern: Pattern, known: set[str]) -> set[str]:
     """Names that building a pattern needs beyond ``known``, which gains what building binds: cuts and shapes."""
     if isinstance(pattern, str):
         return set() if pattern in known else {pattern}
-    kinds, given, inputs = arguments(pattern)
+    kinds, words, inputs = arguments(pattern)
     missing: set[str] = set()
     for operand in _siblings_last(pattern[0], inputs):
         if _takes_shape(pattern[0], inputs, operand):
             known.add(str(shape_name(operand)))
         missing |= unbound(operand, known)
     if pattern[0] == "concat":
-        known.add(given[1])
+        known.add(words[1])
     return missing | {
-        word for word, kind in zip(given, kinds, strict=True) if literal(word, kind) is None and word not in known
+        word for word, kind in zip(words, kinds, strict=True) if literal(word, kind) is None and word not in known
     }
 
 
@@ -82,26 +82,26 @@ def builder(pattern: Pattern) -> Builder:
     """A function (store, bindings, dtype) -> value, which raises `ShapeMismatch` where the pattern does not fit."""
     if isinstance(pattern, str):
         return lambda store, bindings, dtype: bindings[pattern]
-    op, (kinds, given, inputs) = pattern[0], arguments(pattern)
+    op, (kinds, words, inputs) = pattern[0], arguments(pattern)
     if op in CONSTANTS:
-        name = given[0]
+        name = words[0]
         return lambda store, bindings, dtype: store.add(op, shape=bindings[name], dtype=dtype)[0]
     ordered = _siblings_last(op, inputs)
     shaped_names = [shape_name(operand) if _takes_shape(op, inputs, operand) else None for operand in ordered]
     parts = list(zip(map(builder, ordered), shaped_names, strict=True))
     places = [ordered.index(operand) for operand in inputs]
-    fixed = {kind: literal(word, kind) for word, kind in zip(given, kinds, strict=True)}
-    free = [(kind, word) for word, kind in zip(given, kinds, strict=True) if fixed[kind] is None]
+    fixed = {kind: literal(word, kind) for word, kind in zip(words, kinds, strict=True)}
+    free = [(kind, word) for word, kind in zip(words, kinds, strict=True) if fixed[kind] is None]
 
     def build(store: Store, bindings: Bindings, dtype: str) -> Value:
-        made: list[Value] = []
+        operands: list[Value] = []
         for part, shaped in parts:
             if shaped is not None:
-                bindings.setdefault(shaped, store.shape(made[0]))
-            made.append(part(store, bindings, dtype))
-        values = [made[place] for place in places]
+                bindings.setdefault(shaped, store.shape(operands[0]))
+            operands.append(part(store, bindings, dtype))
+        values = [operands[place] for place in places]
         if op == "concat":
-            _bind_cut(store, values[0], given, fixed, bindings)
+            _bind_cut(store, values[0], words, fixed, bindings)
         known = {**fixed, **{kind: bindings[word] for kind, word in free}}
         if op == "concat":
             known.pop("cut")
@@ -113,8 +113,8 @@ def builder(pattern: Pattern) -> Builder:
     return build
 
 
-def _bind_cut(store: Store, first: Value, given: list[str], fixed: dict[str, Any], bindings: Bindings) -> None:
-    axis = fixed["axis"] if fixed["axis"] is not None else bindings[given[0]]
+def _bind_cut(store: Store, first: Value, words: list[str], fixed: dict[str, Any], bindings: Bindings) -> None:
+    axis = fixed["axis"] if fixed["axis"] is not None else bindings[words[0]]
     shape = store.shape(first)
     require(axis < len(shape), "concat", shape, f"an axis {axis}")
-    require(bindings.setdefault(given[1], shape[axis]) == shape[axis], "concat", shape, f"a cut at {given[1]}")
+    require(bindings.setdefault(words[1], shape[axis]) == shape[axis], "concat", shape, f"a cut at {words[1]}")

@@ -1,4 +1,4 @@
-"""Where rules apply: patterns compiled to straight lines of checks, indexed by their first operators, tried on graphs.
+"""Matching of rules: patterns compiled to straight lines of checks, indexed by their first operators, tried on graphs.
 
 A pattern whose sums and products may be read in two orders is compiled once per order, so no check needs a second try.
 Those that may match at a node are found by its operator and the operators of what it reads. Rules of two outputs join
@@ -83,7 +83,7 @@ def compiled(pattern: Pattern) -> CompiledPattern:
     todo, registers = [(pattern, 0)], 1
     while todo:
         current, register = todo.pop(0)
-        kinds, given, inputs = arguments(current)
+        kinds, parameters, inputs = arguments(current)
         targets: list[int | str] = []
         for part in inputs:
             if isinstance(part, str):
@@ -92,14 +92,14 @@ def compiled(pattern: Pattern) -> CompiledPattern:
                 todo.append((part, registers))
                 targets.append(registers)
                 registers += 1
-        values = {kind: literal(word, kind) for word, kind in zip(given, kinds, strict=True)}
+        values = {kind: literal(word, kind) for word, kind in zip(parameters, kinds, strict=True)}
         cut = None
         if current[0] == "concat":
             del values["cut"]
-            cut = (given[1], given[0] if values["axis"] is None else values["axis"])
+            cut = (parameters[1], parameters[0] if values["axis"] is None else values["axis"])
         output = values.pop("output", None) or 0
         fixed = tuple((kind, value) for kind, value in values.items() if value is not None)
-        words = dict(zip(kinds, given, strict=True))
+        words = dict(zip(kinds, parameters, strict=True))
         free = tuple((kind, words[kind]) for kind, value in values.items() if value is None)
         checks.append(Check(register, current[0], output, fixed, free, tuple(targets), cut))
     kinds_of = tuple(None if isinstance(operand, str) else operand[0] for operand in arguments(pattern)[2])
@@ -107,7 +107,7 @@ def compiled(pattern: Pattern) -> CompiledPattern:
 
 
 class Kinds:
-    """What the nodes of a store count as: an operator's name, ``"unary"``, and the constants they equal."""
+    """Kinds that the nodes of a store count as: an operator's name, ``"unary"``, and the constants they equal."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -131,7 +131,7 @@ class Kinds:
 
 
 def is_constant(op: str, array: np.ndarray[Any, Any]) -> bool:
-    """Whether an array is the constant ``op`` of its shape.
+    """Return whether an array is the constant ``op`` of its shape.
 
     Example:
         >>> is_constant("identity", np.eye(3)), is_constant("ones", np.eye(3))
@@ -145,10 +145,10 @@ def is_constant(op: str, array: np.ndarray[Any, Any]) -> bool:
     if op in ("pool_kernel", "identity_kernel") and (array.ndim != 4 or (op == "pool_kernel" and corner != middle)):
         return False
     try:
-        (wanted,) = operator(op).evaluate(Real(), [], {"shape": array.shape})
+        (constant,) = operator(op).evaluate(Real(), [], {"shape": array.shape})
     except ShapeMismatch:
         return False
-    return bool(np.array_equal(wanted[0].astype(array.dtype), array))
+    return bool(np.array_equal(constant[0].astype(array.dtype), array))
 
 
 def run(source: CompiledPattern, store: Store, kinds: Kinds, root: Value) -> Bindings | None:
@@ -161,7 +161,7 @@ def run(source: CompiledPattern, store: Store, kinds: Kinds, root: Value) -> Bin
 
 
 def holds(check: Check, store: Store, kinds: Kinds, value: Value, bindings: Bindings, registers: list[Value]) -> bool:
-    """Whether a value is what a check asks for; binds names, and sets the registers of what it reads.
+    """Return whether a value is what a check asks for; binds names, and sets the registers of what it reads.
 
     Args:
         check: one line of a compiled pattern.
@@ -180,14 +180,14 @@ def holds(check: Check, store: Store, kinds: Kinds, value: Value, bindings: Bind
         return bool(bindings.setdefault(check.names[0][1], node.shapes[0]) == node.shapes[0])
     if check.op == "matmul" and len(node.shapes[0]) != 2:
         return False  # an axis in a pattern is one of a matrix
-    given = dict(node.parameters)
+    parameters = dict(node.parameters)
     if check.op == "unary":
-        given["function"] = node.op
-    for kind, wanted in check.fixed:
-        if given[kind] != wanted:
+        parameters["function"] = node.op
+    for kind, value_fixed in check.fixed:
+        if parameters[kind] != value_fixed:
             return False
     for kind, name in check.names:
-        if bindings.setdefault(name, given[kind]) != given[kind]:
+        if bindings.setdefault(name, parameters[kind]) != parameters[kind]:
             return False
     for target, operand in zip(check.inputs, node.inputs, strict=True):
         if isinstance(target, int):
@@ -278,10 +278,10 @@ def _directed(rule: PatternRule, reverse: bool, source: list[Pattern], target: l
     lines = determined(source, target, rule.where)
     if lines is None:
         return None
-    each = [names(output) for output in source]
+    names_by_output = [names(output) for output in source]
     each_order = [flips(output) for output in source] if len(source) > 1 else [orders(source[0], target[0], rule.where)]
     sources = tuple(tuple(map(compiled, forms)) for forms in each_order)
-    shared = tuple(sorted(set.intersection(*each))) if len(each) == 2 else ()
+    shared = tuple(sorted(set.intersection(*names_by_output))) if len(names_by_output) == 2 else ()
     symmetric = len(source) == 2 and _shape(source, shared) == _shape(source[::-1], shared)
     tensors = dict.fromkeys(word for pattern in source for word, kind in words(pattern) if kind is None)
     chosen = tuple(name for step in lines[0] if len(step.defines) > 1 for name in step.defines)
@@ -296,10 +296,10 @@ def _shape(patterns: Sequence[Pattern], shared: Collection[str]) -> str:
     def word(pattern: Pattern) -> Any:
         if isinstance(pattern, list):
             return [pattern[0], *map(word, pattern[1:])]
-        own = pattern in own_names and pattern not in shared
-        return numbers.setdefault(pattern, len(numbers)) if own else pattern
+        local = pattern in named and pattern not in shared
+        return numbers.setdefault(pattern, len(numbers)) if local else pattern
 
-    own_names = set().union(*(names(pattern) for pattern in patterns))
+    named = set().union(*(names(pattern) for pattern in patterns))
     return repr([word(pattern) for pattern in patterns])
 
 
@@ -343,12 +343,12 @@ class Match:
         """
         store, bindings = self.store, dict(self.bindings)
         dtype = store.dtype(self.sites[0])
-        made = [target(store, bindings, dtype) for target in self.directed.targets]
+        replacements = [target(store, bindings, dtype) for target in self.directed.targets]
         steps = order(self.directed.late, bindings)[0]
         require(next(solve(steps, bindings, store.shape), None) is not None, self.rule, self.bindings, "its conditions")
-        for old, new in zip(self.sites, made, strict=True):
+        for old, new in zip(self.sites, replacements, strict=True):
             require(store.shape(old) == store.shape(new), self.rule, store.shape(new), f"{store.shape(old)}")
-        return dict(zip(self.sites, made, strict=True))
+        return dict(zip(self.sites, replacements, strict=True))
 
 
 class Matcher:
@@ -372,15 +372,15 @@ class Matcher:
     def __init__(
         self, rules: Iterable[PatternRule], growth: int | None = None, only: Collection[str] | None = None
     ) -> None:
-        every = (one for rule in rules for one in directions(rule) if only is None or one.name in only)
+        every = (way for rule in rules for way in directions(rule) if only is None or way.name in only)
         self.directed = [directed for directed in every if growth is None or directed.growth <= growth]
         self.index: Index = {}
         self.by_name: dict[str, Index] = {}
         for number, directed in enumerate(self.directed):
-            own = self.by_name.setdefault(directed.name, {})
+            index = self.by_name.setdefault(directed.name, {})
             for output, sources in enumerate(directed.sources):
                 for source in sources:
-                    own.setdefault(source.key, []).append((number, output, source))
+                    index.setdefault(source.key, []).append((number, output, source))
                     self.index.setdefault(source.key, []).append((number, output, source))
         self._kinds = Kinds(Store())
 

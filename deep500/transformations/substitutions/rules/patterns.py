@@ -91,8 +91,8 @@ def words(pattern: Pattern) -> Iterator[tuple[str, str | None]]:
     if isinstance(pattern, str):
         yield pattern, None
         return
-    names, given, inputs = arguments(pattern)
-    yield from zip(given, names, strict=True)
+    names, parameters, inputs = arguments(pattern)
+    yield from zip(parameters, names, strict=True)
     for operand in inputs:
         yield from words(operand)
 
@@ -107,11 +107,11 @@ def flips(pattern: Pattern) -> Iterator[Pattern]:
     if isinstance(pattern, str):
         yield pattern
         return
-    _, given, inputs = arguments(pattern)
+    _, parameters, inputs = arguments(pattern)
     for operands in itertools.product(*(list(flips(operand)) for operand in inputs)):
-        yield [pattern[0], *given, *operands]
+        yield [pattern[0], *parameters, *operands]
         if pattern[0] in ("add", "mul"):
-            yield [pattern[0], *given, *operands[::-1]]
+            yield [pattern[0], *parameters, *operands[::-1]]
 
 
 def renamed(sides: list[list[Pattern]], where: tuple[str, ...]) -> tuple[list[list[str]], tuple[str, ...]]:

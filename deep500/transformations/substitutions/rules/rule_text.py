@@ -150,7 +150,7 @@ def written(left: list[Pattern], right: list[Pattern], lines: list[str], name: s
 
 
 def _is_forward(left: list[Pattern], right: list[Pattern], lines: tuple[str, ...], rule: PatternRule) -> bool:
-    """Whether the canonical form's left is what was written left."""
+    """Return whether the canonical form's left is what was written left."""
     for chosen in itertools.product(*(list(flips(pattern)) for pattern in (*left, *right))):
         first, second = renamed([list(chosen[: len(left)]), list(chosen[len(left) :])], lines)[0]
         if (tuple(first), tuple(second)) == (rule.left, rule.right):
@@ -166,7 +166,7 @@ def to_text(rule: PatternRule) -> str:
         '(conv k1 s1 d1 e1 1 (gain 1 x1 x2) x3) = (conv k1 s1 d1 e1 1 x1 (gain 1 x3 x2))'
     """
     sides = [", ".join(show(_plain(parse(text))) for text in side) for side in (rule.left, rule.right)]
-    lines = [re.sub(r"\b\d+\b", lambda found: str(_unpacked(found[0])), line) for line in rule.where]
+    lines = [re.sub(r"\b\d+\b", lambda number: str(_unpacked(number[0])), line) for line in rule.where]
     return " = ".join(sides) + ("; " + ", ".join(lines)) * bool(lines)
 
 
@@ -178,9 +178,10 @@ def _unpacked(word: str) -> str:
 def _plain(pattern: Pattern) -> Pattern:
     if isinstance(pattern, str):
         return pattern
-    names, given, inputs = arguments(pattern)
+    names, parameters, inputs = arguments(pattern)
     known = [
-        _unpacked(word) if name in PACKED and word.isdigit() else word for name, word in zip(names, given, strict=True)
+        _unpacked(word) if name in PACKED and word.isdigit() else word
+        for name, word in zip(names, parameters, strict=True)
     ]
     operands = [_plain(operand) for operand in inputs]
     if pattern[0] == "unary" and known[0].startswith('"'):
@@ -224,14 +225,14 @@ def _checked(pattern: Pattern, where: str) -> Pattern:
     if pattern[0] in ACTIVATIONS:
         pattern = ["unary", f'"{pattern[0]}"', *pattern[1:]]
     try:
-        names, given, inputs = arguments(pattern)
+        names, parameters, inputs = arguments(pattern)
         arity = 1 if pattern[0] == "unary" else operator(pattern[0]).arity
     except NetworkError as error:
         raise DataError(f"{where}: {error}") from error
-    if len(given) != len(names) or len(inputs) != arity or not all(isinstance(word, str) for word in given):
+    if len(parameters) != len(names) or len(inputs) != arity or not all(isinstance(word, str) for word in parameters):
         operands = arity * ["operand"]
         raise DataError(f"{where}: got {show(pattern)!r}; expected ({' '.join([pattern[0], *names, *operands])})")
-    known = [_packed(word) if name in PACKED else word for name, word in zip(names, given, strict=True)]
+    known = [_packed(word) if name in PACKED else word for name, word in zip(names, parameters, strict=True)]
     try:
         for word, name in zip(known, names, strict=True):
             literal(word, name)
@@ -239,9 +240,9 @@ def _checked(pattern: Pattern, where: str) -> Pattern:
         raise DataError(
             f"{where}: got {show(pattern)!r} ({error}); expected numbers between quotation marks"
         ) from error
-    if pattern[0] == "unary" and given[0].startswith('"') and given[0].strip('"') not in ACTIVATIONS:
-        raise DataError(f"{where}: got activation {given[0]}; expected one of {', '.join(ACTIVATIONS)}")
-    if pattern[0] in CONSTANTS and given[0].startswith('"'):
+    if pattern[0] == "unary" and parameters[0].startswith('"') and parameters[0].strip('"') not in ACTIVATIONS:
+        raise DataError(f"{where}: got activation {parameters[0]}; expected one of {', '.join(ACTIVATIONS)}")
+    if pattern[0] in CONSTANTS and parameters[0].startswith('"'):
         raise DataError(f"{where}: got {show(pattern)!r}; expected a name for the shape of a constant")
     return [pattern[0], *known, *(_checked(operand, where) for operand in inputs)]
 
@@ -251,10 +252,10 @@ def _packed(word: str) -> str:
 
 
 def _condition(text: str, factors: set[str], where: str) -> str:
-    found = CONDITION.match(text)
-    if not found:
+    condition = CONDITION.match(text)
+    if not condition:
         raise DataError(f"{where}: got condition {text!r}; expected p = size x 1, p = (+ a b), g = (* h u), or p = 3")
-    name, body = found[1], found[2]
+    name, body = condition[1], condition[2]
     if body.isdigit():
         return f"{name} = {_packed(body)}"
     if body.startswith("size"):

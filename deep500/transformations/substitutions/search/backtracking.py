@@ -48,7 +48,7 @@ class State:
 
 @dataclass
 class SearchResult:
-    """What a search found.
+    """Result of a search.
 
     Attributes:
         best: states by cost, the best first.
@@ -131,10 +131,10 @@ class Backtracking:
             if cost >= limit:
                 break  # all that is left costs as much
             # Moves are made only when their turn comes: most of the successors of a state never have one.
-            made = self._make(state, move)
-            if made is None or made.cost >= limit:
+            successor = self._make(state, move)
+            if successor is None or successor.cost >= limit:
                 continue
-            together = self._look(made)
+            together = self._look(successor)
             if together is not None:
                 self._descend(together)
             idle += 1
@@ -172,12 +172,12 @@ class Backtracking:
             raise OutOfTime("the search's budget is spent")
 
     def _matches(self, graph: StoredGraph, **where: Any) -> list[Match]:
-        found = []
+        matches = []
         for number, match in enumerate(self.matcher.matches(graph, **where)):
             if number % 64 == 0:
                 self._in_time()
-            found.append(match)
-        return found
+            matches.append(match)
+        return matches
 
     def _forms(self, first: State) -> Iterator[State]:
         """The first state with one rule made wherever it has groups, whatever that costs, for some rules."""
@@ -212,8 +212,8 @@ class Backtracking:
             known = [_change(around, match) for match in members]
             look = (group.rule, *sorted(f"{change:.3e}" for change in known))
             if look not in self._changes:
-                made = self._make(state, group)
-                self._changes[look] = math.inf if made is None else made.cost - state.cost
+                successor = self._make(state, group)
+                self._changes[look] = math.inf if successor is None else successor.cost - state.cost
             moves.append((self._changes[look], group, region))
         moves.sort(key=lambda entry: entry[0])
         together = self._together(state, _apart([(move, region) for change, move, region in moves if change < 0]))
@@ -243,11 +243,11 @@ class Backtracking:
         """The cheapest state on the way that a group leads, or of those that follow from its last."""
         way = self._along(state, group)
         every = [*way, *self._ahead(state, way[-1])] if way else []
-        fresh = [made for made in every if made.graph.outputs not in self._seen]
-        return min(fresh, key=lambda made: made.cost, default=None)
+        fresh = [reached for reached in every if reached.graph.outputs not in self._seen]
+        return min(fresh, key=lambda reached: reached.cost, default=None)
 
     def _ahead(self, before: State, state: State) -> Iterator[State]:
-        """What follows from a group: operators on the parts that it made become operators on wholes, where that pays.
+        """Follow a group: operators on the parts that it made become operators on wholes, where that pays.
 
         The products of one matrix are cut from one product, so their biases are added to parts; only when these are
         one as well is it seen what merging the products is worth.
@@ -270,11 +270,11 @@ class Backtracking:
     def _priced(self, graph: StoredGraph, history: tuple[AppliedRule, ...]) -> State:
         result = self._result
         result.priced += 1
-        made = State(graph, self.cost.total(graph), history)
+        priced = State(graph, self.cost.total(graph), history)
         known = [state for state in result.best if state.graph.outputs != graph.outputs]
         if len(known) == len(result.best):
-            result.best = sorted([*known, made], key=lambda state: state.cost)[: self.keep]
-        return made
+            result.best = sorted([*known, priced], key=lambda state: state.cost)[: self.keep]
+        return priced
 
     def _together(self, state: State, moves: list[Move]) -> State | None:
         """The state after all moves that lower the cost and whose places are still there."""
@@ -282,9 +282,9 @@ class Backtracking:
         for move in moves:
             places = (move.value,) if isinstance(move, Group) else (*move.sites, *move.bound)
             if all(value.node in nodes for value in places):
-                made = self._make(reached, move)
-                if made is not None and made.cost < reached.cost:
-                    reached, nodes = made, set(made.graph.nodes())
+                successor = self._make(reached, move)
+                if successor is not None and successor.cost < reached.cost:
+                    reached, nodes = successor, set(successor.graph.nodes())
         return None if reached is state else reached
 
 
@@ -309,7 +309,7 @@ def _region(around: Surroundings, match: Match) -> set[int]:
 
 
 def _change(around: Surroundings, *matches: Match) -> float:
-    """What moves change that are made at once, as far as they can be."""
+    """Change of cost by moves made at once, as far as they can be."""
     mapping, bound = dict[Value, Value](), set[Value]()
     for match in matches:
         try:

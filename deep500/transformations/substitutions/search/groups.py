@@ -35,12 +35,12 @@ class Group(NamedTuple):
     value: Value
 
     def holds(self, match: Match) -> bool:
-        """Whether a match is one of the group."""
+        """Return whether a match is one of the group."""
         return match.rule == self.rule and whole(match.store, match.bound[self.position]) == self.value
 
 
 def whole(store: Store, value: Value) -> Value:
-    """What a value is a part of: splits are followed down to what they cut.
+    """The tensor that a value is a part of: splits are followed down to what they cut.
 
     Example:
         >>> store = Store()
@@ -56,12 +56,12 @@ def whole(store: Store, value: Value) -> Value:
 
 def part_readers(graph: StoredGraph, old: Collection[int]) -> list[int]:
     """Nodes that read parts of tensors and are not among old ones."""
-    store, found = graph.store, []
+    store, readers = graph.store, []
     for number in graph.nodes():
         node = store.nodes[number]
         if number not in old and node.op != "split" and any(store.node(read).op == "split" for read in node.inputs):
-            found.append(number)
-    return found
+            readers.append(number)
+    return readers
 
 
 def groups(matches: Sequence[Match]) -> dict[Group, list[Match]]:
@@ -129,10 +129,10 @@ def _cut_axis(matches: Sequence[Match]) -> int:
     """The axis along which the results of a rule are cut from one; -1 if they are not."""
     for match in matches:
         try:
-            made = match.build()[match.sites[0]]
+            result = match.build()[match.sites[0]]
         except ShapeMismatch:
             continue
-        node = match.store.node(made)
+        node = match.store.node(result)
         return int(node.parameter("axis")) if node.op == "split" else -1
     return -1
 
@@ -141,16 +141,18 @@ Place = tuple[int, tuple[str, ...], int]
 
 
 def _places(graph: StoredGraph, values: Iterable[Value], shared: Value, users: Users, axis: int) -> dict[Value, Place]:
-    """Where each value belongs among the others."""
-    made = {value: _place(graph, value, shared, users, axis) for value in values}
-    common = set.intersection(*(set(names) for _, names, _ in made.values()))
-    return {value: (kind, tuple(n for n in names if n not in common), at) for value, (kind, names, at) in made.items()}
+    """Places of values among the others."""
+    places = {value: _place(graph, value, shared, users, axis) for value in values}
+    common = set.intersection(*(set(names) for _, names, _ in places.values()))
+    return {
+        value: (kind, tuple(n for n in names if n not in common), at) for value, (kind, names, at) in places.items()
+    }
 
 
 def _place(graph: StoredGraph, value: Value, shared: Value, users: Users, axis: int) -> Place:
-    """Where the parts lie that a value's readers join it with, else the constants that make it and these."""
+    """Place of the parts that a value's readers join it with, else the constants that make it and these."""
     store, leaf = graph.store, next(_leaves(graph, value, users))
-    made = [value]
+    path = [value]
     for number in users.get(leaf, ()):
         if number >= 0 and store.nodes[number].op == "concat" and store.nodes[number].parameter("axis") == axis:
             return _in_concatenation(graph, leaf, number, users)
@@ -159,15 +161,15 @@ def _place(graph: StoredGraph, value: Value, shared: Value, users: Users, axis: 
             if read != leaf and offset is not None:
                 return 0, (store.digests[origin.node],), offset
             if read != leaf:
-                made.append(origin)
+                path.append(origin)
     # The summands of a sum have one order, so that it does not matter which of them are merged first.
-    operands = [_first(store, read) for origin in made for read in store.node(origin).inputs if read != shared]
+    operands = [_first(store, read) for origin in path for read in store.node(origin).inputs if read != shared]
     constants = sorted(store.digests[read.node] for read in operands if store.node(read).constant)
     return 1, tuple(constants or [store.digests[read.node] for read in operands[:1]]), value.output
 
 
 def _in_concatenation(graph: StoredGraph, part: Value, number: int, users: Users) -> Place:
-    """Where a part lies in a concatenation, or in the one that this is a part of."""
+    """Place of a part in a concatenation, or in the one that this is a part of."""
     store, axis = graph.store, graph.store.nodes[number].parameter("axis")
     larger: int | None = number
     while larger is not None:
@@ -187,7 +189,7 @@ def _first(store: Store, value: Value) -> Value:
 
 
 def _origin(store: Store, value: Value, axis: int) -> tuple[Value, int | None]:
-    """What a part was cut from, and where it begins there along an axis; None if it was not cut along that."""
+    """The tensor that a part was cut from, and its begin there along an axis; None if it was not cut along that."""
     offset = None
     while store.node(value).op == "split":
         node = store.node(value)
@@ -208,7 +210,7 @@ def _leaves(graph: StoredGraph, value: Value, users: Users) -> Iterator[Value]:
 
 
 def label(graph: StoredGraph, value: Value, users: Users, depth: int = 3) -> frozenset[Any]:
-    """What is done with a value: operators of its readers and theirs, splits looked through.
+    """Label of a value's use: operators of its readers and theirs, splits looked through.
 
     Example:
         >>> from deep500.transformations.substitutions.graph.store import Store
@@ -226,9 +228,9 @@ def label(graph: StoredGraph, value: Value, users: Users, depth: int = 3) -> fro
         node = graph.store.nodes[number]
         outputs = [Value(number, output) for output in range(len(node.shapes))]
         if node.op == "split":
-            for made in outputs:
-                labels |= label(graph, made, users, depth)
+            for result in outputs:
+                labels |= label(graph, result, users, depth)
         else:
-            inner: frozenset[Any] = frozenset().union(*(label(graph, made, users, depth - 1) for made in outputs))
+            inner: frozenset[Any] = frozenset().union(*(label(graph, result, users, depth - 1) for result in outputs))
             labels.add((node.op, inner))
     return frozenset(labels)

@@ -28,7 +28,7 @@ class AppliedRule(NamedTuple):
 
 
 def place(store: Store, match: Match) -> tuple[str, ...]:
-    """What names the place of a match."""
+    """Name of the place of a match."""
     return tuple(name(store, value) for value in (*match.sites, *match.bound))
 
 
@@ -55,7 +55,7 @@ def apply(graph: StoredGraph, match: Match, fixed: Sequence[int] = ()) -> Stored
 
 
 def cuts_symbol(node: Any, fixed: Sequence[int]) -> bool:
-    """Whether a node cuts, or mixes, sizes for which the numbers ``fixed`` stand."""
+    """Return whether a node cuts, or mixes, sizes for which the numbers ``fixed`` stand."""
     if node.constant:
         return False
     if node.op == "split":

@@ -1,4 +1,4 @@
-"""What a move changes, priced without making the whole graph: only the operators at the place and around it.
+"""Change of cost by a move, priced without making the whole graph: only the operators at the place and around it.
 
 The region is what the rule replaces, what makes its variables, and what reads its results; there units are formed once
 as they are and once as they would be. Readers further up can only change by how they are written together with these,
@@ -83,7 +83,7 @@ class Surroundings:
         return dead
 
     def _twins(self, mapping: dict[Value, Value], readers: set[int]) -> dict[int, tuple[Value, ...]]:
-        """What readers of replaced values become."""
+        """Values that readers of replaced values become."""
         twins = {}
         for number in readers:
             node = self.store.nodes[number]

@@ -127,10 +127,10 @@ def segmented(chain: Sequence[Stage], segments: int | None = None) -> ChainPlace
     segments = (root + (count - root * root > root)) if segments is None else segments
     if not 1 <= segments <= count:
         raise PlanError(f"got {segments} segments; expected 1 to {count}, one stage each at least: ask for fewer")
-    kept, length = keep_all(chain), count // segments
+    actions, length = keep_all(chain), count // segments
     starts = [i * length for i in range(segments)]
-    cuts = [Recompute(first, end - 1, kept[first:end]) for first, end in pairwise(starts)]
-    plan: tuple[Keep | Recompute, ...] = (*cuts, *kept[starts[-1] :])
+    cuts = [Recompute(first, end - 1, actions[first:end]) for first, end in pairwise(starts)]
+    plan: tuple[Keep | Recompute, ...] = (*cuts, *actions[starts[-1] :])
     return ChainPlacement(plan, simulate_chain(chain, plan), f"{segments} segments")
 
 

@@ -30,11 +30,11 @@ def segment_plan(
     segments, rest = equal_segments(regions, count), iter(regions.innermost())
     children = []
     for number in range(len(segments) + 1):
-        wanted = set(segments[number].values) if number < len(segments) else None
-        run = list(rest) if wanted is None else []
-        while wanted:
+        missing = set(segments[number].values) if number < len(segments) else None
+        run = list(rest) if missing is None else []
+        while missing:
             run.append(next(rest))
-            wanted.difference_update(regions.values(run[-1]))
+            missing.difference_update(regions.values(run[-1]))
         nodes = [node for leaf in run for node in regions.nodes[leaf.name]]
         snapshot = sum(regions.step.sizes[value] for value in live_out(regions.step, nodes))
         advance = max(leaf.advance for leaf in run)

@@ -30,7 +30,7 @@ class Action(NamedTuple):
 
 
 def revolve_steps(steps: int, snapshots: int) -> int:
-    """How often a step runs forward in all, in closed form: one run that records for each, and the repeated ones.
+    """Number of forward runs of steps in all, in closed form: one run that records for each, and the repeated ones.
 
     Example:
         >>> revolve_steps(20, 5), revolve_steps(100, 10)

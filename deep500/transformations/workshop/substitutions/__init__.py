@@ -1,1 +1,1 @@
-"""How the rules of graph substitutions are made: generated, proved from axioms, lifted to any size, and validated."""
+"""The making of rules of graph substitutions: generated, proved from axioms, lifted to any size, and validated."""

@@ -66,8 +66,8 @@ class Values:
         for rows, values in self._apply(pattern, {name: columns[name][first] for name in mine}):
             position = np.full(len(first), -1)
             position[rows] = np.arange(len(rows))
-            wanted = position[back]
-            by_shape.append((np.flatnonzero(wanted >= 0), values[wanted[wanted >= 0]]))
+            selected = position[back]
+            by_shape.append((np.flatnonzero(selected >= 0), values[selected[selected >= 0]]))
         return by_shape
 
     def _apply(self, pattern: Pattern, columns: Columns) -> list[Part]:
@@ -124,8 +124,8 @@ class Values:
     def _operate(self, op: str, arrays: list[Array], known: Mapping[str, Any], count: int) -> Array:
         name = known["function"] if op == "unary" else op
         spec = specification(name)
-        given = {parameter: value for parameter, value in known.items() if parameter in spec.parameters}
-        value = spec.evaluate(self.numbers, arrays, given)[known.get("output", 0)]
+        parameters = {parameter: value for parameter, value in known.items() if parameter in spec.parameters}
+        value = spec.evaluate(self.numbers, arrays, parameters)[known.get("output", 0)]
         return np.broadcast_to(value, (count, *value.shape[1:]))
 
 

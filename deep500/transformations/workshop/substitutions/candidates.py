@@ -64,7 +64,7 @@ class Candidates:
 
     @functools.cache  # noqa: B019
     def _in_order(self, leaves: tuple[int, ...]) -> bool:
-        """Whether the variables of each kind are first used in the order of their numbers."""
+        """Return whether the variables of each kind are first used in the order of their numbers."""
         seen: dict[str, int] = {}
         for leaf in dict.fromkeys(leaves):
             variable = self.terms.variables[leaf]
@@ -82,7 +82,7 @@ class Candidates:
         return frozenset({number}).union(*(self._inner(operand) for operand in operands))
 
     def _same_root(self, pair: Pair) -> bool:
-        """Whether both sides end in one operator whose operands are equal in value: never, for operands represent."""
+        """Return whether both sides end in one operator with operands of equal value: never, for operands represent."""
         left, right = pair
         if self.terms.call[left] != self.terms.call[right] or self.terms.call[left] < 0:
             return False
@@ -115,7 +115,7 @@ class Candidates:
         return bool(self.terms.call[number] >= 0) and self.terms.calls[self.terms.call[number]].op == "split"
 
     def _merges(self, parts: list[int]) -> bool:
-        """Whether two terms are operators that share an input and have their variables in order."""
+        """Return whether two terms are operators that share an input and have their variables in order."""
         leaves = [self._leaves(part) for part in parts]
         shared = set(leaves[0]) & set(leaves[1])
         return all(map(self._operands, parts)) and bool(shared) and self._in_order(leaves[0] + leaves[1])

@@ -144,8 +144,8 @@ class Legal:
         if pattern[0] in CONSTANTS:
             return self._leaf(words[0], self.space.constants(pattern[0], rank))
         known = {name: self._value(word, name) for name, word in zip(names, words, strict=True)}
-        wanted = operand_ranks(pattern[0], known, rank, tail)
-        parts = [self._tables(operand, *want) for operand, want in zip(inputs, wanted, strict=True)]
+        ranks = operand_ranks(pattern[0], known, rank, tail)
+        parts = [self._tables(operand, *want) for operand, want in zip(inputs, ranks, strict=True)]
         cut = words[1] if pattern[0] == "concat" else None
         missing = {
             name: word for name, word in zip(names, words, strict=True) if known[name] is None and word is not cut
@@ -191,9 +191,9 @@ def infer(op: str, shapes: Sequence[Shape], known: Mapping[str, Any]) -> Shape |
     if op == "unary":
         return shapes[0]
     spec = specification(op)
-    given = {name: value for name, value in known.items() if name in spec.parameters}
+    parameters = {name: value for name, value in known.items() if name in spec.parameters}
     try:
-        return spec.infer(shapes, given)[known.get("output", 0)]
+        return spec.infer(shapes, parameters)[known.get("output", 0)]
     except ShapeMismatch:
         return None
 

@@ -37,7 +37,7 @@ ROWS = 4096  # combinations evaluated at a time: bounds the memory
 
 @dataclass(frozen=True)
 class Exhausted:
-    """What all combinations of one axiom gave.
+    """Outcome of all combinations of one axiom.
 
     Attributes:
         combinations: for which a side fits together and the conditions hold.
@@ -75,14 +75,14 @@ def legal_rows(axiom: Axiom, space: Space) -> Iterator[tuple[str, str, Legal, Co
     """(from, to, parameters and domains, rows) for all combinations to which an axiom applies, each once."""
     before = np.zeros(0, np.uint64)
     for left, right in directions(axiom):
-        own = [before]
+        all_keys = [before]
         for legal in _legal(parse(left), parse(right), space):
             columns = _conditions(_rows(legal, parse(left)), axiom.where, legal)
             keys = _keys(columns, legal)
             new = ~np.isin(keys, before)
-            own.append(keys[new])
+            all_keys.append(keys[new])
             yield left, right, legal, _take(columns, new)
-        before = np.concatenate(own)
+        before = np.concatenate(all_keys)
 
 
 def _legal(first: Pattern, second: Pattern, space: Space) -> Iterator[Legal]:
@@ -151,7 +151,7 @@ def _first_failure(
 
 
 def _compare(left: list[Part], right: list[Part], count: int) -> list[str]:
-    """How the two sides differ, for every row; empty where they are equal."""
+    """Difference of the two sides in words, for every row; empty where they are equal."""
     what = ["does not fit together"] * count
     label, place = np.full((2, count), -1), np.zeros((2, count), np.int64)
     for side, parts in enumerate((left, right)):

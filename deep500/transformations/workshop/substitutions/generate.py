@@ -17,7 +17,7 @@ STEP = 6  # rules kept between two looks at what they imply: fewer give a smalle
 
 @dataclass(frozen=True)
 class Generated:
-    """What generation found.
+    """Rules that generation found.
 
     Attributes:
         counts: stage -> number of rules or terms left after it, in the order of the stages.
@@ -38,17 +38,17 @@ def minimal(rules: Sequence[Rule], step: int = STEP) -> list[Rule]:
     Raises:
         MissingEngine: egglog is not installed.
     """
-    kept: list[Rule] = []
+    chosen: list[Rule] = []
     for size in sorted({rule.operations for rule in rules}):
         of_size = [rule for rule in rules if rule.operations == size]
         left = sorted(of_size, key=lambda rule: (-len(variables(*rule.source, *rule.target)), str(rule)))
         while left:
-            if kept:
-                known = implied(left, rule_rewrites(kept), ((1000, 2),))
+            if chosen:
+                known = implied(left, rule_rewrites(chosen), ((1000, 2),))
                 left = [rule for rule, follows in zip(left, known, strict=True) if not follows]
-            kept += left[:step]
+            chosen += left[:step]
             left = left[step:]
-    return kept
+    return chosen
 
 
 def generate(depth: int = 3, seed: int = 0, counts: dict[str, int] | None = None) -> Generated:
@@ -66,7 +66,7 @@ def generate(depth: int = 3, seed: int = 0, counts: dict[str, int] | None = None
     single, double = ([replace(rule, seed=seed) for rule in rules] for rules in (candidates.rules, candidates.multiple))
     decided, pairs = prove(single, seed), prove(double, seed)
     proved = [rule for rule in decided if rule.verdict == "proved"]
-    kept = minimal(proved)
+    chosen = minimal(proved)
     multiple = [rule for rule in pairs if rule.verdict == "proved"]
-    stages = {**candidates.counts, "proved": len(proved), "not derivable": len(kept), "two outputs": len(multiple)}
-    return Generated(stages, kept, multiple, [rule for rule in [*decided, *pairs] if rule.verdict != "proved"])
+    stages = {**candidates.counts, "proved": len(proved), "not derivable": len(chosen), "two outputs": len(multiple)}
+    return Generated(stages, chosen, multiple, [rule for rule in [*decided, *pairs] if rule.verdict != "proved"])

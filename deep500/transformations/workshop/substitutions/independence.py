@@ -1,4 +1,4 @@
-"""Which pattern rules are needed: those that one application of another does not replace."""
+"""Choice of the pattern rules that are needed: those that one application of another does not replace."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def independent(rules: Sequence[PatternRule]) -> list[PatternRule]:
     Raises:
         MissingEngine: egglog is not installed.
     """
-    kept: list[PatternRule] = []
+    needed: list[PatternRule] = []
     for outputs in (1, 2):
         some = [rule for rule in rules if len(set(rule.left)) == outputs == len(set(rule.right))]
         for key in sorted({_rank(rule) for rule in some}):
             left = sorted((rule for rule in some if _rank(rule) == key), key=lambda rule: rule.id)
-            by = list(dict.fromkeys(text for rule in kept if len(rule.left) == outputs for text in _steps(rule)))
+            by = list(dict.fromkeys(text for rule in needed if len(rule.left) == outputs for text in _steps(rule)))
             reached = [_reached(left, side, by) for side in (0, 1)]
             for n, rule in enumerate(left):
                 ways = [side for side, possible in enumerate(ways_determined(rule)) if possible]
                 if not all(reached[side][n] for side in ways):
-                    kept.append(rule)
-    return kept
+                    needed.append(rule)
+    return needed
 
 
 def _reached(rules: Sequence[PatternRule], side: int, by: Sequence[str]) -> list[bool]:

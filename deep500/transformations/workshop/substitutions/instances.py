@@ -1,4 +1,4 @@
-"""Which rules are instances of more general ones: one skeleton, with variables or sizes that need not be equal.
+"""Rules that are instances of more general ones: one skeleton, with variables or sizes that need not be equal.
 
 ``mul(x1, x1) = ...`` is an instance of ``mul(x1, x2) = ...`` where the rest agrees, and a rule of kernels is one of
 images. A skeleton keeps operators and parameters but neither variables (only their rank) nor sizes.
@@ -52,16 +52,16 @@ def general(rules: Iterable[Rule]) -> list[Rule]:
     rules = list(rules)
     buckets: dict[Hashable, list[tuple[tuple[Hashable, ...], int]]] = {}
     order = sorted(range(len(rules)), key=lambda n: -len(set(skeleton(rules[n])[1])))
-    kept = []
+    chosen = []
     for n in order:
         forms = [skeleton(rules[n], swapped) for swapped in (False, True)]
         if any(_instance(free, other) for fixed, free in forms for other, _ in buckets.get(fixed, ())):
             continue
         buckets.setdefault(forms[0][0], []).append((forms[0][1], n))
-        kept.append(n)
-    return [rules[n] for n in sorted(kept)]
+        chosen.append(n)
+    return [rules[n] for n in sorted(chosen)]
 
 
 def _instance(free: tuple[Hashable, ...], pattern: tuple[Hashable, ...]) -> bool:
-    """Whether the pattern's parts map to the rule's by a function."""
+    """Return whether the pattern's parts map to the rule's by a function."""
     return len(set(zip(pattern, free, strict=True))) == len(set(pattern))

@@ -115,7 +115,7 @@ THEMES = (
 
 @dataclass(frozen=True)
 class Library:
-    """What making the rules gave.
+    """Rules of all themes, and how they came about.
 
     Attributes:
         counts: theme -> stage -> number of rules left.
@@ -139,9 +139,9 @@ def generated(theme: Theme, seed: int = 0) -> tuple[list[Rule], dict[str, int]]:
         [rule for rule in prove([r for r in rules if theme.within <= operators(r)], seed) if rule.verdict == "proved"]
         for rules in (candidates.rules, candidates.multiple)
     )
-    kept = single if theme.whole else minimal(single)
+    chosen = single if theme.whole else minimal(single)
     more = [rule for rule in prove(joined(single), seed) if rule.verdict == "proved"]
-    rules = {rule.id: rule for rule in (*kept, *double, *more)}
+    rules = {rule.id: rule for rule in (*chosen, *double, *more)}
     counts = {"candidates": len(candidates.rules) + len(candidates.multiple), "proved": len(single) + len(double)}
     return list(rules.values()), {**counts, "kept": len(rules)}
 
@@ -155,13 +155,13 @@ def operators(rule: Rule) -> set[str]:
         >>> sorted(operators(Rule((make("add", x, x),), (make("mul", x, x),))))
         ['add', 'mul']
     """
-    found, todo = set[str](), [*rule.source, *rule.target]
+    names, todo = set[str](), [*rule.source, *rule.target]
     while todo:
         term = todo.pop()
         if isinstance(term, Term):
-            found.add(term.op)
+            names.add(term.op)
             todo += term.inputs
-    return found
+    return names
 
 
 def joined(rules: Sequence[Rule]) -> list[Rule]:
@@ -212,9 +212,9 @@ def library(seed: int = 0, themes: Sequence[Theme] = THEMES, report: Callable[[s
         counts[theme.name]["lifted"] = len(lifted.rules)
         if report:
             report(f"{theme.name}: {', '.join(f'{name} {count}' for name, count in counts[theme.name].items())}")
-    kept = independent(list(rules.values()))
+    needed = independent(list(rules.values()))
     fitting, wrong = [], []
-    for rule in kept:
+    for rule in needed:
         fits = mended(rule)  # a proof says that both sides are equal where they exist, not where they do
         if fits is None or not (fits == rule or proved([fits])[0]) or not holds(fits, seed):
             wrong.append(rule)
@@ -228,9 +228,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="generate, prove and lift rules; write the file of those that hold")
     parser.add_argument("file", nargs="?", type=Path, default=SHIPPED, help="the one that Deep500 comes with")
     target = parser.parse_args(arguments).file
-    made = library(report=tqdm.write)
-    write(made.rules, target)
-    tqdm.write(f"{len(made.rules)} rules, written to {target.name}; {len(made.failed)} left out")
+    result = library(report=tqdm.write)
+    write(result.rules, target)
+    tqdm.write(f"{len(result.rules)} rules, written to {target.name}; {len(result.failed)} left out")
 
 
 if __name__ == "__main__":

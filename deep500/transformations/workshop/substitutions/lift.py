@@ -207,7 +207,7 @@ class _Writer:
 
 
 class Lifted(NamedTuple):
-    """What lifting gave.
+    """Result of lifting rules.
 
     Attributes:
         rules: proved pattern rules, each once, in the order of the generated rules.
@@ -236,39 +236,41 @@ def lift(rules: Sequence[Rule]) -> Lifted:
         forms.update({n: Form(rules[n], coarse) for n in forms if n not in chosen})
         _accept(forms, {n: forms[n].needed for n in forms if n not in chosen}, chosen)
     for position in range(max((len(form.slots) for form in forms.values()), default=0)):
-        wanted = {
+        trials = {
             n: [*slots, forms[n].slots[position]]
             for n, slots in chosen.items()
             if position < len(forms[n].slots) and forms[n].slots[position] not in slots
         }
-        _accept(forms, wanted, chosen)
+        _accept(forms, trials, chosen)
     patterns = _without_needless({n: forms[n].write(slots) for n, slots in sorted(chosen.items())})
     unique = {rule.id: rule for rule in reversed(patterns) if rule.left != rule.right}
     return Lifted(list(unique.values())[::-1], [rules[n] for n in forms if n not in chosen])
 
 
-def _accept(forms: dict[int, Form], wanted: dict[int, list[Slot]], chosen: dict[int, list[Slot]]) -> None:
+def _accept(forms: dict[int, Form], trials: dict[int, list[Slot]], chosen: dict[int, list[Slot]]) -> None:
     """Take over the choices that are proved."""
-    written = [forms[n].write(slots) for n, slots in wanted.items()]
-    for (n, slots), ok in zip(wanted.items(), proved(written), strict=True):
+    written = [forms[n].write(slots) for n, slots in trials.items()]
+    for (n, slots), ok in zip(trials.items(), proved(written), strict=True):
         if ok:
             chosen[n] = slots
 
 
 def _without_needless(rules: dict[int, PatternRule]) -> list[PatternRule]:
     """The rules without conditions whose absence neither breaks the proof nor takes a direction away."""
-    kept = dict(rules)
+    remaining = dict(rules)
     for position in range(max((len(rule.where) for rule in rules.values()), default=0)):
         tried = {}
-        for n, rule in kept.items():
+        for n, rule in remaining.items():
             if position < len(rules[n].where) and (line := rules[n].where[position]) in rule.where:
-                fewer = dataclasses.replace(rule, where=tuple(kept for kept in rule.where if kept != line))
+                fewer = dataclasses.replace(
+                    rule, where=tuple(remaining for remaining in rule.where if remaining != line)
+                )
                 if ways_determined(fewer) == ways_determined(rule):
                     tried[n] = fewer
         for n, ok in zip(tried, proved(list(tried.values())), strict=True):
             if ok:
-                kept[n] = tried[n]
+                remaining[n] = tried[n]
     return [
         PatternRule(*canonical(rule.left, rule.right, rule.where), rule.origin, "proved", "egglog")
-        for rule in kept.values()
+        for rule in remaining.values()
     ]

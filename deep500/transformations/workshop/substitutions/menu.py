@@ -1,4 +1,4 @@
-"""Which operators generation tries on operands of given types, and with which parameters."""
+"""Menu of operators and parameters that generation tries on operands of given types."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _sums(names: tuple[str, ...]) -> frozenset[tuple[int, ...]]:
 
 
 def cuts(type_: Type, axis: int) -> list[Any]:
-    """Where an axis can be split: a symbol that leaves a sum of symbols in every environment.
+    """Sizes at which an axis can be split: a symbol that leaves a sum of symbols in every environment.
 
     Example:
         >>> cuts(((4, 3), (10, 2)), 0)  # 2n rows
@@ -75,7 +75,7 @@ def cuts(type_: Type, axis: int) -> list[Any]:
 
 @dataclass(frozen=True)
 class Menu:
-    """What an enumeration tries.
+    """Operators and parameters that an enumeration tries.
 
     Attributes:
         operators: names of operators; only those in the cases below are ever tried.

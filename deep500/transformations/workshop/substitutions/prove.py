@@ -46,7 +46,7 @@ def implied(rules: Sequence[Rule], by: Sequence[str], stages: Sequence[tuple[int
 
 
 def attempts(rules: Sequence[Rule], solver: TermSolver, limit: int) -> list[Attempt]:
-    """What Z3 makes of every rule: proved if all outputs are; seconds are those of all outputs tried.
+    """Try to prove every rule by Z3: proved if all outputs are; seconds are those of all outputs tried.
 
     Args:
         rules: what is to be proved.

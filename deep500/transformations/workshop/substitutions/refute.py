@@ -33,7 +33,7 @@ from deep500.transformations.workshop.substitutions.terms import (
 
 @dataclass(frozen=True)
 class Counterexample:
-    """Where two sides differ.
+    """A place where two sides differ.
 
     Attributes:
         output: which output of the rule.

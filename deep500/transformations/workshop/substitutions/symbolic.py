@@ -97,7 +97,7 @@ class Symbolic:
         return greatest
 
     def equal(self, left: Any, right: Any) -> bool | None:
-        """Whether two terms are equal for all values; None if Z3 does not decide within its limit."""
+        """Return whether two terms are equal for all values; None if Z3 does not decide within its limit."""
         difference = self.z3.simplify(self.z3.RealVal(0) + left - right, som=True)
         if self.z3.is_rational_value(difference):
             return bool(difference.numerator_as_long() == 0)
@@ -110,7 +110,7 @@ class Symbolic:
 
 @dataclass(frozen=True)
 class Proved:
-    """What symbols gave for one axiom.
+    """Outcome of a proof by symbols for one axiom.
 
     Attributes:
         combinations: of sizes and parameters for which a side fits together and the conditions hold.

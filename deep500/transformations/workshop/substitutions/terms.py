@@ -114,8 +114,10 @@ def kind_type(kind: str) -> Type:
 def infer(op: str, types: Sequence[Type], parameters: Sequence[tuple[str, Any]]) -> tuple[Type, ...]:
     """Types of all outputs of an operator; raises `ShapeMismatch` where it does not fit in every environment."""
     spec = operator(op)
-    each = [spec.infer([type_[n] for type_ in types], parameters_at(parameters, n)) for n in range(ENVIRONMENTS)]
-    return tuple(zip(*each, strict=True))
+    by_environment = [
+        spec.infer([type_[n] for type_ in types], parameters_at(parameters, n)) for n in range(ENVIRONMENTS)
+    ]
+    return tuple(zip(*by_environment, strict=True))
 
 
 def term_type(term: Expression) -> Type:

@@ -1,4 +1,4 @@
-"""Whether a rule's other side fits together wherever the rule applies: sizes as integers, counter-examples by Z3.
+"""Check that a rule's other side fits together wherever the rule applies: sizes as integers, counter-examples by Z3.
 
 A proof says that two sides are equal, not that both exist: ``(conv .. g x y)`` needs channels of ``x`` that are g times
 those of ``y``, and a rule's conditions must say so where its other side does not. What operators require of shapes is
@@ -71,16 +71,16 @@ class Sizes:
         rank = self.rank if rank is None else rank
         if isinstance(pattern, str):
             return self.tensor(pattern, rank)
-        op, (kinds, given, inputs) = pattern[0], arguments(pattern)
-        own = {kind: self.parameter(kind, word) for kind, word in zip(kinds, given, strict=True)}
+        op, (kinds, settings, inputs) = pattern[0], arguments(pattern)
+        parameters = {kind: self.parameter(kind, word) for kind, word in zip(kinds, settings, strict=True)}
         if op in CONSTANTS:
-            return self._constant(op, given[0])
+            return self._constant(op, settings[0])
         ranks = {"bias": (rank, 1), "gain": (rank, 1), "scale": (rank, 0)}.get(op, (rank,) * len(inputs))
-        shapes = [self.shape(operand, own_rank) for operand, own_rank in zip(inputs, ranks, strict=True)]
-        return list(getattr(self, f"_{op}", self._same)(shapes, own))
+        shapes = [self.shape(operand, operand_rank) for operand, operand_rank in zip(inputs, ranks, strict=True)]
+        return list(getattr(self, f"_{op}", self._same)(shapes, parameters))
 
     def parameter(self, kind: str, word: str) -> Any:
-        """What a word stands for in the place of a parameter."""
+        """Value that a word stands for in the place of a parameter."""
         if kind in (*PACKED, "factor"):
             return self.number(word, kind)
         value = literal(word, kind)
@@ -97,70 +97,70 @@ class Sizes:
         return shape
 
     def equal(self, first: Sequence[Any], second: Sequence[Any]) -> Any:
-        """Whether two shapes are one."""
+        """Return whether two shapes are one."""
         return self.z3.And(*(a == b for a, b in zip(first, second, strict=True)))
 
     # -- what operators require -------------------------------------------------------------------------------------
-    def _same(self, shapes: list[list[Any]], own: dict[str, Any]) -> list[Any]:
+    def _same(self, shapes: list[list[Any]], parameters: dict[str, Any]) -> list[Any]:
         return shapes[0]
 
-    def _add(self, shapes: list[list[Any]], own: dict[str, Any]) -> list[Any]:
+    def _add(self, shapes: list[list[Any]], parameters: dict[str, Any]) -> list[Any]:
         self.required.append(self.equal(*shapes))
         return shapes[0]
 
     _mul = _add
 
-    def _bias(self, shapes: list[list[Any]], own: dict[str, Any]) -> list[Any]:
-        self.required.append(shapes[1][0] == shapes[0][own["axis"]])
+    def _bias(self, shapes: list[list[Any]], parameters: dict[str, Any]) -> list[Any]:
+        self.required.append(shapes[1][0] == shapes[0][parameters["axis"]])
         return shapes[0]
 
     _gain = _bias
 
-    def _matmul(self, shapes: list[list[Any]], own: dict[str, Any]) -> list[Any]:
+    def _matmul(self, shapes: list[list[Any]], parameters: dict[str, Any]) -> list[Any]:
         self.required.append(shapes[0][1] == shapes[1][0])
         return [shapes[0][0], shapes[1][1]]
 
-    def _transpose(self, shapes: list[list[Any]], own: dict[str, Any]) -> list[Any]:
-        return [shapes[0][axis] for axis in own["perm"]]
+    def _transpose(self, shapes: list[list[Any]], parameters: dict[str, Any]) -> list[Any]:
+        return [shapes[0][axis] for axis in parameters["perm"]]
 
-    def _concat(self, shapes: list[list[Any]], own: dict[str, Any]) -> list[Any]:
-        (first, second), axis = shapes, own["axis"]
-        self.required.append(own["cut"] == first[axis])
+    def _concat(self, shapes: list[list[Any]], parameters: dict[str, Any]) -> list[Any]:
+        (first, second), axis = shapes, parameters["axis"]
+        self.required.append(parameters["cut"] == first[axis])
         self.required += [a == b for n, (a, b) in enumerate(zip(first, second, strict=True)) if n != axis]
         return [a + b if n == axis else a for n, (a, b) in enumerate(zip(first, second, strict=True))]
 
-    def _split(self, shapes: list[list[Any]], own: dict[str, Any]) -> list[Any]:
-        (whole,), axis, cut = shapes, own["axis"], own["cut"]
+    def _split(self, shapes: list[list[Any]], parameters: dict[str, Any]) -> list[Any]:
+        (whole,), axis, cut = shapes, parameters["axis"], parameters["cut"]
         self.required += [cut > 0, cut < whole[axis]]
-        part = whole[axis] - cut if own["output"] else cut
+        part = whole[axis] - cut if parameters["output"] else cut
         return [part if n == axis else size for n, size in enumerate(whole)]
 
-    def _conv(self, shapes: list[list[Any]], own: dict[str, Any]) -> list[Any]:
-        (image, kernel), groups = shapes, own["groups"]
+    def _conv(self, shapes: list[list[Any]], parameters: dict[str, Any]) -> list[Any]:
+        (image, kernel), groups = shapes, parameters["groups"]
         self.required += [image[1] == kernel[1] * groups, kernel[0] % groups == 0, groups > 0]
-        self.required += [size == wanted for size, wanted in zip(kernel[2:], own["kernel"], strict=True)]
-        return [image[0], kernel[0], *self._window(image, own)]
+        self.required += [size == expected for size, expected in zip(kernel[2:], parameters["kernel"], strict=True)]
+        return [image[0], kernel[0], *self._window(image, parameters)]
 
-    def _avgpool(self, shapes: list[list[Any]], own: dict[str, Any]) -> list[Any]:
-        return [*shapes[0][:2], *self._window(shapes[0], own)]
+    def _avgpool(self, shapes: list[list[Any]], parameters: dict[str, Any]) -> list[Any]:
+        return [*shapes[0][:2], *self._window(shapes[0], parameters)]
 
     _maxpool = _avgpool
 
-    def _window(self, image: list[Any], own: dict[str, Any]) -> list[Any]:
-        made = []
+    def _window(self, image: list[Any], parameters: dict[str, Any]) -> list[Any]:
+        sizes = []
         for n in (0, 1):
-            extent = own.get("dilations", (1, 1))[n] * (own["kernel"][n] - 1) + 1
-            left = image[2 + n] + own["pads"][n] + own["pads"][n + 2] - extent
+            extent = parameters.get("dilations", (1, 1))[n] * (parameters["kernel"][n] - 1) + 1
+            left = image[2 + n] + parameters["pads"][n] + parameters["pads"][n + 2] - extent
             self.required.append(left >= 0)
-            made.append(left / own["strides"][n] + 1)
-        return made
+            sizes.append(left / parameters["strides"][n] + 1)
+        return sizes
 
-    def _enlarge(self, shapes: list[list[Any]], own: dict[str, Any]) -> list[Any]:
-        self.required += [size == wanted for size, wanted in zip(shapes[0][2:], own["source"], strict=True)]
-        return [*shapes[0][:2], *own["target"]]
+    def _enlarge(self, shapes: list[list[Any]], parameters: dict[str, Any]) -> list[Any]:
+        self.required += [size == expected for size, expected in zip(shapes[0][2:], parameters["source"], strict=True)]
+        return [*shapes[0][:2], *parameters["target"]]
 
-    def _merge_groups(self, shapes: list[list[Any]], own: dict[str, Any]) -> list[Any]:
-        kernel, groups, factor = shapes[0], own["groups"], own["factor"]
+    def _merge_groups(self, shapes: list[list[Any]], parameters: dict[str, Any]) -> list[Any]:
+        kernel, groups, factor = shapes[0], parameters["groups"], parameters["factor"]
         self.required += [groups > 0, factor > 0, groups % factor == 0, kernel[0] % groups == 0]
         return [kernel[0], kernel[1] * factor, *kernel[2:]]
 
@@ -205,7 +205,7 @@ def unfit(rule: PatternRule) -> str:
         >>> bool(unfit(PatternRule(("(split 0 0 p (concat 0 q x y))",), ("(split 0 0 p x)",), ("q = size x 0",))))
         True
     """
-    return next((found for question in _questions(rule) if (found := question.answer())), "")
+    return next((answer for question in _questions(rule) if (answer := question.answer())), "")
 
 
 class _Question:
@@ -217,14 +217,16 @@ class _Question:
         (source, target), self.sizes, self.choice = sides, Sizes(rank, choice), choice
         sizes, self.z3 = self.sizes, self.sizes.z3
         before = [sizes.shape(pattern) for pattern in source]
-        given, sizes.required = sizes.required, []
+        premises, sizes.required = sizes.required, []
         after = [sizes.shape(pattern) for pattern in target]
         same = [sizes.equal(a, b) for a, b in zip(before, after, strict=True)]
-        own = set().union(*map(names, source))
-        late = [line for line in rule.where if "size (" in line and not set(names(read_line(line).operands[0])) <= own]
+        known = set().union(*map(names, source))
+        late = [
+            line for line in rule.where if "size (" in line and not set(names(read_line(line).operands[0])) <= known
+        ]
         early = [line for line in rule.where if line not in late]
         self.wanted = self.z3.And(*sizes.required, *same, *map(sizes.condition, late))
-        self.given = [*given, *map(sizes.condition, early), *_synthesized(sizes, source, target)]
+        self.given = [*premises, *map(sizes.condition, early), *_synthesized(sizes, source, target)]
 
     def solver(self, *more: Any) -> Any:
         """A solver that knows the source, the conditions, and some more."""
@@ -244,16 +246,16 @@ class _Question:
         return f"{self.choice}: {solver.model() if verdict == self.z3.sat else 'not decided'}"
 
     def meant(self) -> bool:
-        """Whether both sides exist for some sizes."""
+        """Return whether both sides exist for some sizes."""
         return bool(self.solver(self.wanted).check() == self.z3.sat)
 
     def implied(self, lines: Sequence[str]) -> bool:
-        """Whether lines hold wherever both sides exist, so that they take nothing away."""
+        """Return whether lines hold wherever both sides exist, so that they take nothing away."""
         *before, last = map(self.sizes.condition, lines)  # the first of two gives a size a name
         return bool(self.solver(self.wanted, *before, self.z3.Not(last)).check() == self.z3.unsat)
 
     def said(self, lines: Sequence[str]) -> bool:
-        """Whether lines hold wherever the source exists and the conditions hold."""
+        """Return whether lines hold wherever the source exists and the conditions hold."""
         *before, last = map(self.sizes.condition, lines)
         return bool(self.solver(*before, self.z3.Not(last)).check() == self.z3.unsat)
 
@@ -262,9 +264,9 @@ def _questions(rule: PatternRule) -> Iterator[_Question]:
     sides = [[parse(text) for text in side] for side in (rule.left, rule.right)]
     lines = [read_line(text) for text in rule.where]
     stated = {word for line in lines if line.sign in ("+", "*") for word in (line.name, *line.operands)}
-    given = [set().union(*map(names, side)) for side in sides]
+    names_by_side = [set().union(*map(names, side)) for side in sides]
     for way, possible in enumerate(ways_determined(rule)):
-        if not possible and (given[1 - way] - given[way] - stated or isinstance(sides[way][0], str)):
+        if not possible and (names_by_side[1 - way] - names_by_side[way] - stated or isinstance(sides[way][0], str)):
             continue
         for rank, choice in choices(rule):
             try:
@@ -281,14 +283,14 @@ def _synthesized(sizes: Sizes, source: list[Pattern], target: list[Pattern]) -> 
         pattern = todo.pop()
         if isinstance(pattern, str):
             continue
-        _, given, inputs = arguments(pattern)
+        _, parameters, inputs = arguments(pattern)
         todo += inputs
-        if pattern[0] == "concat" and given[1] not in known and literal(given[1], "cut") is None:
-            axis = sizes.parameter("axis", given[0])
-            yield sizes.number(given[1]) == sizes.shape(inputs[0])[axis]
+        if pattern[0] == "concat" and parameters[1] not in known and literal(parameters[1], "cut") is None:
+            axis = sizes.parameter("axis", parameters[0])
+            yield sizes.number(parameters[1]) == sizes.shape(inputs[0])[axis]
         if pattern[0] in ("add", "mul"):
-            for one, other in (inputs, inputs[::-1]):
-                word = shape_name(one)
+            for term, other in (inputs, inputs[::-1]):
+                word = shape_name(term)
                 if word is not None and word not in known and shape_name(other) is None:
                     yield sizes.equal(sizes.known[word], sizes.shape(other))
 
@@ -328,7 +330,7 @@ def mended(rule: PatternRule) -> PatternRule | None:
 
 
 def _accidental(rule: PatternRule) -> bool:
-    """Whether a tensor is an image and a kernel of convolutions."""
+    """Return whether a tensor is an image and a kernel of convolutions."""
     images, kernels, todo = set[str](), set[str](), [parse(text) for text in (*rule.left, *rule.right)]
     while todo:
         pattern = todo.pop()
