@@ -338,12 +338,12 @@ class Trace:
             with torch.no_grad():
                 backward(*call.samples)
             model = export(backward, call.samples) if backward.given else None
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever the user's own code and its export raise
             raise NetworkError(
                 f"{call.where}: got {type(error).__name__} from its backward ({str(error).splitlines()[:1]}); expected "
                 "one that can be traced, of tensors from save_for_backward: write it with PyTorch's functions, or the "
                 "forward such that PyTorch's own gradient is the right one"
-            ) from error
+            ) from None  # without a cause: torch.export, which drops backward passes, is no way out
         if model is None:  # no gradient flows at all
             pairs = zip(node.input, node.output, strict=False)
             return [onnx.helper.make_node(STOP, [x], [y], f"{y}/stop", domain=DOMAIN) for x, y in pairs]

@@ -2,7 +2,8 @@
 
 The traced graph's variables become inputs before it is converted, so that tf2onnx neither folds nor renames them. Keras
 normalizes by plain arithmetic; while a model is traced its BatchNormalization and Dropout layers are written as
-operators instead, which follow the executor's mode.
+operators instead, which follow the executor's mode. What stops gradients becomes a node ``StopGradient``; a gradient of
+the user's own, which tf2onnx would take for what it computes forward, is refused with its line.
 """
 
 from __future__ import annotations
@@ -12,18 +13,22 @@ import hashlib
 import os
 import random
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 import tensorflow as tf
+from tensorflow.python.framework import ops
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from deep500.errors import InputError, NetworkError
+from deep500.networks.flow import STOP
 from deep500.networks.objects import BATCH, Converted, named_inputs
 from deep500.networks.onnx.binding import bind_inputs, rename_values
 from deep500.networks.onnx.converters import converter, converting, quiet
+from deep500.operators.registry import DOMAIN
 
 OPSET = 18
 """The newest that tf2onnx writes; reading converts it up."""
@@ -92,9 +97,17 @@ def _of_keras(model: Any, example: Any) -> Converted:
     def own(given: Mapping[str, np.ndarray]) -> list[Any]:
         return _results(model(_arranged(model, example, list(given.values())), training=False))
 
+    def train(given: Mapping[str, np.ndarray]) -> list[Any]:
+        with _without_dropout(model):
+            return _results(model(_arranged(model, example, list(given.values())), training=True))
+
     with converting(type(model).__name__, "a model that runs", _ELSE):
         own(inputs)
     _check_random(model)
+    moving = {id(v) for layer in _normalizations(model) for v in (layer.moving_mean, layer.moving_variance)}
+    rest = {variable.path: variable.value for variable in model.variables if id(variable) not in moving}
+    with converting(type(model).__name__, "a model that runs in training mode", _ELSE), _kept(model.variables):
+        _check_writes(type(model).__name__, rest, lambda: train(inputs))
     with _operators(model) as momenta:
         proto = _to_onnx(
             type(model).__name__,
@@ -103,8 +116,17 @@ def _of_keras(model: Any, example: Any) -> Converted:
             [(variable.path, variable.value) for variable in model.variables],
         )
     _set_momenta(proto, momenta)
-    trained = frozenset(variable.path for variable in model.trainable_variables)
-    return Converted(proto, trained, inputs, lambda given: [np.asarray(r) for r in own(given)])
+    trained = {variable.path: variable.value for variable in model.trainable_variables}
+
+    def differentiate(
+        given: Mapping[str, np.ndarray], cotangents: Sequence[np.ndarray | None]
+    ) -> dict[str, np.ndarray]:
+        with _kept(model.variables):
+            return _gradients(type(model).__name__, lambda: train(given), trained, cotangents)
+
+    return Converted(
+        proto, frozenset(trained), inputs, lambda given: [np.asarray(r) for r in own(given)], differentiate
+    )
 
 
 def _declared(model: Any) -> Any:
@@ -148,6 +170,48 @@ def _check_random(model: Any) -> None:
 
 def _layers(model: Any) -> list[Any]:
     return list(model._flatten_layers()) if hasattr(model, "_flatten_layers") else []
+
+
+def _normalizations(model: Any) -> list[Any]:
+    return [layer for layer in _layers(model) if type(layer).__name__ == "BatchNormalization"]
+
+
+@contextlib.contextmanager
+def _without_dropout(model: Any) -> Iterator[None]:
+    """Set the rates of layers that drop to 0 for a while."""
+    rates = [(layer, name) for layer in _layers(model) for name in ("rate", "_dropout") if getattr(layer, name, None)]
+    before = [getattr(layer, name) for layer, name in rates]
+    try:
+        for layer, name in rates:
+            object.__setattr__(layer, name, 0.0)
+        yield
+    finally:
+        for (layer, name), rate in zip(rates, before, strict=True):
+            object.__setattr__(layer, name, rate)
+
+
+@contextlib.contextmanager
+def _kept(variables: Sequence[Any]) -> Iterator[None]:
+    """Give variables their values back in the end."""
+    before = [np.copy(tf.convert_to_tensor(variable)) for variable in variables]
+    try:
+        yield
+    finally:
+        for variable, array in zip(variables, before, strict=True):
+            variable.assign(array)
+
+
+def _check_writes(where: str, variables: Mapping[str, Any], run: Callable[[], object]) -> None:
+    """Raise NetworkError where running a model writes variables, which no operator carries over."""
+    before = {name: np.copy(tf.convert_to_tensor(variable)) for name, variable in variables.items()}
+    run()
+    for name, variable in variables.items():
+        if not np.array_equal(before[name], tf.convert_to_tensor(variable).numpy()):
+            raise NetworkError(
+                f"{where}: got a model that writes {name!r} when it runs in training, as no operator does; expected "
+                "BatchNormalization alone to write: keep what it holds outside of the model, or train the model as it "
+                "is: deep500.frameworks.tensorflow.from_native"
+            )
 
 
 @contextlib.contextmanager
@@ -229,7 +293,18 @@ def _erfc(context: Any, node: Any, name: str, args: Any) -> None:
     context.make_node("Sub", [one.output[0], erf.output[0]], outputs=[value], dtypes=[dtype], shapes=[shape])
 
 
-_HANDLERS: dict[str, tuple[Callable[..., None], list[Any]]] = {"CheckNumerics": (_as_dropout, []), "Erfc": (_erfc, [])}
+def _stop(context: Any, node: Any, name: str, args: Any) -> None:
+    """Write StopGradient as the node of that name, which tf2onnx would leave out."""
+    node.type, node.domain = STOP, DOMAIN
+    for attribute in list(node.attr):
+        del node.attr[attribute]
+
+
+_HANDLERS: dict[str, tuple[Callable[..., None], list[Any]]] = {
+    "CheckNumerics": (_as_dropout, []),
+    "Erfc": (_erfc, []),
+    "StopGradient": (_stop, []),
+}
 
 
 def _set_momenta(proto: onnx.ModelProto, momenta: Mapping[str, float]) -> None:
@@ -258,15 +333,23 @@ def _of_function(model: Any, example: Any) -> Converted:
         inputs = _of_signature(concrete, example)
     names = list(inputs)
 
-    def own(given: Mapping[str, np.ndarray]) -> list[Any]:
+    def own(given: Mapping[str, np.ndarray], alive: Any = model) -> list[Any]:  # with it go a SavedModel's variables
         return _called(concrete, names, [tf.constant(array) for array in given.values()])
 
-    with converting(where, "a model that runs", _ELSE):
-        own(inputs)
+    with converting(where, "a model that runs", _ELSE), _kept(concrete.variables):
+        _check_writes(where, {_name(variable): variable for variable in concrete.variables}, lambda: own(inputs))
     variables = [(_name(variable), variable) for variable in concrete.variables]
     proto = _to_onnx(where, lambda given: _called(concrete, names, given), inputs, variables)
-    trained = frozenset(_name(variable) for variable in concrete.trainable_variables)
-    return Converted(proto, trained, inputs, lambda given: [np.asarray(r) for r in own(given)])
+    trained = {_name(variable): variable for variable in concrete.trainable_variables}
+
+    def differentiate(
+        given: Mapping[str, np.ndarray], cotangents: Sequence[np.ndarray | None]
+    ) -> dict[str, np.ndarray]:
+        return _gradients(where, lambda: own(given), trained, cotangents)
+
+    return Converted(
+        proto, frozenset(trained), inputs, lambda given: [np.asarray(r) for r in own(given)], differentiate
+    )
 
 
 def _called(concrete: Any, names: Sequence[str], given: Sequence[Any]) -> list[Any]:
@@ -312,6 +395,62 @@ def _of_signature(concrete: Any, example: Any) -> dict[str, np.ndarray]:
     return dict(zip(declared, inputs.values(), strict=True)) if len(inputs) == len(declared) else inputs
 
 
+# -- gradients ---------------------------------------------------------------------------------------------------------
+def _gradients(
+    where: str, run: Callable[[], list[Any]], variables: Mapping[str, Any], cotangents: Sequence[np.ndarray | None]
+) -> dict[str, np.ndarray]:
+    """The model's own gradients of the sum of outputs times cotangents."""
+    with tf.GradientTape() as tape:
+        pairs = zip(run(), cotangents, strict=True)
+        loss = tf.add_n([tf.reduce_sum(result * tf.cast(c, result.dtype)) for result, c in pairs if c is not None])
+    try:
+        gradients = tape.gradient(loss, list(variables.values()), unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    except LookupError as error:  # a SavedModel written without the gradients of its functions
+        warnings.warn(
+            f"{where}: TensorFlow itself has no gradient of this model ({error}); the network's gradients are those of "
+            "what it computes, and were not compared",
+            stacklevel=2,
+        )
+        return {}
+    return {name: tf.convert_to_tensor(g).numpy() for name, g in zip(variables, gradients, strict=True)}
+
+
+_KIND = "_gradient_op_type"
+"""Attribute of a node whose gradient is a function of its own, by the name that this is registered under."""
+
+
+def _check_own_gradients(where: str, graph: Any) -> None:
+    """Raise NetworkError for gradients of the user's own: tf2onnx takes such functions for what they compute forward.
+
+    Those of TensorFlow's and Keras's own functions (swish) are true derivatives, written down to save memory; where
+    they are not, as in quantization, the gradients differ when they are compared.
+    """
+    for node in (*graph.node, *(node for function in graph.library.function for node in function.node_def)):
+        function = _own_gradient(node.attr[_KIND].s.decode()) if _KIND in node.attr else None
+        if function is None:
+            continue
+        code = function.__code__
+        raise NetworkError(
+            f"{where}: got a gradient of its own, {function.__qualname__} in {code.co_filename}:{code.co_firstlineno} "
+            f"(tf.custom_gradient), which tf2onnx leaves out; expected operators' own: write it with tf.stop_gradient, "
+            f"such as x + tf.stop_gradient(f(x) - x), or {_ELSE}"
+        )
+
+
+def _own_gradient(kind: str) -> Any:
+    """The function registered as a kind of gradient; None for those of TensorFlow and Keras, and of a SavedModel."""
+    try:
+        function = ops.gradient_registry.lookup(kind)
+    except LookupError:
+        return None
+    # tf.custom_gradient wraps what the user wrote; each wrapper holds the next one under one of these names
+    for held in ("tape_grad_fn", "grad_fn"):
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        function = cells[held].cell_contents if held in cells else function
+    package = function.__module__.partition(".")[0]
+    return None if package in ("tensorflow", "keras", "tf_keras") else function
+
+
 # -- tf2onnx -----------------------------------------------------------------------------------------------------------
 def _to_onnx(
     where: str,
@@ -328,6 +467,7 @@ def _to_onnx(
     specs = [tf.TensorSpec((None, *a.shape[1:]), a.dtype, name=f"given_{n}") for n, a in enumerate(inputs.values())]
     with converting(where, "a model that converts", _ELSE), quiet("tf2onnx", "tensorflow"):
         concrete = tf.function(traced, autograph=False).get_concrete_function(*specs)
+        _check_own_gradients(where, concrete.graph.as_graph_def())
         graph, values = _with_open_variables(concrete, variables)
         given = [tensor.name for tensor in concrete.inputs[: len(inputs)]]
         names = dict(zip(given, inputs, strict=True)) | {f"{node}:0": name for node, (name, _) in values.items()}
@@ -335,7 +475,12 @@ def _to_onnx(
         names |= {o: "output" if len(outputs) == 1 else f"output_{n}" for n, o in enumerate(outputs)}
         read = [*given, *(f"{node}:0" for node in values)]
         proto, _ = convert.from_graph_def(
-            graph, input_names=read, output_names=outputs, opset=OPSET, custom_op_handlers=_HANDLERS
+            graph,
+            input_names=read,
+            output_names=outputs,
+            opset=OPSET,
+            custom_op_handlers=_HANDLERS,
+            extra_opset=[onnx.helper.make_opsetid(DOMAIN, 1)],
         )
     unknown = sorted({n.op_type for n in proto.graph.node if n.domain == "" and not onnx.defs.has(n.op_type)})
     if unknown:

@@ -12,11 +12,9 @@ torch = pytest.importorskip("torch")
 
 from deep500.errors import NetworkError, UnsupportedOperator  # noqa: E402
 from deep500.networks import as_network  # noqa: E402
-from deep500.networks.emit import Emitter  # noqa: E402
-from deep500.networks.network import Network  # noqa: E402
-from deep500.networks.objects import still_network  # noqa: E402
 from deep500.registry import load_importer  # noqa: E402
 from tests.conftest import load_backend  # noqa: E402
+from tests.frameworks.gradients import network_gradients  # noqa: E402
 from tests.frameworks.torch_probes import CARRIED, PROBES  # noqa: E402
 
 pytestmark = [
@@ -28,25 +26,6 @@ pytestmark = [
 ROWS = [(f"{row}: {name}", *values) for row, probes in PROBES.items() for name, values in probes.items()]
 EVERYWHERE = ("detach", "no_grad", "VQ-VAE", "wav2vec 2", "several", "none", "padding", "BYOL")
 """Probes that run in every backend."""
-
-
-def network_gradients(
-    backend: Any, network: Network, inputs: dict[str, Any], cotangents: list[Any]
-) -> dict[str, np.ndarray]:
-    """Gradients of the sum of outputs times cotangents, in training mode without dropout."""
-    work = still_network(network)
-    emit = Emitter(work, "test/")
-    terms = [
-        emit("ReduceSum", emit("Mul", name, emit.constant(cotangent)), keepdims=0)
-        for name, cotangent in zip(network.outputs, cotangents, strict=True)
-    ]
-    loss = emit("Sum", *terms)
-    work.add_output(loss)
-    executor = backend.from_model(work)
-    executor.inference_and_backprop(inputs, loss)
-    names = executor.network.gradient(loss)
-    values = executor.network.fetch_tensors([gradient for _, gradient in names])
-    return {name: np.asarray(value) for (name, _), value in zip(names, values, strict=True)}
 
 
 def check(make: Any, arrays: tuple[np.ndarray, ...], backends: list[Any]) -> None:
