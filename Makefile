@@ -75,7 +75,7 @@ clean:
 
 # One stamp per set of extras: pip runs again only when a requirement changed.
 EXTRAS.demo := pytorch
-EXTRAS.test := pytorch,tensorflow,jax,onnxruntime,enzyme,mpi,substitutions,data,control,test
+EXTRAS.test := pytorch,tensorflow,jax,onnxruntime,import-pytorch,import-tensorflow,import-jax,enzyme,mpi,substitutions,data,control,test
 EXTRAS.docs := docs,pytorch,tensorflow,jax,onnxruntime
 
 $(VENV)/.%-installed: setup.py constraints.txt | $(BIN)/python
