@@ -26,6 +26,9 @@ def adopt(wanted: Numerics) -> None:
     if _set == [wanted]:
         return
     switches: Any = torch.backends  # whose annotations lack some of these
+    # The older switches are set too, and first, since they reset the newer ones: where torch reads an older one that
+    # differs, it raises RuntimeError (torch.backends.cudnn.flags, and so torch.export).
+    switches.cuda.matmul.allow_tf32 = switches.cudnn.allow_tf32 = wanted.precision == "tf32"
     for part in (switches.cuda.matmul, switches.cudnn.conv, switches.cudnn.rnn):
         part.fp32_precision = wanted.precision
     if wanted.deterministic:

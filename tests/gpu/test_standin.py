@@ -202,6 +202,8 @@ def test_precision_and_determinism_are_set_before_a_run_and_recorded() -> None:
         for executor, want in ((fast, "tf32"), (usual, "ieee"), (fast, "tf32"), (usual, "ieee")):
             executor.inference(feeds)
             assert torch.backends.cuda.matmul.fp32_precision == torch.backends.cudnn.conv.fp32_precision == want
+            older = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32  # raises if they differ
+            assert older == (want == "tf32",) * 2
             deterministic.assert_called_with(executor.deterministic)
             assert executor.precision == want
     assert pytorch.from_model(network, precision="tf32", deterministic=True).precision == "ieee"
