@@ -124,15 +124,15 @@ def add_run(parser: argparse.ArgumentParser) -> Execute:
     return _run
 
 
-def _run(words: argparse.Namespace) -> int:
+def _run(args: argparse.Namespace) -> int:
     from deep500.recipe.loader import find_recipe, load_recipe
     from deep500.recipe.plan import Source
     from deep500.recipe.runner import execute
 
-    path = find_recipe(words.recipe)
-    command = ["-m", "deep500", *words.argv]  # starts this again, on every rank
-    del words.recipe, words.argv
-    against, options = Against.of(words), take_options(words)
+    path = find_recipe(args.recipe)
+    command = ["-m", "deep500", *args.argv]  # starts this again, on every rank
+    del args.recipe, args.argv
+    against, options = Against.of(args), take_options(args)
     if not against.nothing:
         from deep500.compare.against import run_against
 
@@ -155,7 +155,7 @@ LISTED = ("recipes", "studies", "models", "datasets", "schemes", "backends", "op
 """What `deep500 list` shows, in this order."""
 
 
-def _list(words: argparse.Namespace) -> int:
+def _list(args: argparse.Namespace) -> int:
     from deep500.distributed.schemes import by_name
     from deep500.networks.zoo import model_names, model_summary
     from deep500.operators.registry import operator_names, operator_summary
@@ -174,8 +174,8 @@ def _list(words: argparse.Namespace) -> int:
         "backends": [(name, _backend_state(name)) for name in backend_names()],
         "custom operators (domain deep500)": [(name, operator_summary(name)) for name in operator_names()],
     }
-    chosen = [title for what, title in zip(LISTED, sections, strict=True) if words.what in (None, what)]
-    return _tables({title: sections[title] for title in chosen}, words.json)
+    chosen = [title for what, title in zip(LISTED, sections, strict=True) if args.what in (None, what)]
+    return _tables({title: sections[title] for title in chosen}, args.json)
 
 
 def add_setup(parser: argparse.ArgumentParser) -> Execute:
@@ -187,11 +187,11 @@ def add_setup(parser: argparse.ArgumentParser) -> Execute:
     return _setup
 
 
-def _setup(words: argparse.Namespace) -> int:
+def _setup(args: argparse.Namespace) -> int:
     from deep500.operators.enzyme.setup import install
 
-    path = install(lambda line: None if words.json else above(line))
-    if words.json:
+    path = install(lambda line: None if args.json else above(line))
+    if args.json:
         sys.stdout.write(json.dumps({"engine": str(path)}) + "\n")
     return 0
 
@@ -204,10 +204,10 @@ def add_info(parser: argparse.ArgumentParser) -> Execute:
     return _info
 
 
-def _info(words: argparse.Namespace) -> int:
-    with progress("looking", quiet=words.json, at_once=True):
+def _info(args: argparse.Namespace) -> int:
+    with progress("looking", quiet=args.json, at_once=True):
         sections = _known()
-    return _tables(sections, words.json)
+    return _tables(sections, args.json)
 
 
 def _known() -> dict[str, list[tuple[str, str]]]:

@@ -71,9 +71,9 @@ def run_against(recipe: Path, options: Options, asked: Against) -> int:
 
         def all_sides(pairs: int, name: str, names: Sequence[str]) -> list[Side]:
             mine = {"judged": (recipe, options, None)}
-            made = [_side(s, *mine.get(s, (base, its_options, revision)), seed, pairs, name) for s in names]
-            say("\n".join(f"{side.name}: {side}" for side in made))
-            return made
+            both = [_side(s, *mine.get(s, (base, its_options, revision)), seed, pairs, name) for s in names]
+            say("\n".join(f"{side.name}: {side}" for side in both))
+            return both
 
         pilot: dict[str, Any] = {}
         if auto:
@@ -120,9 +120,11 @@ def base_of(recipe: Path, options: Options, text: str) -> tuple[Path, Options]:
         ) from error
     if words and not words[0].startswith("-") and "=" not in words[0]:
         recipe = find_recipe(words.pop(0))
-    given = parse_options(words, program="--against")
+    chosen = parse_options(words, program="--against")
     apart = {*RUN_DEFINING, "overrides"} - {"repeat", "budget", "precision", "dry_run", "seed"}
-    odd = [field.name for field in dataclasses.fields(Options) if field.name not in apart and _given(given, field.name)]
+    odd = [
+        field.name for field in dataclasses.fields(Options) if field.name not in apart and _is_given(chosen, field.name)
+    ]
     if odd:
         raise RecipeError(
             f"got --{odd[0].replace('_', '-')} within --against; expected words that tell the sides apart, such as "
@@ -132,14 +134,14 @@ def base_of(recipe: Path, options: Options, text: str) -> tuple[Path, Options]:
     return recipe, dataclasses.replace(both, out=options.out)
 
 
-def _given(options: Options, name: str) -> bool:
+def _is_given(options: Options, name: str) -> bool:
     return bool(getattr(options, name) != getattr(Options([]), name))
 
 
 def _check(options: Options, pairs: int) -> None:
     """Raise RecipeError for options that mean nothing here."""
     single = {"repeat": "--pairs", "resume": "a new comparison", "stop_after": "--pairs", "list_mutable": "a run"}
-    odd = next((name for name in single if _given(options, name)), None)
+    odd = next((name for name in single if _is_given(options, name)), None)
     if odd is not None:
         flag = f"--{odd.replace('_', '-')}"
         raise RecipeError(f"got {flag} with --against or --at; expected {single[odd]}: leave {flag} out")
@@ -161,16 +163,16 @@ def _first_seed(recipe: Path, options: Options) -> int:
 
 
 def _pilot(sides: Sequence[Side], pairs: int, say: Say) -> tuple[dict[str, Any], int]:
-    """What the first pairs tell of the scatter, and how many the comparison takes (Stein 1945).
+    """Tell the scatter of the first pairs, and how many the comparison takes (Stein 1945).
 
     They are not part of the comparison: what decides how many pairs there are is then independent of what they show.
     """
     sd = scatter(sides[0].result, sides[1].result)
-    wanted = pairs_to_find(EFFECT, sd)
-    taken = min(max(wanted, PAIRS), MOST_PAIRS)
-    less = "" if taken >= wanted else f", of which {MOST_PAIRS} are made"
-    say(f"{pairs} pairs lie {100 * sd:.2g} % apart: to find {EFFECT:.0%} takes {wanted}{less}; they are new ones")
-    facts = {"pairs": pairs, "scatter": sd, "wanted": wanted, "runs": [str(side.result) for side in sides]}
+    needed = pairs_to_find(EFFECT, sd)
+    taken = min(max(needed, PAIRS), MOST_PAIRS)
+    less = "" if taken >= needed else f", of which {MOST_PAIRS} are made"
+    say(f"{pairs} pairs lie {100 * sd:.2g} % apart: to find {EFFECT:.0%} takes {needed}{less}; they are new ones")
+    facts = {"pairs": pairs, "scatter": sd, "wanted": needed, "runs": [str(side.result) for side in sides]}
     return facts, taken
 
 

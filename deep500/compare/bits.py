@@ -35,7 +35,7 @@ from deep500.recipe.ranks import scheme_of
 
 @dataclass(frozen=True)
 class Parting:
-    """Where two sides part.
+    """The place where two sides part.
 
     Attributes:
         step: training steps from 1 on; None for models.
@@ -70,7 +70,7 @@ class Parting:
 
 @dataclass
 class Verdict:
-    """What came of a comparison: where two sides part, None if nowhere, over so many steps; and what to know of it."""
+    """The outcome of a comparison: where two sides part, None if nowhere, over so many steps; and notes on it."""
 
     parting: Parting | None
     steps: int
@@ -78,11 +78,11 @@ class Verdict:
     notes: list[str]
 
     def __str__(self) -> str:
-        said = f"the same bits: {self.compared}" if self.parting is None else str(self.parting)
-        return "\n".join([said, *self.notes])
+        text = f"the same bits: {self.compared}" if self.parting is None else str(self.parting)
+        return "\n".join([text, *self.notes])
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Return it as JSON can hold it."""
         parting = None if self.parting is None else asdict(self.parting)
         for name in ("first", "second") if parting else ():
             assert parting is not None
@@ -91,7 +91,7 @@ class Verdict:
 
 
 def ulps(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """How many numbers of their dtype lie between two arrays' elements, the later one included; as whole numbers.
+    """Count the numbers of their dtype between two arrays' elements, the later one included; as whole numbers.
 
     Args:
         first, second: of one shape and one of float16, float32, float64; NaN counts like the numbers beyond infinity.
@@ -112,7 +112,7 @@ def ulps(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 def apart(
     first: np.ndarray, second: np.ndarray, where: str, step: int | None = None, rank: int | None = None
 ) -> Parting | None:
-    """How two arrays differ, None if they have the same bits (the zeros of both signs are two)."""
+    """Describe how two arrays differ, None if they have the same bits (the zeros of both signs are two)."""
     if first.shape != second.shape or first.dtype != second.dtype:
         a, b = (f"{array.dtype}{list(array.shape)}" for array in (first, second))
         return Parting(step, where, (), a, b, None, max(first.size, second.size), max(first.size, second.size), rank)
@@ -142,7 +142,7 @@ def _bits(array: np.ndarray) -> np.ndarray:
 def compare_networks(
     networks: Sequence[Network], candidates: Sequence[Candidate], feeds: Mapping[str, Any] | None = None, seed: int = 0
 ) -> Verdict:
-    """Where two networks, or one on two backends, part: outputs in evaluation mode on made-up inputs, and gradients.
+    """Find where two networks, or one on two backends, part: outputs in evaluation mode on drawn inputs, and gradients.
 
     Args:
         networks: two, whose values are matched by name; the same one twice for two backends.
@@ -162,7 +162,7 @@ def compare_networks(
 
 
 def _strangers(networks: Sequence[Network]) -> list[str]:
-    """Which nodes only one of them has: matched are values of one name."""
+    """Return the nodes that only one of them has: matched are values of one name."""
     names = [{value for _, value in values_of(network.nodes)} for network in networks]
     alone = [len(names[0] - names[1]), len(names[1] - names[0])]
     return [f"not compared: {alone[0]} and {alone[1]} values that only one of them has"] if any(alone) else []
@@ -174,13 +174,13 @@ def _forward(
     """The first value in evaluation mode that is not the same, in the order of the first network."""
     executors = [candidate.build(network) for candidate, network in zip(candidates, networks, strict=True)]
     for chunk in chunks(networks[0]):
-        wanted = [value for _, value in values_of(chunk) if networks[1].producer(value) is not None]
+        values = [value for _, value in values_of(chunk) if networks[1].producer(value) is not None]
         seen = [
-            as_arrays(executor, executor.inference(needed(network, feeds), wanted))
+            as_arrays(executor, executor.inference(needed(network, feeds), values))
             for executor, network in zip(executors, networks, strict=True)
         ]
         for node, value in values_of(chunk):
-            if value in wanted:
+            if value in values:
                 where = f"forward, value {value!r} of node {node.name!r} ({node.op_type})"
                 parting = apart(seen[0][value], seen[1][value], where, step)
                 if parting is not None:
@@ -255,7 +255,7 @@ def _first_step(traces: Sequence[Sequence[Sequence[Mapping[str, str]]]], steps: 
 
 
 class _Step:
-    """What the ranks of one side left of a step."""
+    """The arrays that the ranks of one side left of a step."""
 
     def __init__(self, folder: Path, ranks: int) -> None:
         self.ranks = [np.load(folder / f"rank-{rank}.npz", allow_pickle=False) for rank in range(ranks)]
@@ -308,8 +308,8 @@ def _in_order(side: _Step, several: bool, together: str) -> Iterator[tuple[str, 
         for value in values:
             yield VALUE, value, f"forward, value {value!r} of node {node!r} ({operator})"
     for name in sorted(side.names(OWN), key=lambda name: -side.readers.get(name, (0, ""))[0]):
-        told = side.readers.get(name, (0, repr(name)))[1]
-        yield OWN, name, f"backward, {gradient_name(name)!r}: the first gradient of {told}"
+        reader = side.readers.get(name, (0, repr(name)))[1]
+        yield OWN, name, f"backward, {gradient_name(name)!r}: the first gradient of {reader}"
     for name in side.names(EXCHANGED) if several else ():
         yield EXCHANGED, name, f"gradients of all ranks together, {gradient_name(name)!r}: {together}"
     for name in side.names(AFTER):

@@ -34,31 +34,31 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     return _bits
 
 
-def _bits(words: argparse.Namespace) -> int:
-    backends = words.backend.split(",") if words.backend else []
-    if len(words.sides) > 2 or len(backends) > 2 or max(len(words.sides), len(backends)) < 2:
+def _bits(args: argparse.Namespace) -> int:
+    backends = args.backend.split(",") if args.backend else []
+    if len(args.sides) > 2 or len(backends) > 2 or max(len(args.sides), len(backends)) < 2:
         raise InputError(
-            f"got {len(words.sides)} sides and {len(backends)} backends; expected two of either: deep500 bits RUN RUN, "
+            f"got {len(args.sides)} sides and {len(backends)} backends; expected two of either: deep500 bits RUN RUN, "
             "or deep500 bits RUN --backend A,B"
         )
-    if words.steps is not None and words.steps < 1:
-        raise InputError(f"got --steps {words.steps}; expected at least 1")
-    with progress("comparing bits", quiet=words.json):
-        verdict = _of_runs(words, backends) if (words.sides[0] / MANIFEST).is_file() else _of_models(words, backends)
-    sys.stdout.write((to_json(verdict.as_dict()) if words.json else str(verdict)) + "\n")
+    if args.steps is not None and args.steps < 1:
+        raise InputError(f"got --steps {args.steps}; expected at least 1")
+    with progress("comparing bits", quiet=args.json):
+        verdict = _of_runs(args, backends) if (args.sides[0] / MANIFEST).is_file() else _of_models(args, backends)
+    sys.stdout.write((to_json(verdict.as_dict()) if args.json else str(verdict)) + "\n")
     return DIFFERENT if verdict.parting is not None else 0
 
 
-def _of_runs(words: argparse.Namespace, backends: list[str]) -> Verdict:
+def _of_runs(args: argparse.Namespace, backends: list[str]) -> Verdict:
     chosen: list[str | None] = [*backends] if backends else [None, None]
-    folders, names = (words.sides * 2)[:2], (chosen * 2)[:2]
-    first, second = (Replay.of(folder, name, words.seed) for folder, name in zip(folders, names, strict=True))
-    return compare_replays(first, second, words.steps)
+    folders, names = (args.sides * 2)[:2], (chosen * 2)[:2]
+    first, second = (Replay.of(folder, name, args.seed) for folder, name in zip(folders, names, strict=True))
+    return compare_replays(first, second, args.steps)
 
 
-def _of_models(words: argparse.Namespace, backends: list[str]) -> Verdict:
-    load_plugins([str(path) for path in words.custom_op])
-    networks = [Network.from_onnx(path) for path in (words.sides * 2)[:2]]
+def _of_models(args: argparse.Namespace, backends: list[str]) -> Verdict:
+    load_plugins([str(path) for path in args.custom_op])
+    networks = [Network.from_onnx(path) for path in (args.sides * 2)[:2]]
     names = ((backends or ["reference"]) * 2)[:2]
     candidates = [Candidate(name, load_backend(name).from_model) for name in names]
-    return compare_networks(networks, candidates, seed=words.seed or 0)
+    return compare_networks(networks, candidates, seed=args.seed or 0)

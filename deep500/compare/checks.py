@@ -1,4 +1,4 @@
-"""What the gate found: one `Check` per framework and thing compared, and the `GateResult` that holds them."""
+"""Results of the gate: one `Check` per framework and thing compared, and the `GateResult` that holds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comparisons claim, for the rules: speedups with their base (R1), words with the test behind them (R7)."""
+"""Claims of comparisons, for the rules: speedups with their base (R1), words with the test behind them (R7)."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def framework_claims(result: ComparisonResult) -> list[dict[str, Any]]:
     return claims
 
 
-def _comparison(of: str, ratio: Interval, p: float | None, verdict: str) -> dict[str, Any]:
+def _comparison(subject: str, ratio: Interval, p: float | None, verdict: str) -> dict[str, Any]:
     effect = None if ratio.low is None else [ratio.low, ratio.high]
     return {
         "type": "comparison",
-        "of": of,
+        "of": subject,
         "verdict": verdict,
         "p": p,
         "corrected": "Holm",

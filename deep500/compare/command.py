@@ -71,29 +71,27 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     return execute
 
 
-def execute(words: argparse.Namespace) -> int:
+def execute(args: argparse.Namespace) -> int:
     """Compare, print the result, return the exit code: 0 if all compute the same, else 1.
 
     For two results folders: 0 the second is as fast or faster, 1 slower, 2 unresolved, 3 they cannot be compared.
     """
-    _check_numbers(words)
-    if (Path(words.subject) / MANIFEST).is_file():
-        return _runs(words)
-    if words.frameworks is None:
-        if words.overrides and "=" not in words.overrides[0]:
-            raise InputError(
-                f"got {words.subject!r}, where no finished run is; expected two results folders: name both"
-            )
+    _check_numbers(args)
+    if (Path(args.subject) / MANIFEST).is_file():
+        return _runs(args)
+    if args.frameworks is None:
+        if args.overrides and "=" not in args.overrides[0]:
+            raise InputError(f"got {args.subject!r}, where no finished run is; expected two results folders: name both")
         raise InputError(
             "got no --frameworks; expected at least two: add --frameworks pytorch,reference, or name two "
             "results folders"
         )
-    say = silent if words.quiet or words.json else _say
-    if words.launch_floor is not None:
+    say = silent if args.quiet or args.json else _say
+    if args.launch_floor is not None:
         raise InputError("got --launch-floor without two results folders; expected it with them: leave it out")
     with progress("comparing", quiet=say is silent, at_once=True):
-        result = _models(words, say) if _is_model(words.subject) else _frameworks(words, say)
-    sys.stdout.write(to_json(result.as_dict()) if words.json else f"{result}\n\nresults: {result.path}")
+        result = _models(args, say) if _is_model(args.subject) else _frameworks(args, say)
+    sys.stdout.write(to_json(result.as_dict()) if args.json else f"{result}\n\nresults: {result.path}")
     sys.stdout.write("\n")
     return result.exit_code
 
@@ -102,59 +100,59 @@ def _is_model(subject: str) -> bool:
     return subject.endswith(".onnx") or is_saved_model(subject) or is_own_name("model", subject)
 
 
-def _runs(words: argparse.Namespace) -> int:
-    if len(words.overrides) != 1 or words.frameworks is not None:
+def _runs(args: argparse.Namespace) -> int:
+    if len(args.overrides) != 1 or args.frameworks is not None:
         raise InputError(
-            f"got one results folder and {words.overrides}; expected exactly one more: deep500 compare A B, where B is "
+            f"got one results folder and {args.overrides}; expected exactly one more: deep500 compare A B, where B is "
             "judged against A"
         )
-    floor = None if words.launch_floor is None else Floor(words.launch_floor)
-    with progress("comparing runs", quiet=words.quiet or words.json):
-        comparison = compare_runs(Path(words.subject), Path(words.overrides[0]), floor=floor)
-    sys.stdout.write((to_json(comparison.as_dict()) if words.json else str(comparison)) + "\n")
+    floor = None if args.launch_floor is None else Floor(args.launch_floor)
+    with progress("comparing runs", quiet=args.quiet or args.json):
+        comparison = compare_runs(Path(args.subject), Path(args.overrides[0]), floor=floor)
+    sys.stdout.write((to_json(comparison.as_dict()) if args.json else str(comparison)) + "\n")
     return comparison.exit_code
 
 
-def _frameworks(words: argparse.Namespace, say) -> ComparisonResult:  # type: ignore[no-untyped-def]
-    if words.custom_op:
+def _frameworks(args: argparse.Namespace, say) -> ComparisonResult:  # type: ignore[no-untyped-def]
+    if args.custom_op:
         raise InputError(
-            f"got --custom-op {words.custom_op[0]!r} with a recipe; expected it with an ONNX file: recipes name their "
+            f"got --custom-op {args.custom_op[0]!r} with a recipe; expected it with an ONNX file: recipes name their "
             "plugins themselves, as 'custom_ops': [...]"
         )
     return compare_frameworks(
-        words.subject,
-        _list(words.frameworks),
-        overrides=words.overrides,
-        repeat=words.repeat,
-        rounds=words.rounds,
-        steps=words.steps,
-        threads=words.threads,
-        seed=words.seed,
-        out=words.out,
-        data=words.data,
-        download=words.download,
-        open=words.open,
-        dry_run=words.dry_run,
+        args.subject,
+        _list(args.frameworks),
+        overrides=args.overrides,
+        repeat=args.repeat,
+        rounds=args.rounds,
+        steps=args.steps,
+        threads=args.threads,
+        seed=args.seed,
+        out=args.out,
+        data=args.data,
+        download=args.download,
+        open=args.open,
+        dry_run=args.dry_run,
         say=say,
     )
 
 
-def _models(words: argparse.Namespace, say) -> ComparisonResult:  # type: ignore[no-untyped-def]
-    if words.overrides:
-        raise InputError(f"got {words.overrides[0]!r} with an ONNX file; expected no key=value: use --size NAME=N")
+def _models(args: argparse.Namespace, say) -> ComparisonResult:  # type: ignore[no-untyped-def]
+    if args.overrides:
+        raise InputError(f"got {args.overrides[0]!r} with an ONNX file; expected no key=value: use --size NAME=N")
     return compare_models(
-        own_object("model", words.subject) if is_own_name("model", words.subject) else words.subject,
-        _list(words.frameworks),
-        rounds=words.rounds,
-        steps=words.steps,
-        threads=words.threads,
-        batch_sizes=[_whole("--batch-sizes", number) for number in _list(words.batch_sizes)],
-        seed=words.seed or 0,
-        sizes=dict(_size(text) for text in words.size),
-        custom_ops=words.custom_op,
-        out=words.out,
-        dry_run=words.dry_run,
-        example=tuple(_example(text) for text in words.example) or None,
+        own_object("model", args.subject) if is_own_name("model", args.subject) else args.subject,
+        _list(args.frameworks),
+        rounds=args.rounds,
+        steps=args.steps,
+        threads=args.threads,
+        batch_sizes=[_whole("--batch-sizes", number) for number in _list(args.batch_sizes)],
+        seed=args.seed or 0,
+        sizes=dict(_size(text) for text in args.size),
+        custom_ops=args.custom_op,
+        out=args.out,
+        dry_run=args.dry_run,
+        example=tuple(_example(text) for text in args.example) or None,
         say=say,
     )
 
@@ -169,9 +167,9 @@ def _example(text: str) -> np.ndarray:
     return values.astype(dtype or "float32")
 
 
-def _check_numbers(words: argparse.Namespace) -> None:
+def _check_numbers(args: argparse.Namespace) -> None:
     for name, least in (("repeat", 0), ("rounds", 0), ("steps", 1), ("threads", 1), ("seed", 0)):
-        value = getattr(words, name)
+        value = getattr(args, name)
         if value is not None and value < least:
             raise InputError(f"got --{name} {value}; expected at least {least}: give a larger number")
 

@@ -1,4 +1,4 @@
-"""What differs between two runs, for people: in groups, the recipe first and packages in one line."""
+"""Differences between two runs, for people: in groups, the recipe first and packages in one line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def in_groups(changed: Mapping[str, tuple[Any, Any]], most: int = 60) -> dict[st
         group, prefix = next((g, p) for g, starts in GROUPS.items() for p in starts if name.startswith(p))
         shown = name[len(prefix) :] if prefix.endswith(".") else name
         groups[group].setdefault(shown, (short(first, most), short(second, most)))
-    return {name: found for name, found in groups.items() if found}
+    return {name: changes for name, changes in groups.items() if changes}
 
 
 def _rank(name: str) -> int:
@@ -54,13 +54,13 @@ def as_lines(changed: Mapping[str, tuple[Any, Any]]) -> list[str]:
         ['  nothing']
     """
     lines = []
-    for group, found in in_groups(changed).items():
-        each = [f"{name} {first} -> {second}" for name, (first, second) in found.items()]
+    for group, changes in in_groups(changed).items():
+        texts = [f"{name} {first} -> {second}" for name, (first, second) in changes.items()]
         if group == PACKAGES:
-            more = f", and {len(each) - SHOWN} more (--json names all)" if len(each) > SHOWN else ""
-            lines.append(f"  {group}: {', '.join(each[:SHOWN])}{more}")
+            more = f", and {len(texts) - SHOWN} more (--json names all)" if len(texts) > SHOWN else ""
+            lines.append(f"  {group}: {', '.join(texts[:SHOWN])}{more}")
         else:
-            lines += [f"  {group}: {one}" for one in each]
+            lines += [f"  {group}: {text}" for text in texts]
     return lines or ["  nothing"]
 
 

@@ -28,9 +28,9 @@ def evaluation(judge: Candidate, other: Candidate, network: Network, batches: Se
     executors = [candidate.build(network) for candidate in (judge, other)]
     for chunk in chunks(network):
         values = [value for _, value in values_of(chunk)]
-        wanted, got = (_last_run(executor, network, batches, values) for executor in executors)
+        expected, got = (_last_run(executor, network, batches, values) for executor in executors)
         for node, value in values_of(chunk):
-            difference = relative(got[value], wanted[value])
+            difference = relative(got[value], expected[value])
             if difference > tolerance:
                 return f"first {describe_node(node, value)}, by {difference:.1e}"
     return FUSED

@@ -92,8 +92,8 @@ def compare_frameworks(
         gate = check_equivalence(subjects[0].network(), judged, [subject.candidate() for subject in subjects])
     gate.notes += notes.warnings
     gate.checks[:0] = _batch_checks({name: digests(drawn) for name, drawn in batches.items()})
-    said = (("dry run", dry_run), ("stand-in data", any(half.stand_in for half in subjects[0].data)))
-    labels = tuple(label for label, applies in said if applies)
+    marks = (("dry run", dry_run), ("stand-in data", any(half.stand_in for half in subjects[0].data)))
+    labels = tuple(label for label, applies in marks if applies)
     result = ComparisonResult(path.stem, names, gate, labels=labels, environment=describe(path.parent))
     if gate and (rounds or repeat):
         expected = {"weights": digest(_weights(subjects[0])), "batches": digests(judged)}
@@ -104,7 +104,7 @@ def compare_frameworks(
 
 
 class Amount(NamedTuple):
-    """How much is measured, and the first seed."""
+    """The amount to measure, and the first seed."""
 
     rounds: int
     steps: int | None
@@ -154,7 +154,7 @@ def _weights(subject: Subject) -> dict[str, Any]:
 
 
 def _batch_checks(digests_of: dict[str, list[str]]) -> list[Check]:
-    """Whether every framework is given the same batches, one digest per batch."""
+    """Check that every framework is given the same batches, one digest per batch."""
     names = list(digests_of)
     return [_same_batches(name, digests_of[name], digests_of[names[0]]) for name in names[1:]]
 
@@ -165,7 +165,7 @@ def _same_batches(name: str, got: Sequence[str], want: Sequence[str]) -> Check:
 
 
 def _worker_checks(team: Team, expected: dict[str, Any]) -> list[Check]:
-    """Whether the processes that are timed hold the weights and batches that the gate compared."""
+    """Check that the processes that are timed hold the weights and batches that the gate compared."""
     checks = []
     for name, facts in team.facts.items():
         checks.append(_same_batches(name, facts.pop("batches"), expected["batches"]))

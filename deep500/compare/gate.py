@@ -57,7 +57,7 @@ class Case:
     column: int
 
     def tolerance(self, name: str) -> float:
-        """What may differ, in this precision."""
+        """Return how much may differ, in this precision."""
         return TOLERANCES[name][self.column]
 
 
@@ -90,7 +90,9 @@ def check_equivalence(
     truth = trace(judge, cases[0].network, cases[0].plain, cases[0].batches, loss)
     for other in candidates:
         stage(f"checking {other.name}")
-        for check in _checks(judge, other, cases, truth, result) if other is not judge else _own(judge, cases, truth):
+        for check in (
+            _checks(judge, other, cases, truth, result) if other is not judge else _judge_checks(judge, cases, truth)
+        ):
             result.checks.append(check)
             if not check.passed:
                 break
@@ -101,12 +103,12 @@ def check_equivalence(
 def _case(network: Network, batches: Sequence[Batch], loss: str, column: int) -> Case:
     dtype = ("float64", "float32")[column]
     whole = any(not isinstance(value.shape[0], str) for value in network.inputs.values() if value.shape)
-    made = to_dtype(network, "float64") if column == 0 else network.copy()
-    return Case(made, without_dropout(made), cast(batches[:4], dtype, None if whole else SAMPLES), loss, column)
+    copy = to_dtype(network, "float64") if column == 0 else network.copy()
+    return Case(copy, without_dropout(copy), cast(batches[:4], dtype, None if whole else SAMPLES), loss, column)
 
 
 def _refusal(network: Network) -> str:
-    """Why a custom operator rules out a network in double precision; empty if it does not."""
+    """Return why a custom operator rules out a network in double precision; empty if it does not."""
     try:
         network.descriptors()
     except Deep500Error as error:
@@ -114,8 +116,8 @@ def _refusal(network: Network) -> str:
     return ""
 
 
-def _own(judge: Candidate, cases: Sequence[Case], truth: Trace) -> Iterator[Check]:
-    """What the judge itself must satisfy: values that are not vacuous, and parameters that move."""
+def _judge_checks(judge: Candidate, cases: Sequence[Case], truth: Trace) -> Iterator[Check]:
+    """Check what the judge itself must satisfy: values that are not vacuous, and parameters that move."""
     sizes = {"evaluation forward": largest(truth.evaluation[0]), "gradients": largest(truth.gradients)}
     for name, size in sizes.items():
         where = (
@@ -225,8 +227,8 @@ def _steps(other: Candidate, case: Case, truth: Trace, seen: Trace) -> Check:
         limits = {value: max(limit, AMPLIFIED if value in lenient else 0.0) for value in want}
         wrong = next((value for value in apart if apart[value] > limits[value]), None)
         if wrong is not None:
-            kept = " (the step before agreed: its memory, or a state of the network)" if step > 1 else ""
-            where = f"parameter {locate.reader(case.plain, wrong)[1]}, after step {step}{kept}, by {apart[wrong]:.1e}"
+            remark = " (the step before agreed: its memory, or a state of the network)" if step > 1 else ""
+            where = f"parameter {locate.reader(case.plain, wrong)[1]}, after step {step}{remark}, by {apart[wrong]:.1e}"
             return Check(other.name, name, worst, limit, False, where)
     return Check(other.name, name, worst, limit, True)
 

@@ -1,4 +1,4 @@
-"""How far runs of one recipe lie apart on this machine, from earlier runs beside the ones that are compared.
+"""The scatter of one recipe's runs on this machine, from earlier runs beside the ones that are compared.
 
 Runs that were made alike (same settings, same environment) and yet took other times show what differs between processes
 and between times of day, which nothing within a run shows. Each group of such runs counts with one degree of freedom
@@ -75,7 +75,7 @@ def _earlier(runs: Sequence[Path]) -> Iterator[tuple[dict[str, Any], dict[str, A
 
 
 def _as_sealed(run: Path) -> bool:
-    """Whether the two files that are read here are those that were sealed."""
+    """Return whether the two files that are read here are those that were sealed."""
     sealed = (run / SUMS).read_text(encoding="utf-8", errors="replace").splitlines()
     return all(
         f"{hashlib.sha256((run / name).read_bytes()).hexdigest()}  {name}" in sealed for name in (MANIFEST, STATS)

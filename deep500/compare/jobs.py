@@ -1,4 +1,4 @@
-"""What a worker measures: training steps of a recipe, or inferences of an ONNX file."""
+"""Jobs that a worker measures: training steps of a recipe, or inferences of an ONNX file."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Training:
             parts.train_sampler, parts.validation_sampler, parts.executor, parts.optimizer, seed=seed, task=parts.task
         )
         schedule = [] if plan.values["schedule"] is None else [copy.deepcopy(plan.values["schedule"])]
-        made: list[Event] = [event() if isinstance(event, type) else event for event in plan.values["events"]]
-        statistics = trainer.run(plan.values["epochs"], [*schedule, *made])
+        events: list[Event] = [event() if isinstance(event, type) else event for event in plan.values["events"]]
+        statistics = trainer.run(plan.values["epochs"], [*schedule, *events])
         target = self.target()
         return {
             "seed": seed,

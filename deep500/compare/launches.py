@@ -36,7 +36,7 @@ class LaunchFailed(ResultsError):
 
 @dataclasses.dataclass
 class Side:
-    """What is launched in turns.
+    """One of the sides that are launched in turns.
 
     Attributes:
         name: ``base``, ``judged`` or ``control`` (the base again).
@@ -178,7 +178,7 @@ def _take_turns(processes: Sequence[Process], rng: np.random.Generator) -> None:
 
 
 def _take_result(side: Side, launched: Process, say: Callable[[str], None]) -> None:
-    """What a launch that has ended printed."""
+    """Take what a launch that has ended printed."""
     code = launched.process.wait()
     texts = []
     for file in (launched.out, launched.errors):
@@ -188,7 +188,7 @@ def _take_result(side: Side, launched: Process, say: Callable[[str], None]) -> N
     if code == INTERRUPTED:
         raise KeyboardInterrupt(f"interrupted in a launch of {side.name} ({side})")
     try:
-        said = json.loads(out)
+        summary = json.loads(out)
     except ValueError:
         last = (errors.strip().splitlines() or ["it said nothing"])[-1].removeprefix("deep500: error: ")
         if side.revision is not None and "unrecognized arguments" in last:
@@ -196,4 +196,4 @@ def _take_result(side: Side, launched: Process, say: Callable[[str], None]) -> N
         raise LaunchFailed(f"{side.name} ({side}): {last}", code if code in (1, 2, 3) else 1) from None
     if errors and errors != side.warnings:
         say(f"{side.name}: {errors.strip()}")
-    side.summary, side.warnings = said, errors
+    side.summary, side.warnings = summary, errors

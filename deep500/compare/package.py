@@ -60,10 +60,10 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     return _package
 
 
-def _package(words: argparse.Namespace) -> int:
-    with progress("packing", quiet=words.json):
-        packed = package(words.folder, words.output)
-    say_written(words, packed)
+def _package(args: argparse.Namespace) -> int:
+    with progress("packing", quiet=args.json):
+        packed = package(args.folder, args.output)
+    say_written(args, packed)
     return 0
 
 
@@ -147,7 +147,7 @@ def _archive(name: str, files: Mapping[str, bytes]) -> bytes:
 
 
 def checklist(folder: Path, has_recipe: bool) -> str:
-    """What a reviewer asks of a run, in Markdown: ticked or crossed where a machine can say, open where it cannot."""
+    """Write a reviewer's questions on a run in Markdown: ticked or crossed where a machine can say, else open."""
     manifest, summary = read_json(folder / MANIFEST), read_json(folder / SUMMARY)
     labels = ", ".join(summary["labels"])
     lines = [

@@ -56,10 +56,10 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     return _report
 
 
-def _report(words: argparse.Namespace) -> int:
-    with progress("writing the page", quiet=words.json):
-        write_atomic(words.output, render_runs(words.folders))
-    say_written(words, words.output)
+def _report(args: argparse.Namespace) -> int:
+    with progress("writing the page", quiet=args.json):
+        write_atomic(args.output, render_runs(args.folders))
+    say_written(args, args.output)
     return 0
 
 
@@ -95,7 +95,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def _pair(first: Path, second: Path, base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """What the template shows of one comparison."""
+    """Collect what the template shows of one comparison."""
     labels = list(dict.fromkeys([*base["labels"], *other["labels"]]))
     about = {"name": other["name"], "labels": labels, "error": ""}
     try:
@@ -168,8 +168,8 @@ def _sentence(comparison: RunComparison, base: str, other: str) -> str:
     words = known.get(head.verdict, f"{other} and {base} are equivalent")
     p = "not tested" if head.p is None else f"p {head.p:.2g}"
     why = f"; {head.reason}" if head.reason else ""
-    said = "".join(f" {remark[0].upper()}{remark[1:]}." for remark in comparison.remarks)
-    return f"{words} ({head.series}: {size}; {p}; {head.basis}{why}).{said}"
+    remarks = "".join(f" {remark[0].upper()}{remark[1:]}." for remark in comparison.remarks)
+    return f"{words} ({head.series}: {size}; {p}; {head.basis}{why}).{remarks}"
 
 
 def _figures(comparison: RunComparison, other: str) -> list[Figure]:
@@ -201,11 +201,11 @@ def _ratios(comparison: RunComparison, other: str) -> Figure:
     ]
     ends = [v for row in rows for v in row if v is not None and math.isfinite(v)]
     names = place_names([compared.series for compared in comparison.series])
-    said = ", ".join(f"{compared.series} {100 * (compared.ratio.median - 1):+.3g} %" for compared in comparison.series)
+    text = ", ".join(f"{compared.series} {100 * (compared.ratio.median - 1):+.3g} %" for compared in comparison.series)
     plot = Plot(
         Axis.around([*ends, 0, 100 * MARGIN, -100 * MARGIN], "change of the median time (%)"),
         Axis(-len(rows) + 0.5, 0.5, "", labels=names),
-        f"time of {other} compared with the first run: {said}",
+        f"time of {other} compared with the first run: {text}",
         height=TOP + BOTTOM + 34 * max(2, len(rows)),
         left=room_for(names),
     )

@@ -67,24 +67,24 @@ class ComparisonResult:
         for label, timing in self.timings.items():
             parts.append(_table(self, label, timing))
             parts.append(_evidence(timing))
-        said = f" ({', '.join(self.labels)})" if self.labels else ""
+        labels = f" ({', '.join(self.labels)})" if self.labels else ""
         if self.timings:
             cores = next(iter(self.facts.values()))["threads"]["cores"]
             parts.append(f"every framework in a process of its own, in turns, with {cores} thread(s)")
-        return "\n\n".join([f"comparison of {', '.join(self.frameworks)} on {self.subject}{said}", *parts])
+        return "\n\n".join([f"comparison of {', '.join(self.frameworks)} on {self.subject}{labels}", *parts])
 
 
 def _gate(gate: GateResult) -> str:
     """One line per framework that agrees, every check of one that does not."""
     lines = [f"equivalence (judge: {gate.judge}): {'all compute the same' if gate else 'NOT the same'}"]
     for framework in dict.fromkeys(check.framework for check in gate.checks):
-        own = [check for check in gate.checks if check.framework == framework]
-        if all(check.passed for check in own):
-            sizes = [f"{c.name} {c.difference:.0e}" for c in own if c.difference is not None]
+        checks = [check for check in gate.checks if check.framework == framework]
+        if all(check.passed for check in checks):
+            sizes = [f"{c.name} {c.difference:.0e}" for c in checks if c.difference is not None]
             words = "is the judge" if framework == gate.judge else f"agrees ({', '.join(sizes) or 'by digest'})"
             lines.append(f"  {framework}: {words}")
         else:
-            lines += [f"  {check}" for check in own if not check.passed]
+            lines += [f"  {check}" for check in checks if not check.passed]
     return "\n".join([*lines, *(f"  note: {note}" for note in gate.notes)])
 
 

@@ -42,7 +42,7 @@ WORDS = {True: "agrees", False: "DIFFERS", None: "seen here"}
 
 @dataclass(frozen=True)
 class Answer:
-    """Whether something in a package is what it should be, and what was looked at; None: seen here, not compared."""
+    """Whether a part of a package is what it should be, and what was looked at; None: seen here, not compared."""
 
     agrees: bool | None
     what: str
@@ -60,16 +60,16 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     return _review
 
 
-def _review(words: argparse.Namespace) -> int:
+def _review(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="deep500-review-") as folder:
         answers = []
-        with progress("reviewing", quiet=words.json):
-            for answer in review(words.package, words.output or Path(folder), words.run):
-                if not words.json:
+        with progress("reviewing", quiet=args.json):
+            for answer in review(args.package, args.output or Path(folder), args.run):
+                if not args.json:
                     above(str(answer))
                 answers.append(answer)
     judged = [answer.agrees for answer in answers if answer.agrees is not None]
-    if words.json:
+    if args.json:
         sys.stdout.write(to_json({"answers": [asdict(answer) for answer in answers]}) + "\n")
         return 0 if all(judged) else DISAGREES
     sys.stdout.write(f"{sum(judged)} of {len(judged)} agree; what a person must judge is in {CHECKLIST}\n")
@@ -77,7 +77,7 @@ def _review(words: argparse.Namespace) -> int:
 
 
 def review(package: Path, out: Path, run: bool = False) -> Iterator[Answer]:
-    """What agrees and what does not, one after the other.
+    """Yield what agrees and what does not, one after the other.
 
     Args:
         package: the archive.
@@ -134,7 +134,7 @@ class _Dense:
         self._file, self._zeros = file, 0
 
     def read(self, size: int) -> bytes:
-        """As any file does."""
+        """Read as any file does."""
         data: bytes = self._file.read(size)
         self._zeros = self._zeros + 1 if data == b"\0" else 0
         if self._zeros > self.MOST:
@@ -149,7 +149,7 @@ class _Limited(gzip.GzipFile):
     """Refuses to read much at once: headers of an archive say themselves how long they are."""
 
     def read(self, size: int | None = -1) -> bytes:
-        """As any file does."""
+        """Read as any file does."""
         if size is None or not 0 <= size <= MOST_BYTES:
             raise tarfile.ReadError(f"a piece of {size} bytes")
         return super().read(size)
@@ -180,10 +180,10 @@ def _extract(archive: tarfile.TarFile, package: Path, out: Path) -> str:
 
 
 def _run_of(place: Path) -> Path:
-    found = [path for path in sorted((place / RESULTS).glob("*")) if (path / MANIFEST).is_file()]
-    if len(found) != 1:
-        raise ResultsError(f"{place}: got {len(found)} runs in {RESULTS}; expected one: ask for another package")
-    return found[0]
+    runs = [path for path in sorted((place / RESULTS).glob("*")) if (path / MANIFEST).is_file()]
+    if len(runs) != 1:
+        raise ResultsError(f"{place}: got {len(runs)} runs in {RESULTS}; expected one: ask for another package")
+    return runs[0]
 
 
 def _sums(place: Path) -> Answer:
@@ -193,14 +193,14 @@ def _sums(place: Path) -> Answer:
 
 
 def _made_again(place: Path, folder: Path) -> Iterator[Answer]:
-    """What follows from the run's files, made by this version and on this machine."""
+    """Compare what follows from the run's files, made by this version and on this machine."""
     manifest = read_json(folder / MANIFEST)
     record = Record(folder)
     findings = check(folder)
-    told = read_json(folder / RULES_FILE)["rules"] if (folder / RULES_FILE).is_file() else {}
-    other = [name for name, finding in findings.items() if told.get(name, {}).get("status") != finding.status]
-    found = f"the findings of {len(findings)} rules"
-    yield Answer(not other, f"{found}: {', '.join(other)} came out otherwise" if other else found)
+    recorded = read_json(folder / RULES_FILE)["rules"] if (folder / RULES_FILE).is_file() else {}
+    other = [name for name, finding in findings.items() if recorded.get(name, {}).get("status") != finding.status]
+    subject = f"the findings of {len(findings)} rules"
+    yield Answer(not other, f"{subject}: {', '.join(other)} came out otherwise" if other else subject)
     written = read_json(folder / CLAIMS).get("claims", []) if (folder / CLAIMS).is_file() else []
     claims = [to_json(claim) for claim in written if claim.get("by") == BY]
     yield Answer(claims == [to_json({**claim, "by": BY}) for claim in derive(record)], "the claims of the report")
@@ -232,8 +232,8 @@ def _run_again(place: Path, folder: Path, out: Path) -> Iterator[Answer]:
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     ended = sorted(path.parent for path in again.rglob(SUMMARY))
     if not ended:
-        said = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
-        yield Answer(False, f"the recipe does not run here (exit code {done.returncode}): {said[:300]}")
+        problem = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
+        yield Answer(False, f"the recipe does not run here (exit code {done.returncode}): {problem[:300]}")
         return
     verdicts = [read_json(path / SUMMARY)["verdict"] for path in (folder, ended[0])]
     yield Answer(verdicts[0] == verdicts[1], f"the verdict, run again: {verdicts[1]} (package: {verdicts[0]})")

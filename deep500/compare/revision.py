@@ -78,12 +78,12 @@ def checked_out(name: str | None, recipe: Path) -> Iterator[Revision | None]:
 
 
 def _top(folder: Path) -> Path | None:
-    found = _git(folder, "rev-parse", "--show-toplevel")
-    return Path(found).resolve() if found else None
+    path = _git(folder, "rev-parse", "--show-toplevel")
+    return Path(path).resolve() if path else None
 
 
 def _git(folder: Path, *words: str) -> str | None:
-    """What git prints; None where it fails or is not there."""
+    """Return what git prints; None where it fails or is not there."""
     try:
         done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False)
     except OSError:

@@ -84,7 +84,7 @@ class SeriesComparison:
         return self.sentence(self.reason)
 
     def sentence(self, reason: str) -> str:
-        """What was found, with a reason beside it."""
+        """Say what was found, with a reason beside it."""
         words = {FASTER: "faster", SLOWER: "slower", EQUIVALENT: "equivalent"}.get(self.verdict, "unresolved")
         why = f" ({reason})" if reason else ""
         ends = "" if self.ratio.low is None else f" [{self.ratio.low:.3f}, {self.ratio.high:.3f}]"
@@ -124,8 +124,8 @@ class RunComparison:
         lines = [f"first:  {self.first}", f"second: {self.second}"]
         reasons = {compared.reason for compared in self.series}
         shared = reasons.pop() if len(reasons) == 1 and len(self.series) > 1 else ""
-        each = [compared.sentence("" if shared else compared.reason) for compared in self.series]
-        lines += ["", "times, second compared with first:", *(f"  {one}" for one in each)]
+        sentences = [compared.sentence("" if shared else compared.reason) for compared in self.series]
+        lines += ["", "times, second compared with first:", *(f"  {sentence}" for sentence in sentences)]
         lines += [f"  none is judged: {shared}"] if shared else []
         lines += [f"  {remark}" for remark in self.remarks]
         lines += ["", "metrics:", *(f"  {name}: {short(a)} -> {short(b)}" for name, (a, b) in self.metrics.items())]
@@ -251,16 +251,16 @@ class Run:
         return [state for state in states if not SteadyState(0, state).is_steady]
 
     def disturbed(self, series: str) -> list[str]:
-        """What disturbed its measurement, in words; empty on a quiet machine, or where that is not known."""
+        """Return what disturbed its measurement, in words; empty on a quiet machine, or where that is not known."""
         return list(self.stats[series].get("disturbed", ()))
 
     def samples_each(self, series: str) -> float | None:
-        """How many samples of data one time stands for; None where that is not declared."""
+        """Return the number of samples of data in one time; None where that is not declared."""
         declared: float | None = (self.manifest.get("series") or {}).get(series, {}).get("samples_each")
         return declared
 
     def processes(self, series: str) -> int:
-        """How many processes its launches ran in: the seeds of a run share one, launches in turns do not."""
+        """Return how many processes its launches ran in: the seeds of a run share one, launches in turns do not."""
         return len(self.stats[series]["launches"]) if TURNS in self.manifest else 1
 
 
@@ -285,25 +285,25 @@ def _apart(name: str, runs: Sequence[Run], floor: Floor | None) -> LaunchCompari
     fewest = min(map(len, groups))
     known = floor or floor_from_earlier([run.path for run in runs], name, fewest)
     processes = [run.processes(name) if floor else 1 for run in runs]  # earlier runs are measured as wholes
-    found = compare_launches(groups[0], groups[1], known, (medians[0], medians[1]), (processes[0], processes[1]))
+    result = compare_launches(groups[0], groups[1], known, (medians[0], medians[1]), (processes[0], processes[1]))
     few = "" if known else f": repeat with --repeat {'auto' if fewest == 1 else FEWEST_FOR_RANKS}"
-    reason = _observed(name, runs) or (found.reason and found.reason + few)
+    reason = _observed(name, runs) or (result.reason and result.reason + few)
     if reason:
-        ratio = Interval(found.ratio.median, None, None, fewest)
-        return LaunchComparison(ratio, None, found.basis + unit, reason)
-    return LaunchComparison(found.ratio, found.p, found.basis + unit)
+        ratio = Interval(result.ratio.median, None, None, fewest)
+        return LaunchComparison(ratio, None, result.basis + unit, reason)
+    return LaunchComparison(result.ratio, result.p, result.basis + unit)
 
 
 def _work(name: str, runs: Sequence[Run]) -> tuple[list[float], str]:
-    """What times are divided by so that they are of the same work, and how to say so."""
-    each = [run.samples_each(name) for run in runs]
-    if None in each or each[0] == each[1]:
+    """Return what times are divided by so that they are of the same work, and how to say so."""
+    sizes = [run.samples_each(name) for run in runs]
+    if None in sizes or sizes[0] == sizes[1]:
         return [1.0, 1.0], ""
-    return [float(size) for size in each if size is not None], f", per sample of {each[0]} and {each[1]} a {name}"
+    return [float(size) for size in sizes if size is not None], f", per sample of {sizes[0]} and {sizes[1]} a {name}"
 
 
 def _observed(name: str, runs: Sequence[Run]) -> str:
-    """Why the times of a run are observations, which have no verdict: not steady, or a busy machine."""
+    """Return why the times of a run are observations, which have no verdict: not steady, or a busy machine."""
     words = []
     for place, run in zip(("first", "second"), runs, strict=True):
         words += [f"the {place} is not steady: {state}" for state in run.unsteady(name)[:1]]
@@ -314,11 +314,11 @@ def _observed(name: str, runs: Sequence[Run]) -> str:
 def _compare_turns(runs: Sequence[Run], shared: Sequence[str], margin: float) -> tuple[SeriesComparison, ...]:
     times, units = [{} for _ in runs], {}  # type: ignore[var-annotated]
     for name in shared:
-        (one, other), units[name] = _work(name, runs[:2])
-        for run, size, side in zip(runs, (one, other, one), times, strict=False):
+        (first, second), units[name] = _work(name, runs[:2])
+        for run, size, side in zip(runs, (first, second, first), times, strict=False):
             side[name] = {number: median / size for number, median in run.by_launch(name).items()}
     compared = compare_pairs(times[0], times[1], margin, times[2] if len(times) > 2 else None)
-    return tuple(dataclasses.replace(each, basis=each.basis + units[each.series]) for each in compared)
+    return tuple(dataclasses.replace(series, basis=series.basis + units[series.series]) for series in compared)
 
 
 def compare_pairs(
@@ -347,7 +347,7 @@ def compare_pairs(
     tested = {name: signed_rank(b, a) for name, (a, b) in sides.items()}
     rest = [name for name in shared if name != HEADLINE]
     tested |= dict(zip(rest, holm([tested[name] for name in rest]), strict=True))
-    made = []
+    comparisons = []
     for name, (a, b) in sides.items():
         again = None if control is None else paired_shift(*_pairs(first[name], control[name]))
         noise = 0.0 if again is None else control_bias(again)
@@ -356,8 +356,8 @@ def compare_pairs(
         basis += "" if again is None else f"; A/A control {again.median:.3f} [{again.low:.3f}, {again.high:.3f}]"
         reason = "" if len(a) >= needed else f"{len(a)} pairs: {needed} are needed"
         word = verdict(ratio, p, noise, margin) if not reason else UNRESOLVED
-        made.append(SeriesComparison(name, ratio, p, word, basis, reason))
-    return tuple(made)
+        comparisons.append(SeriesComparison(name, ratio, p, word, basis, reason))
+    return tuple(comparisons)
 
 
 def _pairs(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[list[float], list[float]]:
@@ -386,7 +386,7 @@ def _log_ratios(runs: Sequence[Run]) -> np.ndarray:
 
 
 def _scatter_remark(runs: Sequence[Run]) -> list[str]:
-    """How many pairs would show a difference of the size that this comparison may have missed."""
+    """Say how many pairs would show a difference of the size that this comparison may have missed."""
     if any(HEADLINE not in run.stats for run in runs):
         return []
     logs = _log_ratios(runs)
@@ -398,7 +398,7 @@ def _scatter_remark(runs: Sequence[Run]) -> list[str]:
 
 
 def _remarks_in_turns(runs: Sequence[Run], shared: Sequence[str]) -> list[str]:
-    """How many launches were not steady, and what disturbed them, which random turns spread over both sides."""
+    """Say how many launches were not steady, and what disturbed them, which random turns spread over both sides."""
     busy = list(dict.fromkeys(what for run in runs for name in shared for what in run.disturbed(name)))
     odd = {name: [state for run in runs for state in run.unsteady(name)] for name in shared}
     unsteady = [
@@ -411,7 +411,7 @@ def _remarks_in_turns(runs: Sequence[Run], shared: Sequence[str]) -> list[str]:
 
 
 def _taken_apart(manifests: Sequence[Mapping[str, Any]]) -> str:
-    """What runs that were not taken in turns cannot show."""
+    """Say what runs that were not taken in turns cannot show."""
     begun = [manifest.get("started") for manifest in manifests]
     apart = ""
     if all(isinstance(moment, str) for moment in begun):
@@ -427,8 +427,8 @@ def _taken_apart(manifests: Sequence[Mapping[str, Any]]) -> str:
 
 def kept_launches(store: SampleStore, series: str, stat: Mapping[str, Any]) -> list[np.ndarray]:
     """Samples of every launch after its warm-up, as ``stats.json`` has cut it."""
-    kept = []
+    steady = []
     for launch in stat["launches"]:
         samples, cut = store.durations(series, launch["launch"]), launch["cut"]["index"]
-        kept.append(samples[cut:] if cut < samples.size else samples)
-    return kept
+        steady.append(samples[cut:] if cut < samples.size else samples)
+    return steady

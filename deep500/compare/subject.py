@@ -1,4 +1,4 @@
-"""What is compared: one network, the same batches, and for each framework how to build and to train it."""
+"""The subject of a comparison: one network, the same batches, and for each framework how to build and to train it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Setting:
     open: bool = False
 
     def options(self, **more: Any) -> Options:
-        """As the options that a recipe takes."""
+        """Return the options that a recipe takes."""
         folder = None if self.data is None else Path(self.data)
         known = {"overrides": list(self.overrides), "seed": self.seed, "data": folder, "download": self.download}
         return Options(**{**known, "open": self.open, **more})
@@ -98,10 +98,10 @@ class Subject:
         """The first training batches of the first epoch, over again where the epoch has fewer."""
         sampler = make_sampler(self.plan.values, "train_sampler", self.data[0], self.seed, False)
         sampler.set_epoch(0)
-        made = list(islice(iter(sampler), count))
-        if not made:
+        batches = list(islice(iter(sampler), count))
+        if not batches:
             raise RecipeError("got a train_sampler without batches; expected at least one: make batch_size smaller")
-        return [made[number % len(made)] for number in range(count)]
+        return [batches[number % len(batches)] for number in range(count)]
 
     def candidate(self) -> Candidate:
         """This framework for the gate."""

@@ -46,7 +46,7 @@ class Timing:
 
 
 def control_name(framework: str) -> str:
-    """What the second process of a framework is called: the A/A control."""
+    """Return the name of a framework's second process, the A/A control."""
     return f"{framework} (A/A)"
 
 

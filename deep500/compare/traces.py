@@ -1,4 +1,4 @@
-"""What one framework computes from given weights and batches: everything that the gate compares, as arrays."""
+"""Traces of a framework from given weights and batches: everything that the gate compares, as arrays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEPS = 4
 
 @dataclass
 class Trace:
-    """What a framework computed.
+    """The arrays that a framework computed.
 
     Attributes:
         evaluation: outputs of ``inference`` for each batch, from the initial weights.
@@ -98,9 +98,9 @@ def trace(
 
 
 def _load(executor: GraphExecutor, state: Arrays) -> None:
-    for name, own in executor.network.state().items():
-        value = state[name].astype(own.dtype)
-        if not np.array_equal(value, own):  # to feed what the code holds as a constant may compile it again
+    for name, current in executor.network.state().items():
+        value = state[name].astype(current.dtype)
+        if not np.array_equal(value, current):  # to feed what the code holds as a constant may compile it again
             executor.network.feed_tensor(name, value)
 
 

@@ -1,4 +1,4 @@
-"""How to measure: sampling, statistics, timers for other people's loops, and the environment of a number."""
+"""Measuring: sampling, statistics, timers for other people's loops, and the environment of a number."""
 
 from deep500.measure.launches import LaunchEstimate as LaunchEstimate
 from deep500.measure.launches import groups_differ as groups_differ

@@ -1,4 +1,4 @@
-"""What keeps a machine from measuring soundly, and what to change (``deep500 env --check``), as pyperf's "system tune".
+"""Advice on what keeps a machine from measuring soundly (``deep500 env --check``), as pyperf's "system tune".
 
 Nothing is changed here: most of it needs an administrator, and a machine that is not one's own stays as it is.
 """
@@ -52,14 +52,14 @@ def advise(roots: Roots | None = None, before: dict[str, Any] | None = None, sec
 
 
 def _load(load: dict[str, Any]) -> Iterator[Advice]:
-    found, others = disturbances(load), shares(load)["others"]
-    if others is None or found is None:
+    disturbing, others = disturbances(load), shares(load)["others"]
+    if others is None or disturbing is None:
         yield Advice("load", UNKNOWN, "the kernel does not tell how busy processors are, or was not asked long enough")
         return
     average = f", load average {load['load_average']:g}" if load["load_average"] is not None else ""
-    seen = "; ".join(found) or f"other processes took {100 * others:.0f} % of {load['cpus']} processors"
-    fix = "wait until they have finished, or stop them" if found else ""
-    yield Advice("load", BAD if found else GOOD, f"{seen}, over {load['seconds']:.1f} s{average}", fix)
+    seen = "; ".join(disturbing) or f"other processes took {100 * others:.0f} % of {load['cpus']} processors"
+    fix = "wait until they have finished, or stop them" if disturbing else ""
+    yield Advice("load", BAD if disturbing else GOOD, f"{seen}, over {load['seconds']:.1f} s{average}", fix)
     if load["celsius"] is None:
         yield Advice("temperature", UNKNOWN, "no thermal zone")
     else:
@@ -145,5 +145,5 @@ def _value(roots: Roots, root: str, path: str, pattern: str) -> str | None:
         text = (getattr(roots, root) / path).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    found = re.search(pattern, text, re.MULTILINE)
-    return found[1] if found else None
+    match = re.search(pattern, text, re.MULTILINE)
+    return match[1] if match else None

@@ -22,7 +22,7 @@ from deep500.measure.statistics import Interval
 
 @dataclass(frozen=True)
 class Roofs:
-    """What the machine reached: ``flops`` per second, ``bandwidth`` in bytes per second, on ``threads`` threads."""
+    """Measured limits: ``flops`` per second, ``bandwidth`` in bytes per second, on ``threads`` threads."""
 
     flops: float
     bandwidth: float
@@ -31,7 +31,7 @@ class Roofs:
 
 @dataclass(frozen=True)
 class Roofline:
-    """Where some work lies under the roofs.
+    """The place of some work under the roofs.
 
     Attributes:
         attained: operations per second.

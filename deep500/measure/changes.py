@@ -1,4 +1,4 @@
-"""Whether the level of a series changes: steps up and down, and drift. What changes has no single number.
+"""Changes in the level of a series: steps up and down, and drift. What changes has no single number.
 
 Steps are found on ranks, so that spikes weigh no more than other samples. Under one level the cumulated centred ranks
 are a Brownian bridge (Wilcoxon's test at an unknown place: Pettitt 1979); its range, Kuiper's statistic, sees a change
@@ -23,7 +23,7 @@ FEWEST = 20
 
 
 def change_points(samples: Any, alpha: float = 0.001) -> tuple[int, ...]:
-    """Where the level changes: the numbers of the samples that begin a new one, found by repeated splitting.
+    """Return the numbers of the samples at which the level changes, found by repeated splitting.
 
     Example:
         >>> steps = np.repeat([1.0, 1.3, 1.0], 100) + np.random.default_rng(0).normal(0, 0.02, 300)
@@ -31,7 +31,7 @@ def change_points(samples: Any, alpha: float = 0.001) -> tuple[int, ...]:
         (100, 200)
     """
     values = finite(samples)
-    found: list[int] = []
+    points: list[int] = []
     stretches = [(0, values.size)]
     while stretches:
         begin, end = stretches.pop()
@@ -39,9 +39,9 @@ def change_points(samples: Any, alpha: float = 0.001) -> tuple[int, ...]:
         if p >= alpha:
             continue
         edges = [begin, *(begin + place for place in places), end]
-        found += edges[1:-1]
+        points += edges[1:-1]
         stretches += [(low, high) for low, high in pairwise(edges) if FEWEST <= high - low < end - begin]
-    return tuple(sorted(found))
+    return tuple(sorted(points))
 
 
 def level_change(samples: Any) -> tuple[float, tuple[int, ...]]:
@@ -78,24 +78,25 @@ def _kuiper(x: float) -> float:
     return float(np.clip(2 * np.sum((4 * square - 1) * np.exp(-2 * square)), 0, 1))
 
 
-def trend(kept: np.ndarray) -> tuple[float | None, float]:
+def trend(samples: np.ndarray) -> tuple[float | None, float]:
     """Kendall's p on medians of groups long enough to be independent, and the relative change of the level.
 
     The change is from the first third to the last; p is None where there are fewer than eight groups.
     """
     from scipy.stats import kendalltau
 
-    third = max(1, kept.size // 3)
-    first, final = np.median(kept[:third]), np.median(kept[-third:])
+    third = max(1, samples.size // 3)
+    first, final = np.median(samples[:third]), np.median(samples[-third:])
     change = float((final - first) / first) if first else 0.0
-    slope = (final - first) / (kept.size - third) if kept.size > third else 0.0  # between the middles of the thirds
-    detrended = kept - slope * np.arange(kept.size)
+    # between the middles of the thirds
+    slope = (final - first) / (samples.size - third) if samples.size > third else 0.0
+    detrended = samples - slope * np.arange(samples.size)
     tau = autocorrelation_time(detrended <= np.median(detrended))
     size = 1 if tau < 1.5 else math.ceil(2 * tau)
-    groups = kept.size // size
+    groups = samples.size // size
     if groups < 8:
         return None, change
-    medians = np.median(kept[: groups * size].reshape(groups, size), axis=1)
+    medians = np.median(samples[: groups * size].reshape(groups, size), axis=1)
     if np.ptp(medians) == 0:
         return 1.0, change
     return float(kendalltau(np.arange(groups), medians).pvalue), change

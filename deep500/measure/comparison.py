@@ -1,4 +1,4 @@
-"""Which of two systems is faster, said only with evidence: paired log ratios, Wilcoxon's test, Holm's correction.
+"""The comparison of systems, "faster" said only with evidence: paired log ratios, Wilcoxon's test, Holm's correction.
 
 Samples come in pairs that were measured in turns, so that drift of the machine hits both. The words come from
 :func:`verdict` alone. They are judged against the *noise floor*, which an A/A control measures: the same system twice,
@@ -81,7 +81,7 @@ def verdict(ratio: Interval, p: float | None, noise: float | None, margin: float
 
 
 def noise_floor(control: Interval) -> float | None:
-    """How far from 1 the interval of an A/A control reaches, as a log ratio; None where there is no interval."""
+    """Return how far from 1 the interval of an A/A control reaches, as a log ratio; None where there is no interval."""
     if control.low is None or control.high is None:
         return None
     return max(abs(math.log(control.low)), abs(math.log(control.high)))
@@ -142,8 +142,8 @@ def compare_all(
     pairs = [(a, b) for place, a in enumerate(names) for b in names[place + 1 :]]
     # all pairs are corrected together: of the 45 pairs of ten systems two would differ by chance
     corrected = holm([signed_rank(samples[a], samples[b]) for a, b in pairs])
-    noise, made = noise_floor(control), []
+    noise, comparisons = noise_floor(control), []
     for (a, b), p in zip(pairs, corrected, strict=True):
         ratio = paired_ratio(samples[a], samples[b])
-        made.append(Comparison(a, b, ratio, p, verdict(ratio, p, noise, margin, alpha)))
-    return made
+        comparisons.append(Comparison(a, b, ratio, p, verdict(ratio, p, noise, margin, alpha)))
+    return comparisons

@@ -1,4 +1,4 @@
-"""How many samples a time series is really worth: autocorrelation times.
+"""Autocorrelation times: how many independent samples a time series is worth.
 
 Times measured one after another are not independent: a slow moment lasts. A series of n samples is worth about
 ``n / tau`` independent ones, tau being the integrated autocorrelation time (Sokal 1997), summed over the initial

@@ -1,4 +1,7 @@
-"""What a number was measured in: machine, versions, threads, git state. What is not known is None, never a guess."""
+"""The environment in which a number was measured: machine, versions, threads, git state.
+
+What is not known is None, never a guess.
+"""
 
 from __future__ import annotations
 
@@ -94,10 +97,10 @@ def _cuda() -> dict[str, Any] | None:
     driver = Path("/proc/driver/nvidia/version")
     if not driver.is_file():
         return None
-    said = re.search(r"Kernel Module\s+(?:for \S+\s+)?(\S+)", driver.read_text(errors="replace"))
+    match = re.search(r"Kernel Module\s+(?:for \S+\s+)?(\S+)", driver.read_text(errors="replace"))
     torch = sys.modules.get("torch")
     return {
-        "driver": said[1] if said else None,
+        "driver": match[1] if match else None,
         "toolkit": None if torch is None else torch.version.cuda,
         "cudnn": None if torch is None else torch.backends.cudnn.version(),
     }

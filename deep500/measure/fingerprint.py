@@ -1,4 +1,4 @@
-"""Whether two numbers come from the same setup: one hash over everything that is not volatile, and the differences."""
+"""The fingerprint of a setup: one hash over everything that is not volatile, and the differences between two setups."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def fingerprint(environment: Mapping[str, Any]) -> str:
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """What differs between two environments, by dotted name; what is volatile is left out.
+    """Return what differs between two environments, by dotted name; what is volatile is left out.
 
     Example:
         >>> differences({"threads": {"torch": 1}}, {"threads": {"torch": 2}})
@@ -53,7 +53,7 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str
 
 
 def count_fields(environment: Mapping[str, Any]) -> int:
-    """How many facts an environment holds, installed packages counted as one."""
+    """Return the number of facts in an environment, installed packages counted as one."""
     return len({name for name, _ in _flat(environment) if not name.startswith("process.packages.")}) + 1
 
 

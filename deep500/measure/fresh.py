@@ -80,7 +80,7 @@ def _launch(task: bytes, number: int) -> Measurement:
 
 
 def _work(task: bytes, answer: Any) -> None:
-    """What the new process does."""
+    """Run the task in the new process and send the answer."""
     try:
         function, plan, synchronize, clock = pickle.loads(task)
         answer.send((measure_launch(resolve(function), plan, synchronize, clock), None))

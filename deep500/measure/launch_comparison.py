@@ -35,7 +35,7 @@ MOST_EXACT = 10_000
 
 @dataclass(frozen=True)
 class Floor:
-    """How far apart two launches of the same work lie, beyond what their samples show.
+    """The scatter between launches of the same work, beyond what their samples show.
 
     Attributes:
         sd: standard deviation of the logarithm of a launch's time: 0.02 is 2 %.
@@ -60,7 +60,7 @@ class Floor:
 
 @dataclass(frozen=True)
 class LaunchComparison:
-    """What two groups of launches show.
+    """The comparison of two groups of launches.
 
     Attributes:
         ratio: the second's reported median over the first's, with an interval over launches if there is one; ``n`` is
@@ -115,16 +115,16 @@ def compare_launches(
         ratio = Interval(after / before if before else math.nan, None, None, fewest, level)
         return LaunchComparison(ratio, None, _words(sides), "times of 0: the clock is too coarse")
     logs = [np.log([np.median(launch) for launch in side]) for side in sides]
-    found = _own_evidence(logs, _words(sides), level, alone=floor is None)
+    evidence = _own_evidence(logs, _words(sides), level, alone=floor is None)
     known = [over_launches(side, 0.5, level, differ_p=math.nan).estimate for side in sides] if floor else []
     if floor is not None and all(estimate.low is not None and estimate.low > 0 for estimate in known):
         outer = floor.sd * math.sqrt(1 / processes[0] + 1 / processes[1])
         ends = _floored(math.log(after / before), known, outer, floor.freedom, level)
-        found.append((*ends, f"{_words(sides)}, {floor}"))
-    if not found:
+        evidence.append((*ends, f"{_words(sides)}, {floor}"))
+    if not evidence:
         why = _few(sides) if floor is None else "too few samples within the launches"
         return LaunchComparison(Interval(after / before, None, None, fewest, level), None, _words(sides), why)
-    return _widest(found, after / before, fewest, level)
+    return _widest(evidence, after / before, fewest, level)
 
 
 def _median(side: Sequence[np.ndarray], level: float) -> float:
@@ -134,7 +134,7 @@ def _median(side: Sequence[np.ndarray], level: float) -> float:
 
 
 def _own_evidence(logs: Sequence[np.ndarray], words: str, level: float, alone: bool) -> list[Evidence]:
-    """What the launches' medians show by themselves.
+    """Return what the launches' medians show by themselves.
 
     Few launches of one run do not show what runs differ by: Student's t alone would call 68 % of pairs unlike that are
     not, with three launches 1 % apart and runs 3 % apart.
@@ -148,9 +148,9 @@ def _own_evidence(logs: Sequence[np.ndarray], words: str, level: float, alone: b
     return []
 
 
-def _widest(found: Sequence[Evidence], ratio: float, launches: int, level: float) -> LaunchComparison:
-    low, high, _, basis = max(found, key=lambda evidence: evidence[1] - evidence[0])
-    p = max(evidence[2] for evidence in found)
+def _widest(evidences: Sequence[Evidence], ratio: float, launches: int, level: float) -> LaunchComparison:
+    low, high, _, basis = max(evidences, key=lambda evidence: evidence[1] - evidence[0])
+    p = max(evidence[2] for evidence in evidences)
     # reported medians are not the middle of the launches' shifts: where they lie outside, the interval reaches them
     ends = min(math.exp(low), ratio), max(math.exp(high), ratio)
     return LaunchComparison(Interval(ratio, *ends, launches, level), p, basis)
@@ -200,7 +200,7 @@ def paired_shift(first: Sequence[float], second: Sequence[float], level: float =
 
 
 def pairs_to_find(effect: float, scatter: float, power: float = 0.8, level: float = 0.95) -> int:
-    """How many pairs Wilcoxon's test needs to find an effect.
+    """Return the number of pairs that Wilcoxon's test needs to find an effect.
 
     n = ((z_level + z_power) * scatter / log(1 + effect))^2 * pi / 3: that of the mean, by the efficiency of signed
     ranks for normal log ratios (Noether 1987), and never fewer than the test needs to show anything.
@@ -222,8 +222,8 @@ def pairs_to_find(effect: float, scatter: float, power: float = 0.8, level: floa
 
     if not effect > 0 or not scatter >= 0:
         raise InputError(f"got an effect of {effect} and a scatter of {scatter}; expected a positive and one from 0 on")
-    wanted = float(norm.ppf((1 + level) / 2) + norm.ppf(power))
-    return max(rounds_needed(1), math.ceil((wanted * scatter / math.log1p(effect)) ** 2 * math.pi / 3))
+    quantiles = float(norm.ppf((1 + level) / 2) + norm.ppf(power))
+    return max(rounds_needed(1), math.ceil((quantiles * scatter / math.log1p(effect)) ** 2 * math.pi / 3))
 
 
 def _words(sides: Sequence[Sequence[np.ndarray]]) -> str:

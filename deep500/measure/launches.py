@@ -57,7 +57,7 @@ class LaunchEstimate:
 
     @property
     def differ(self) -> bool:
-        """Whether launches visibly differ."""
+        """Return whether launches visibly differ."""
         return self.differ_p is not None and self.differ_p < DIFFER
 
     @property
@@ -69,12 +69,12 @@ class LaunchEstimate:
 
     @property
     def reason(self) -> str:
-        """Why it is an observation; empty for a result."""
+        """The reason why it is an observation; empty for a result."""
         return self.estimate.reason
 
     @property
     def basis(self) -> str:
-        """What it holds over, in words: ``"over 8 launches"``, ``"within one launch"``."""
+        """Basis of the interval, in words: ``"over 8 launches"``, ``"within one launch"``."""
         return basis(self.launches, self.cluster)
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ class LaunchEstimate:
 
 
 def basis(launches: int, cluster: str) -> str:
-    """What an interval holds over, in words.
+    """Return what an interval holds over, in words.
 
     Example:
         >>> basis(8, LAUNCHES), basis(3, WITHIN), basis(1, WITHIN)
@@ -148,19 +148,19 @@ def over_launches(
         raise InputError("got no launches; expected the samples of one at least: measure first")
     groups = [finite(launch) for launch in launches]
     states = [examine(group) for group in groups] if steady is None else steady
-    own = [own_quantile(group, q) for group in groups]
-    known = [value for value in own if value is not None]
+    values = [own_quantile(group, q) for group in groups]
+    known = [value for value in values if value is not None]
     spread = float(np.std(known, ddof=1) / np.mean(known)) if len(known) > 1 and np.mean(known) else None
     p = launches_differ(groups) if differ_p is None else differ_p
-    each = [
+    estimates = [
         quantile(group, q, level, steady=state, min_neff=min_neff, parts=len(groups))
         for group, state in zip(groups, states, strict=True)
     ]
     whole = np.concatenate(groups)
     # samples depend on each other within a launch, not between launches
-    pooled = quantile_of_worth(whole, whole.size / sum(estimate.n_eff for estimate in each), q, level)
+    pooled = quantile_of_worth(whole, whole.size / sum(estimate.n_eff for estimate in estimates), q, level)
     if len(known) < len(groups) or len(groups) < launches_needed(level):
-        why = _against_pooling(each, p, level)
+        why = _against_pooling(estimates, p, level)
         return LaunchEstimate(without_interval(pooled, why) if why else pooled, WITHIN, len(groups), spread, p)
     own_median = quantile(known, 0.5, level, independent=True)
     value, low, high = own_median.value, own_median.low, own_median.high
@@ -172,11 +172,11 @@ def over_launches(
     return LaunchEstimate(estimate, LAUNCHES, len(groups), spread, p)
 
 
-def _against_pooling(each: Sequence[Estimate], p: float | None, level: float) -> str:
-    """Why the samples of few launches are no result together; empty if they are."""
-    for number, one in enumerate(each, 1):
-        if one.method == OBSERVED:
-            return one.reason if len(each) == 1 else f"launch {number}: {one.reason}"
+def _against_pooling(estimates: Sequence[Estimate], p: float | None, level: float) -> str:
+    """Return why the samples of few launches are no result together; empty if they are."""
+    for number, estimate in enumerate(estimates, 1):
+        if estimate.method == OBSERVED:
+            return estimate.reason if len(estimates) == 1 else f"launch {number}: {estimate.reason}"
     if p is not None and p < DIFFER:
         return f"launches differ (Kruskal-Wallis p {p:.2g}), {launches_needed(level)} have an interval over launches"
     return ""

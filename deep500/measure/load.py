@@ -31,7 +31,7 @@ it, a quota that stops the run for more than 1 % of the time, more than 256 page
 
 @dataclass(frozen=True)
 class Roots:
-    """Where the kernel's files are; tests have their own."""
+    """Folders of the kernel's files; tests replace them."""
 
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
@@ -57,8 +57,8 @@ def read_load(roots: Roots | None = None, cpus: Iterable[int] | None = None) -> 
         True
     """
     at = ROOTS if roots is None else roots
-    own = _usable() if cpus is None else sorted(cpus)
-    busy, steal, counted = _processors(at.proc, own)
+    counting = _usable() if cpus is None else sorted(cpus)
+    busy, steal, counted = _processors(at.proc, counting)
     return {
         "at": time.monotonic(),
         "cpus": counted,
@@ -71,13 +71,13 @@ def read_load(roots: Roots | None = None, cpus: Iterable[int] | None = None) -> 
         "swapped_pages": _swapped(at.proc),
         "load_average": _load_average(at.proc),
         "running": _field(_text(at.proc / "stat"), r"^procs_running (\d+)"),
-        "mhz": _mhz(at, own),
+        "mhz": _mhz(at, counting),
         "celsius": _celsius(at.sys),
     }
 
 
 def load_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What happened between two readings: ``seconds``, ``cpus``, differences of :data:`COUNTERS`, states after it.
+    """Return the change between two readings: ``seconds``, ``cpus``, differences of :data:`COUNTERS`, states after it.
 
     Example:
         >>> reading = read_load()
@@ -108,26 +108,26 @@ def together(loads: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def shares(load: Mapping[str, Any]) -> dict[str, float | None]:
-    """Of one interval: what ``others``, ``own`` and a hypervisor (``steal``) used of the processors' time, and for
+    """Shares of an interval: what ``others``, ``own`` and a hypervisor (``steal``) used of the CPUs' time, and for
     what part of the time something waited for a processor (``pressure``) or a quota stopped the run (``throttled``)."""
     seconds, cpus = load["seconds"], load["cpus"]
     capacity = seconds * cpus if cpus else 0.0
 
-    def of(value: float | None, whole: float) -> float | None:
+    def share_of(value: float | None, whole: float) -> float | None:
         return None if value is None or not whole else value / whole
 
     others = None if load["busy"] is None or load["own"] is None else max(0.0, load["busy"] - load["own"])
     return {
-        "others": of(others, capacity),
-        "own": of(load["own"], capacity),
-        "steal": of(load["steal"], capacity),
-        "pressure": of(load["pressure"], seconds),
-        "throttled": of(load["throttled"], seconds),
+        "others": share_of(others, capacity),
+        "own": share_of(load["own"], capacity),
+        "steal": share_of(load["steal"], capacity),
+        "pressure": share_of(load["pressure"], seconds),
+        "throttled": share_of(load["throttled"], seconds),
     }
 
 
 def disturbances(load: Mapping[str, Any]) -> list[str] | None:
-    """What disturbed a measurement, in words; empty where nothing did, None where it was too short to tell.
+    """Return what disturbed a measurement, in words; empty where nothing did, None where it was too short to tell.
 
     Args:
         load: of :func:`load_between` or :func:`together`.
@@ -143,14 +143,14 @@ def disturbances(load: Mapping[str, Any]) -> list[str] | None:
     part = shares(load)
     # which process a tick is charged to is chance: twice the standard deviation of a share of so many ticks
     noise = 1 / math.sqrt(max(1.0, load["seconds"] * (load["cpus"] or 1) * TICKS))
-    said = (
+    limits = (
         (part["others"], OTHERS + noise, "other processes took {:.0%} of its " + f"{load['cpus']} processors"),
         (part["steal"], STEAL + noise**2, "the hypervisor took {:.0%} of its processors"),
         (part["throttled"], THROTTLED, "a quota stopped it for {:.0%} of the time"),
         (load.get("thermal_events"), 0, "processors were too hot and slowed down {:.0f} times"),
         (load.get("swapped_pages"), SWAPPED, "{:.0f} pages of memory were swapped"),
     )
-    return [text.format(value).replace("%", " %") for value, most, text in said if value is not None and value > most]
+    return [text.format(value).replace("%", " %") for value, most, text in limits if value is not None and value > most]
 
 
 # -- the kernel's files ------------------------------------------------------------------------------------------------
@@ -168,8 +168,8 @@ def _text(path: Path) -> str:
 
 
 def _field(text: str, pattern: str) -> int | None:
-    found = re.search(pattern, text, re.MULTILINE)
-    return int(found[1]) if found else None
+    match = re.search(pattern, text, re.MULTILINE)
+    return int(match[1]) if match else None
 
 
 def _sum(paths: Iterable[Path]) -> int | None:
@@ -197,12 +197,12 @@ def _pressure(proc: Path) -> float | None:
 def _groups(roots: Roots) -> list[Path]:
     """Folders of this process's control group for processors, version 2 and 1, innermost first."""
     groups = dict(re.findall(r"^\d+:([^:]*):(\S*)$", _text(roots.proc / "self/cgroup"), re.MULTILINE))
-    base, found = roots.sys / "fs/cgroup", []
+    base, folders = roots.sys / "fs/cgroup", []
     for names, inner in groups.items():
         if names == "" or "cpu" in names.split(","):
             for place in (base, base / "cpu", base / "cpu,cpuacct"):
-                found += [place / inner.strip("/"), place]
-    return list(dict.fromkeys(found))
+                folders += [place / inner.strip("/"), place]
+    return list(dict.fromkeys(folders))
 
 
 def _throttled(roots: Roots) -> float | None:
@@ -249,8 +249,8 @@ def _mhz(roots: Roots, cpus: list[int]) -> float | None:
     folder = roots.sys / "devices/system/cpu"
     known = [_field(_text(folder / f"cpu{cpu}/cpufreq/scaling_cur_freq"), r"^(\d+)") for cpu in cpus]
     khz = [value for value in known if value is not None]
-    told = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", _text(roots.proc / "cpuinfo"), re.MULTILINE)
-    return min(khz) / 1e3 if khz else min(map(float, told)) if told else None
+    reported = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", _text(roots.proc / "cpuinfo"), re.MULTILINE)
+    return min(khz) / 1e3 if khz else min(map(float, reported)) if reported else None
 
 
 def _celsius(sys: Path) -> float | None:

@@ -112,7 +112,7 @@ def process() -> dict[str, Any]:
 
 
 def volatile() -> dict[str, Any]:
-    """What is never the same twice, and so no part of the fingerprint: load, free memory, clocks, temperature."""
+    """Return load, free memory, clocks and temperature: never the same twice, and so no part of the fingerprint."""
     info = _read(PROC / "cpuinfo") or ""
     uptime = _read(PROC / "uptime")
     return {

@@ -18,7 +18,7 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 @dataclass(frozen=True)
 class Usage:
-    """What a block used.
+    """Time and memory that a block used.
 
     Attributes:
         peak_bytes: largest resident memory of this process during the block; None if it cannot be known.

@@ -24,7 +24,7 @@ from deep500.measure.statistics import Interval, paired_ratio
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """What timing in turns has found.
+    """The result of timing in turns.
 
     Attributes:
         comparisons: every pair, p values Holm-corrected over all of them.
@@ -105,15 +105,15 @@ def judge_pairs(
     again = paired_ratio(control, samples[names[0]])
     bias = control_bias(again)
     ratios = [paired_ratio(samples[a], samples[b]) for a, b in pairs]
-    made = [
+    comparisons = [
         Comparison(a, b, ratio, p, verdict(ratio, p, bias, margin, alpha))
         for (a, b), ratio, p in zip(pairs, ratios, corrected, strict=True)
     ]
-    return PairedComparison(tuple(made), again, samples)
+    return PairedComparison(tuple(comparisons), again, samples)
 
 
 def control_bias(control: Interval) -> float | None:
-    """How far the interval of an A/A control lies from 1, as a log ratio: 0 if it contains 1, None without one."""
+    """Return how far an A/A control's interval lies from 1, as a log ratio: 0 if it contains 1, None without one."""
     if control.low is None or control.high is None:
         return None
     return max(0.0, math.log(control.low), -math.log(control.high))

@@ -1,4 +1,4 @@
-"""What is wanted of a measurement: which quantiles, how precisely, at what cost. Part of a recipe, so frozen."""
+"""The plan of a measurement: which quantiles, how precisely, at what cost. Part of a recipe, so frozen."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop.
+    """The rule for stopping.
 
     Args:
         min_n: samples before the first look; the following looks are at 1.3 times as many each.
@@ -47,7 +47,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Plan:
-    """How to measure one function.
+    """The settings for measuring one function.
 
     Args:
         targets: all of them must be met; the first is the headline.

@@ -66,7 +66,7 @@ class Recorder:
         return np.frombuffer(self._durations, np.int64, self.count) / 1e9
 
     def starts(self) -> np.ndarray:
-        """When each sample began, in seconds of the monotonic clock (a copy)."""
+        """Begin of each sample, in seconds of the monotonic clock (a copy)."""
         return np.frombuffer(self._starts, np.int64, self.count) / 1e9
 
 
@@ -118,7 +118,7 @@ class Recording:
 
     def breakdown(self) -> dict[str, float]:
         """Seconds that each region spent outside the regions within it, and ``"other"``; they add up to ``total``."""
-        shares = {name: own / 1e9 for name, own in self._own.items()}
+        shares = {name: nanoseconds / 1e9 for name, nanoseconds in self._own.items()}
         return {**shares, OTHER: self.total - sum(shares.values())}
 
     def _close(self, end: int) -> None:

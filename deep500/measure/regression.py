@@ -127,8 +127,8 @@ def _interval(middle: np.ndarray, errors: np.ndarray, level: float, free: int) -
 def _design(factors: Mapping[str, Any], n: int) -> tuple[tuple[str, ...], np.ndarray]:
     """Names and columns: one for the base, one for a numeric factor, one for each level of words but the first."""
     names, columns = [BASE], [np.ones(n)]
-    for name, given in factors.items():
-        column = np.asarray(given)
+    for name, factor in factors.items():
+        column = np.asarray(factor)
         if column.shape != (n,):
             raise InputError(f"factor {name!r}: got shape {column.shape}; expected ({n},): one entry per sample")
         if column.dtype.kind in "biuf":
@@ -180,7 +180,7 @@ def _exact(samples: np.ndarray, design: np.ndarray, near: np.ndarray, q: float) 
 
 
 def _loss(samples: np.ndarray, design: np.ndarray, coefficients: np.ndarray, q: float) -> float:
-    """What quantile regression minimises (Koenker and Bassett 1978, equation 3.1)."""
+    """Compute the loss that quantile regression minimizes (Koenker and Bassett 1978, equation 3.1)."""
     rest = samples - design @ coefficients
     return float(np.maximum(q * rest, (q - 1) * rest).sum())
 

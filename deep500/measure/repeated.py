@@ -51,15 +51,15 @@ def measure(
     """
     plan = plan or Plan()
     count, fresh = plan.budget.launches, plan.budget.fresh
-    each = dataclasses.replace(plan, budget=dataclasses.replace(plan.budget, launches=1))
+    single = dataclasses.replace(plan, budget=dataclasses.replace(plan.budget, launches=1))
     if count == 1:
-        return measure_launch(resolve(function), each, synchronize, clock)
+        return measure_launch(resolve(function), single, synchronize, clock)
     if fresh:
-        return combine(in_fresh_processes(count, function, each, synchronize, clock), plan)
+        return combine(in_fresh_processes(count, function, single, synchronize, clock), plan)
     launches = []
     for _ in range(count):
         gc.collect()  # what one launch left behind is not collected within the next
-        launches.append(measure_launch(resolve(function), each, synchronize, clock))
+        launches.append(measure_launch(resolve(function), single, synchronize, clock))
     return combine(launches, plan)
 
 

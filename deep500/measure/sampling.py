@@ -99,24 +99,24 @@ class Judge:
         """Steady state, estimates, and whether all targets are met; estimates without interval are observations."""
         plan, values = self.plan, finite(samples)
         steady = find_steady_state(values, plan.alpha, plan.max_fraction)
-        kept = values[steady.cut :] if steady.cut < values.size else values
+        remaining = values[steady.cut :] if steady.cut < values.size else values
         estimates = tuple(
-            self._estimate(kept, steady, t, past) for t, past in zip(plan.targets, self._taus, strict=True)
+            self._estimate(remaining, steady, t, past) for t, past in zip(plan.targets, self._taus, strict=True)
         )
         return steady, estimates, all(e.precision <= t.rel for e, t in zip(estimates, plan.targets, strict=True))
 
-    def _estimate(self, kept: np.ndarray, steady: SteadyState, target: Target, past: list[float]) -> Estimate:
+    def _estimate(self, remaining: np.ndarray, steady: SteadyState, target: Target, past: list[float]) -> Estimate:
         # series that are still short underestimate their dependence: earlier, larger values count for a while
         least, before = self.plan.budget.min_neff, max(past[-MEMORY:], default=1.0)
-        now = quantile(kept, target.q, target.level, steady=steady, min_neff=least)
+        now = quantile(remaining, target.q, target.level, steady=steady, min_neff=least)
         past.append(now.tau)
         if now.tau >= before or now.low is None:
             return now
-        return quantile(kept, target.q, target.level, before, steady=steady, min_neff=least)
+        return quantile(remaining, target.q, target.level, before, steady=steady, min_neff=least)
 
 
 def next_size(size: int) -> int:
-    """How many samples the look after the one at ``size`` takes.
+    """Return the number of samples at the look after the one at ``size``.
 
     Example:
         >>> next_size(30)
@@ -149,8 +149,8 @@ def measure_launch(
             break
         size = min(next_size(size), budget.max_n)
     overhead = timer_overhead(clock)
-    kept = samples[steady.cut :] if steady.cut < samples.size else samples
-    problems = _problems(plan, steady, kept, estimates, reached, overhead)
+    remaining = samples[steady.cut :] if steady.cut < samples.size else samples
+    problems = _problems(plan, steady, remaining, estimates, reached, overhead)
     return Measurement(samples, steady, estimates, reached, problems, overhead)
 
 
@@ -191,26 +191,31 @@ def timer_overhead(clock: Clock = time.perf_counter_ns) -> float:
 
 
 def _problems(
-    plan: Plan, steady: SteadyState, kept: np.ndarray, estimates: tuple[Estimate, ...], reached: bool, overhead: float
+    plan: Plan,
+    steady: SteadyState,
+    samples: np.ndarray,
+    estimates: tuple[Estimate, ...],
+    reached: bool,
+    overhead: float,
 ) -> tuple[str, ...]:
     problems = []
     if not steady.is_steady:
         problems.append(f"no steady state: {steady}")
     for target, estimate in zip(plan.targets, estimates, strict=True):
         if not reached and estimate.precision > target.rel:
-            problems.append(not_reached(target, estimate, kept))
-    problems += [warning] if (warning := coarse(ties(kept))) else []
+            problems.append(not_reached(target, estimate, samples))
+    problems += [warning] if (warning := coarse(ties(samples))) else []
     if overhead > TIMER_SHARE * estimates[0].value:
         problems.append(COARSE)
     return tuple(problems)
 
 
-def not_reached(target: Target, estimate: Estimate, kept: np.ndarray) -> str:
-    """That a target was missed, by how much and probably why, in words."""
-    wanted = f"not reached: {target.rel:.1%} wanted"
+def not_reached(target: Target, estimate: Estimate, samples: np.ndarray) -> str:
+    """Say in words that a target was missed, by how much and probably why."""
+    problem = f"not reached: {target.rel:.1%} wanted"
     if estimate.low is None:
-        return f"{wanted}, no interval at the end of the budget: {estimate.reason}"
+        return f"{problem}, no interval at the end of the budget: {estimate.reason}"
     return (
-        f"{wanted}, {estimate.precision:.1%} at the end of the budget (n {estimate.n}, worth {estimate.n_eff:.0f}); "
-        f"likely cause: {likely_cause(kept, estimate.n, estimate.tau)}"
+        f"{problem}, {estimate.precision:.1%} at the end of the budget (n {estimate.n}, worth {estimate.n_eff:.0f}); "
+        f"likely cause: {likely_cause(samples, estimate.n, estimate.tau)}"
     )

@@ -216,9 +216,9 @@ class LargestRate:
     undecided: float | None
 
     def __str__(self) -> str:
-        kept = "no rate surely meets the bound" if self.rate is None else f"{self.rate:.4g}/s surely meets the bound"
+        meeting = "no rate surely meets the bound" if self.rate is None else f"{self.rate:.4g}/s surely meets the bound"
         missed = "" if self.misses is None else f", {self.misses:.4g}/s surely does not"
-        return kept + missed + ("" if self.undecided is None else f"; n too small to tell at {self.undecided:.4g}/s")
+        return meeting + missed + ("" if self.undecided is None else f"; n too small to tell at {self.undecided:.4g}/s")
 
 
 def largest_rate(
@@ -241,26 +241,26 @@ def largest_rate(
         longer: how much longer a run may be made at a rate where there are too few queries to tell.
     """
     _positive(low=low, high=high, bound=bound, longer=longer)
-    found: dict[float, bool | None] = {}
+    outcomes: dict[float, bool | None] = {}
 
     def holds(rate: float) -> bool:
-        found[rate] = meets(serve(rate, 1), bound, q)
-        if found[rate] is None and longer > 1:
-            found[rate] = meets(serve(rate, longer), bound, q)
-        return found[rate] is True
+        outcomes[rate] = meets(serve(rate, 1), bound, q)
+        if outcomes[rate] is None and longer > 1:
+            outcomes[rate] = meets(serve(rate, longer), bound, q)
+        return outcomes[rate] is True
 
     best = low if holds(low) else None
     for _ in range(steps if best is not None else 0):
         middle = float(np.sqrt(low * high))
         low, high = (middle, high) if holds(middle) else (low, middle)
         best = low
-    misses = min((rate for rate, held in found.items() if held is False), default=None)
-    undecided = min((rate for rate, held in found.items() if held is None), default=None)
+    misses = min((rate for rate, outcome in outcomes.items() if outcome is False), default=None)
+    undecided = min((rate for rate, outcome in outcomes.items() if outcome is None), default=None)
     return LargestRate(best, misses, undecided)
 
 
 def meets(served: Served, bound: float, q: float = 0.99, level: float = 0.95) -> bool | None:
-    """Whether the q-th percentile of latency is within a bound; None if there are too few queries to tell.
+    """Return whether the q-th percentile of latency is within a bound; None if there are too few queries to tell.
 
     The share of queries beyond the bound is held against 1 - q by the one-sided limits of Clopper and Pearson (1934),
     of as many independent queries as these are worth: latencies of a queue come in waves.

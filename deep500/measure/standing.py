@@ -37,7 +37,7 @@ COARSE_STEP, MANY_TIES = 0.005, 0.5
 
 
 def worth_needed(q: float, min_neff: float = MIN_NEFF) -> float:
-    """How many independent samples a time series must be worth for its quantile ``q`` to be a result.
+    """Return how many independent samples a time series must be worth for its quantile ``q`` to be a result.
 
     Example:
         >>> [round(worth_needed(q)) for q in (0.5, 0.9, 0.99)]
@@ -47,7 +47,7 @@ def worth_needed(q: float, min_neff: float = MIN_NEFF) -> float:
 
 
 def objection(n: int, q: float, steady: SteadyState, tau: float, min_neff: float = MIN_NEFF, parts: int = 1) -> str:
-    """Why a quantile of a time series is an observation; empty if it is a result.
+    """Return why a quantile of a time series is an observation; empty if it is a result.
 
     Args:
         n: number of samples after the warm-up.
@@ -77,12 +77,12 @@ def objection(n: int, q: float, steady: SteadyState, tau: float, min_neff: float
     return ""
 
 
-def headline(standing: str, achieved: float | None, wanted: float | None, cause: str = "") -> str:
-    """What a figure may be called, in the words of every headline: result, missed result or observation.
+def headline(standing: str, achieved: float | None, target: float | None, cause: str = "") -> str:
+    """Name a figure in the words of every headline: result, missed result or observation.
 
     Args:
         standing: ``"result"``, ``"result within one launch"`` or ``"observation"``.
-        achieved, wanted: relative half-width of the interval; None where it is not known or nothing was wanted.
+        achieved, target: relative half-width of the interval; None where it is not known or nothing was wanted.
         cause: why the precision was missed, or why it is an observation.
 
     Example:
@@ -93,17 +93,17 @@ def headline(standing: str, achieved: float | None, wanted: float | None, cause:
     """
     if standing == OBSERVATION:
         return f"{OBSERVATION} ({cause})" if cause else OBSERVATION
-    if achieved is None or wanted is None or achieved <= wanted:
+    if achieved is None or target is None or achieved <= target:
         return RESULT
     why = f"; likely cause: {cause}" if cause else ""
-    return f"{RESULT}, precision missed ({100 * achieved:.3g} %, wanted {100 * wanted:g} %{why})"
+    return f"{RESULT}, precision missed ({100 * achieved:.3g} %, wanted {100 * target:g} %{why})"
 
 
-def likely_cause(kept: np.ndarray, n: int, tau: float, between: float | None = None) -> str:
+def likely_cause(samples: np.ndarray, n: int, tau: float, between: float | None = None) -> str:
     """The likeliest reason for a wide interval: dependence, several speeds, launches that differ, or spread.
 
     Args:
-        kept: the samples.
+        samples: the samples.
         n: how many there are.
         tau: their autocorrelation time.
         between: coefficient of variation between launches, if there were several.
@@ -112,20 +112,20 @@ def likely_cause(kept: np.ndarray, n: int, tau: float, between: float | None = N
         >>> likely_cause(np.repeat([1.0, 2.0], 50) + np.random.default_rng(0).normal(0, 0.01, 100), 100, 1.0)
         '2 speeds, the widest gap between 1.02 and 1.978'
     """
-    if between is not None and between * math.sqrt(n / tau) > 3 * (np.std(kept) / abs(np.mean(kept)) or math.inf):
+    if between is not None and between * math.sqrt(n / tau) > 3 * (np.std(samples) / abs(np.mean(samples)) or math.inf):
         return f"launches differ (standard deviation of their own figures {between:.1%})"
     if tau >= 3:
         return f"autocorrelation (tau {tau:.3g}: {n} samples are worth {n / tau:.0f})"
-    speeds, gap = _speeds(kept)
+    speeds, gap = _speeds(samples)
     if speeds > 1:
         return f"{speeds} speeds, the widest gap between {gap[0]:.4g} and {gap[1]:.4g}"
-    low, middle, high = np.quantile(kept, (0.25, 0.5, 0.75))
+    low, middle, high = np.quantile(samples, (0.25, 0.5, 0.75))
     return f"spread (half of the samples lie between {low:.4g} and {high:.4g}, median {middle:.4g})"
 
 
-def _speeds(kept: np.ndarray) -> tuple[int, tuple[float, float]]:
+def _speeds(samples: np.ndarray) -> tuple[int, tuple[float, float]]:
     """Number of modes: gaps between neighbouring samples, within the middle 90 %, that hold a tenth of its range."""
-    ordered = np.sort(kept)
+    ordered = np.sort(samples)
     middle = ordered[int(0.05 * ordered.size) : math.ceil(0.95 * ordered.size)]
     gaps = np.diff(middle)
     if middle.size < 20 or not gaps.any():
@@ -137,17 +137,17 @@ def _speeds(kept: np.ndarray) -> tuple[int, tuple[float, float]]:
     return int(wide.size) + 1, (float(middle[place]), float(middle[place + 1]))
 
 
-def ties(kept: np.ndarray) -> Mapping[str, Any]:
-    """How coarse the clock was: the share of samples that equal another, distinct values, its step over the median.
+def ties(samples: np.ndarray) -> Mapping[str, Any]:
+    """Tell how coarse the clock was: share of samples that equal another, distinct values, its step over the median.
 
     Example:
         >>> ties(np.array([1.0, 1.0, 1.5, 2.0]))
         {'tied': 0.5, 'distinct': 3, 'step': 0.4}
     """
-    distinct, counts = np.unique(kept, return_counts=True)
-    middle = float(np.median(kept))
+    distinct, counts = np.unique(samples, return_counts=True)
+    middle = float(np.median(samples))
     step = float(np.diff(distinct).min()) / abs(middle) if distinct.size > 1 and middle else None
-    return {"tied": float(counts[counts > 1].sum() / kept.size), "distinct": int(distinct.size), "step": step}
+    return {"tied": float(counts[counts > 1].sum() / samples.size), "distinct": int(distinct.size), "step": step}
 
 
 def coarse(known: Mapping[str, Any]) -> str:

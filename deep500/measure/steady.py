@@ -1,4 +1,4 @@
-"""Where warm-up ends, and whether what follows is steady at all.
+"""The end of warm-up, and whether what follows is steady at all.
 
 The cut is MSER-5 (White, Cobb and Spratt 2000) on medians, because times have spikes: with ``b`` the medians of
 consecutive groups of five and ``m`` their number, the cut is the ``d <= m max_fraction`` that minimises
@@ -31,7 +31,7 @@ MOST_NAMED = 4
 
 @dataclass(frozen=True)
 class SteadyState:
-    """What was found of a series.
+    """The steadiness of a series.
 
     Attributes:
         cut: number of leading samples that are warm-up.
@@ -51,7 +51,7 @@ class SteadyState:
 
     @property
     def is_steady(self) -> bool:
-        """Whether a single number may describe the rest of the series (a series too short to tell is given that)."""
+        """Return whether a single number may describe the rest of the series; True for one too short to tell."""
         return self.state in (STEADY, SHORT)
 
     def __str__(self) -> str:
@@ -96,23 +96,23 @@ def find_steady_state(samples: Any, alpha: float = 0.001, max_fraction: float = 
     return examine(values[cut * GROUP :], alpha, earliest + cut * GROUP)
 
 
-def examine(kept: np.ndarray, alpha: float = 0.001, cut: int = 0) -> SteadyState:
-    """Whether samples without warm-up keep their level; ``cut`` samples came before them.
+def examine(samples: np.ndarray, alpha: float = 0.001, cut: int = 0) -> SteadyState:
+    """Judge whether samples without warm-up keep their level; ``cut`` samples came before them.
 
     Example:
         >>> examine(np.linspace(1, 2, 100)).state
         'drifting'
     """
-    if kept.size < 6 * GROUP:
+    if samples.size < 6 * GROUP:
         return SteadyState(cut, SHORT)
-    drift_p, change = trend(kept)
-    change_p, places = level_change(kept)
+    drift_p, change = trend(samples)
+    change_p, places = level_change(samples)
     drifts, shifts = drift_p is not None and drift_p < alpha, change_p < alpha
     if drifts and shifts:  # a step looks like a drift: is there one without it?
-        within = trend(without_levels(kept, places))[0]
+        within = trend(without_levels(samples, places))[0]
         drifts = within is None or within < alpha
     state = DRIFTING if drifts else SHIFTING if shifts else STEADY
-    changes = tuple(cut + place for place in change_points(kept, alpha)) if state == SHIFTING else ()
+    changes = tuple(cut + place for place in change_points(samples, alpha)) if state == SHIFTING else ()
     return SteadyState(cut, state, drift_p, change, change_p, changes)
 
 

@@ -1,4 +1,4 @@
-"""What to measure: one class per metric. How to measure it soundly is :mod:`deep500.measure`.
+"""Metrics of runs, one class per metric. How to measure it soundly is :mod:`deep500.measure`.
 
 * Quality: `TestAccuracy`, `TrainingAccuracy`, `TestLoss`, `TrainingLoss`, `TestQuality` (of any task), `TopKAccuracy`
   (of arrays `top_k_accuracy`), `VarianceOverSeeds`, `DatasetBias` (of labels `dataset_bias`); of texts without a

@@ -1,4 +1,4 @@
-"""How far a trained network's results are from another backend's with the same weights on the same samples.
+"""Agreement of a trained network's results with another backend's, from the same weights on the same samples.
 
 These say whether a backend, a custom operator or a transformation computes what it should; the norms are those of
 :mod:`deep500.metrics.errors`. The comparison runs after the training, on copies: nothing of the run is changed.
@@ -69,9 +69,9 @@ class OutputError(ProbingMetric):
         pairs = self.pairs()
         if pairs is None:
             return None
-        names, own, reference = pairs
-        self.details = {name: self.norm.compare(a, b) for name, a, b in zip(names, own, reference, strict=True)}
-        return self.norm.compare(own, reference)
+        names, outputs, reference = pairs
+        self.details = {name: self.norm.compare(a, b) for name, a, b in zip(names, outputs, reference, strict=True)}
+        return self.norm.compare(outputs, reference)
 
 
 class GradientError(OutputError):
@@ -88,10 +88,10 @@ class GradientError(OutputError):
         names = [gradient for _, gradient in executor.network.gradient(loss)]
         state = executor.network.state()  # training mode moves running statistics
         try:
-            own = _gradients(executor, batch, loss, names)
+            gradients = _gradients(executor, batch, loss, names)
         finally:
             executor.network.load_state(state)
-        return names, own, _gradients(other, batch, loss, names)
+        return names, gradients, _gradients(other, batch, loss, names)
 
 
 class DifferenceMap(OutputError):
@@ -117,14 +117,14 @@ class DifferenceMap(OutputError):
         pairs = self.pairs()
         if pairs is None:
             return None
-        names, own, reference = pairs
-        wanted = self.output or next(name for name in names if name != self.run.optimizer.loss)
-        if wanted not in names:
-            raise InputError(f"got output {wanted!r}; expected one of {names}: name one")
-        number = names.index(wanted)
-        difference = np.abs(own[number].astype(np.float64) - reference[number])
-        heat_map(difference, self.path, f"|difference| of {wanted!r} from {self.backend}")
-        self.details = {"picture": str(self.path), "output": wanted}
+        names, outputs, reference = pairs
+        output = self.output or next(name for name in names if name != self.run.optimizer.loss)
+        if output not in names:
+            raise InputError(f"got output {output!r}; expected one of {names}: name one")
+        number = names.index(output)
+        difference = np.abs(outputs[number].astype(np.float64) - reference[number])
+        heat_map(difference, self.path, f"|difference| of {output!r} from {self.backend}")
+        self.details = {"picture": str(self.path), "output": output}
         return float(difference.max(initial=0.0))
 
 
@@ -134,7 +134,7 @@ def _gradients(executor: Any, batch: dict[str, np.ndarray], loss: str, names: Se
 
 
 class BitwiseEqual(ProbingMetric):
-    """Whether the trained parameters have the very bits that another run had: 1, or 0.
+    """Equality of the trained parameters, bit by bit, with those of another run: 1, or 0.
 
     ``deep500 bits RUN RUN`` names the operator where two runs part.
 
@@ -156,6 +156,6 @@ class BitwiseEqual(ProbingMetric):
         """1 if all parameters, running statistics included, are the same bit by bit, 0 if not."""
         if not self.ready():
             return None
-        found = digest(self.run.executor.network.state())
-        self.reason = f"the parameters have the SHA-256 {found}"
-        return None if self.expected is None else float(found == self.expected)
+        digest_now = digest(self.run.executor.network.state())
+        self.reason = f"the parameters have the SHA-256 {digest_now}"
+        return None if self.expected is None else float(digest_now == self.expected)

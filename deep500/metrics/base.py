@@ -1,4 +1,4 @@
-"""What a metric is: one number from the statistics of a run, with unit, direction and a way to judge it.
+"""A metric: one number from the statistics of a run, with unit, direction and a way to judge it.
 
 Its three bases: :class:`Metric` reads the statistics, :class:`ObservingMetric` also watches the run,
 :class:`ProbingMetric` runs the trained network again afterwards.
@@ -90,13 +90,13 @@ class Metric(abc.ABC):
         return Combined(value, min(known) if several else None, max(known) if several else None)
 
     def better(self, a: float | None, b: float | None) -> bool:
-        """Whether ``a`` is strictly better than ``b``; anything measured is better than what was not, or is NaN."""
+        """Return whether ``a`` is strictly better than ``b``; anything measured beats NaN and what was not measured."""
         if not _is_number(a) or not _is_number(b):
             return _is_number(a) and not _is_number(b)
         return a > b if self.direction == "higher" else a < b  # type: ignore[operator]
 
     def passes(self, value: float | None, target: float) -> bool:
-        """Whether a value is as good as the target or better; what was not measured, or is NaN, does not pass."""
+        """Return whether a value is as good as the target or better; NaN and what was not measured do not pass."""
         return _is_number(value) and not self.better(target, value)
 
     def __repr__(self) -> str:
@@ -127,7 +127,7 @@ class ObservingMetric(Metric, Event):
         self.run, self._resumed_at = run, run.epoch
 
     def observed(self) -> bool:
-        """Whether the whole run was watched; sets ``reason`` if not."""
+        """Return whether the whole run was watched; sets ``reason`` if not."""
         self.reason = ""
         if self.run is None:
             self.reason = "it did not watch a run"
@@ -140,7 +140,7 @@ class ProbingMetric(ObservingMetric):
     """A metric that runs the trained network again when it is measured, after the run and so outside its times."""
 
     def ready(self) -> bool:
-        """Whether there is a trainer to take batches and names from; a run that was resumed will do."""
+        """Return whether there is a trainer to take batches and names from; a run that was resumed will do."""
         self.reason = ""
         if self.run is None:
             self.reason = "it did not watch a run"

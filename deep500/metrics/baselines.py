@@ -1,4 +1,4 @@
-"""What is known of a text without a network: bits a character of n-grams and of a packer, to stand beside a model's."""
+"""Baselines of a text without a network: bits a character of n-grams and of a packer, to stand beside a model's."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def ngram_bits(train: np.ndarray, test: np.ndarray, order: int, classes: int) ->
         grams, counts = np.unique(_codes(train, n, classes), return_counts=True)
         contexts, first, kinds = np.unique(grams // classes, return_index=True, return_counts=True)
         totals = np.add.reduceat(counts, first)
-        wanted = _codes(test, n, classes)
-        found, known = _find(grams, wanted), _find(contexts, wanted // classes)
-        count = np.where(found < 0, 0, counts[found])
+        codes = _codes(test, n, classes)
+        places, known = _find(grams, codes), _find(contexts, codes // classes)
+        count = np.where(places < 0, 0, counts[places])
         total, kind = (np.where(known < 0, 0, values[known]) for values in (totals, kinds))
         after = p[n - 1 :]
         p[n - 1 :] = np.where(known < 0, after, (count + kind * after) / np.maximum(total + kind, 1))
@@ -52,10 +52,10 @@ def _codes(tokens: np.ndarray, n: int, classes: int) -> np.ndarray:
     return codes
 
 
-def _find(known: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Where each wanted number stands among sorted ones, -1 where it does not."""
-    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    return np.where(known[place] == wanted, place, -1)
+def _find(known: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Return the place of each number among sorted ones, -1 where it is not among them."""
+    place = np.minimum(np.searchsorted(known, codes), len(known) - 1)
+    return np.where(known[place] == codes, place, -1)
 
 
 def packed_bits(train: str, test: str) -> float:
@@ -75,7 +75,7 @@ class _OfText(ProbingMetric):
             return None
         trainer = self.run.trainer
         judged = trainer.validation_sampler if trainer.test_sampler is None else trainer.test_sampler
-        found = []
+        datasets = []
         for sampler in (trainer.train_sampler, judged):
             dataset: Any = getattr(sampler, "dataset", None)
             while hasattr(dataset, "dataset"):  # a part of it
@@ -83,8 +83,8 @@ class _OfText(ProbingMetric):
             if not hasattr(dataset, "tokens") or not hasattr(dataset, "vocabulary"):
                 self.reason = "the data are no texts with a vocabulary"
                 return None
-            found.append(dataset)
-        return found[0], found[1]
+            datasets.append(dataset)
+        return datasets[0], datasets[1]
 
 
 class NgramBits(_OfText):

@@ -1,4 +1,4 @@
-"""Which classes a run was trained on, and how often."""
+"""The classes that a run was trained on, and how often."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class DatasetBias(ObservingMetric):
 
 
 def dataset_bias(labels: Any, classes: int) -> tuple[np.ndarray, float]:
-    """How often each class was drawn, and the p value of the chi-square test that all are equally frequent.
+    """Return how often each class was drawn, and the p value of the chi-square test that all are equally frequent.
 
     Args:
         labels: class numbers as a sampler gave them, over any number of batches.

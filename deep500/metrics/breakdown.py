@@ -1,4 +1,4 @@
-"""Where the time of a run went: loading, forward, backward, update, communication, validation and the rest."""
+"""Breakdown of a run's time: loading, forward, backward, update, communication, validation and the rest."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class TimingBreakdown(ObservingMetric):
 
 
 def _has_own_step(run: Any) -> bool:
-    """Whether the run's optimizer overrides ``step`` outside of Deep500, whose steps report their parts."""
+    """Return whether the run's optimizer overrides ``step`` outside of Deep500, whose steps report their parts."""
     step = getattr(type(getattr(run, "optimizer", None)), "step", None)
     return step is not None and step.__module__.partition(".")[0] not in ("deep500", "frameworks")
 

@@ -53,7 +53,7 @@ class Messages(_OfRanks):
 
 
 class LoadImbalance(_OfRanks):
-    """How much longer the slowest rank works than the mean, in percent; 0 is perfect balance.
+    """Percent by which the slowest rank works longer than the mean; 0 is perfect balance.
 
     Work is the time of the steps less the waiting for others.
     """

@@ -1,4 +1,4 @@
-"""What a run cost: energy, carbon, money. Prices and intensities are the user's to give."""
+"""The cost of a run: energy, carbon, money. Prices and intensities are the user's to give."""
 
 from __future__ import annotations
 
@@ -144,6 +144,6 @@ def _sources_of(run: Any) -> tuple[list[EnergySource], str]:
     """Counters of the processors and of the GPU in use: idle GPUs are not the run's."""
     sources, reason = find_sources()
     gpu, _ = find_gpu(run.executor.device)
-    own = "" if gpu is None else gpu.name
-    kept = [source for source in sources if source.name == own or not source.name.startswith("gpu:")]
-    return kept, reason or "no counter"
+    used_gpu = "" if gpu is None else gpu.name
+    used = [source for source in sources if source.name == used_gpu or not source.name.startswith("gpu:")]
+    return used, reason or "no counter"

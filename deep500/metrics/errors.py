@@ -1,4 +1,4 @@
-"""How far results are from a reference: norms of the difference, absolute and relative, and where it lies.
+"""Distances of results from a reference: norms of the difference, absolute and relative, and where it lies.
 
 They compare arrays (outputs of an operator or network, gradients); a run's quality is in
 :mod:`deep500.metrics.quality`.

@@ -1,4 +1,4 @@
-"""How long one step or one query takes: percentiles, not means, since a user waits for the slow ones too."""
+"""Latency of one step or one query: percentiles, not means, since a user waits for the slow ones too."""
 
 from __future__ import annotations
 
@@ -208,8 +208,8 @@ def _answer(metric: ProbingMetric, samples: int) -> Callable[[int], object] | No
     batch = metric.first(samples) if metric.ready() else None
     if batch is None:
         return None
-    executor, wanted = metric.run.executor, metric.run.trainer.network_output
-    outputs = None if wanted is None else [wanted]
+    executor, output = metric.run.executor, metric.run.trainer.network_output
+    outputs = None if output is None else [output]
 
     def answer(_: int) -> None:
         executor.inference(batch, outputs)

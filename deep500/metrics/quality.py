@@ -1,4 +1,4 @@
-"""How good the trained network is."""
+"""Quality of the trained network."""
 
 from __future__ import annotations
 
@@ -165,13 +165,13 @@ def top_k_accuracy(scores: Any, labels: Any, k: int = 5) -> float:
         >>> top_k_accuracy(np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]]), np.array([2, 2]), k=2)
         50.0
     """
-    values, wanted = np.asarray(scores), np.asarray(labels)
-    if values.ndim != 2 or wanted.shape != values.shape[:1] or not 1 <= k <= values.shape[1] or not wanted.size:
+    values, expected = np.asarray(scores), np.asarray(labels)
+    if values.ndim != 2 or expected.shape != values.shape[:1] or not 1 <= k <= values.shape[1] or not expected.size:
         raise InputError(
-            f"got scores {values.shape}, labels {wanted.shape}, k={k}; expected (n, classes), (n,) and k <= classes"
+            f"got scores {values.shape}, labels {expected.shape}, k={k}; expected (n, classes), (n,) and k <= classes"
         )
     best = np.argsort(-values, axis=1, kind="stable")[:, :k]
-    return 100.0 * float((best == wanted[:, None]).any(axis=1).mean())
+    return 100.0 * float((best == expected[:, None]).any(axis=1).mean())
 
 
 class VarianceOverSeeds(Metric):

@@ -1,4 +1,4 @@
-"""What a run took of the machine: memory at its peak, and how busy the processors were."""
+"""Resources that a run took: memory at its peak, and how busy the CPUs were."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class PeakMemory(ObservingMetric):
 
 
 def _framework_peak(executor: Any, reset: bool = False) -> int | None:
-    """What an executor counts (``deep500.networks.execution.capabilities.CountsPeakMemory``), None where none is."""
+    """Return the peak that an executor counts (see ``CountsPeakMemory``), None where it counts none."""
     count = getattr(executor, "peak_memory", None)  # by name: metrics lie below networks
     return None if count is None else count(reset=reset)
 

@@ -1,4 +1,4 @@
-"""How long training takes."""
+"""Times of training."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class TimeToQuality(Metric):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What it was made of, as JSON."""
+        """Arguments of the constructor, as JSON."""
         metric = self.metric
         about = {"field": metric.field, "unit": metric.unit, "direction": metric.direction}  # type: ignore[attr-defined]
         return {**about, "target": self.target, "every": self.every}
@@ -120,14 +120,14 @@ class TimeToQuality(Metric):
             training = self._seconds(record)
             before += math.nan if training is None else training
         best = max(known, default=0.0) if self.metric.direction == "higher" else min(known, default=0.0)
-        of, what = "check" if self.every else "epoch", self.metric.name.replace("_", " ")
-        said = f"best of {len(known)} {of}s: {best:.4g} {self.metric.unit}".rstrip()
-        self.reason = said if known else f"no {of} has a {what}"
+        unit, what = "check" if self.every else "epoch", self.metric.name.replace("_", " ")
+        text = f"best of {len(known)} {unit}s: {best:.4g} {self.metric.unit}".rstrip()
+        self.reason = text if known else f"no {unit} has a {what}"
         self.details = {} if math.isnan(before) or self.counts_validation else {"lasted": before}
         return None
 
     def _judged(self, record: Any) -> list[tuple[float | None, float | None]]:
-        """When within an epoch it was judged, and what the judge said."""
+        """Return the times within an epoch at which quality was judged, and the values."""
         field = self.metric.field  # type: ignore[attr-defined]
         if self.every is None:
             return [(self._seconds(record), record.get(field))]

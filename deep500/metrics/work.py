@@ -1,4 +1,4 @@
-"""How much a network computes, and how much of the machine that uses."""
+"""Operations of a network, and the share of the machine that they use."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ class FlopRate(Flops):
 
     def measure(self, statistics: Any) -> float | None:
         """The rate; None where operations, samples or seconds are not known."""
-        each: float | None = self.count()
+        per_sample: float | None = self.count()
         samples, seconds = statistics.total("train_samples"), statistics.total("train_seconds")
-        if each is None:
+        if per_sample is None:
             return None
         if not samples or not seconds:
             self.reason = "samples or seconds were not measured"
@@ -96,9 +96,9 @@ class FlopRate(Flops):
         if trainer is not None and not trainer.task.counts_items:
             if not self.observed():
                 return None
-            each = each * float(self.run.optimizer.totals(np.array([self._items], np.float64))[0]) / samples
-        self.details = {"FLOP_per_sample": each, "samples": samples, "seconds": seconds}
-        return each * samples / seconds
+            per_sample = per_sample * float(self.run.optimizer.totals(np.array([self._items], np.float64))[0]) / samples
+        self.details = {"FLOP_per_sample": per_sample, "samples": samples, "seconds": seconds}
+        return per_sample * samples / seconds
 
 
 class RoofShare(FlopRate):

@@ -44,28 +44,28 @@ class CustomOp(abc.ABC):
 
     @property
     def name(self) -> str:
-        """What errors and frameworks call it."""
+        """Name in errors and frameworks."""
         return type(self).__name__
 
     @property
     def num_inputs(self) -> int | None:
-        """How many inputs it takes, None if any number or not known yet."""
+        """Number of inputs, None if any number or not known yet."""
         return None if self.input_descriptors is None else len(self.input_descriptors)
 
     @property
     def num_outputs(self) -> int | None:
-        """How many outputs it returns, None if not known yet."""
+        """Number of outputs, None if not known yet."""
         return None if self.output_descriptors is None else len(self.output_descriptors)
 
     @property
     def communicates(self) -> bool:
-        """Whether it waits for other processes, so that they must all call it in the same order."""
+        """Return whether it waits for other processes, so that they must all call it in the same order."""
         return False
 
     @property
     @abc.abstractmethod
     def differentiable(self) -> bool:
-        """Whether it has a ``backward``."""
+        """Return whether it has a ``backward``."""
 
     @abc.abstractmethod
     def forward(self, inputs: Sequence[np.ndarray]) -> Any:
@@ -137,9 +137,9 @@ class CustomOp(abc.ABC):
         self, grads: Sequence[np.ndarray], fwd_inputs: Sequence[np.ndarray], fwd_outputs: Sequence[np.ndarray]
     ) -> list[np.ndarray]:
         """Backward with checks; always one array per input, zeros for an input without a gradient."""
-        given = as_list(self.backward(grads, fwd_inputs, fwd_outputs))
-        self._check_count("backward", "gradients", len(given), len(fwd_inputs))
-        gradients = [np.zeros_like(x) if g is None else np.asarray(g) for g, x in zip(given, fwd_inputs, strict=True)]
+        results = as_list(self.backward(grads, fwd_inputs, fwd_outputs))
+        self._check_count("backward", "gradients", len(results), len(fwd_inputs))
+        gradients = [np.zeros_like(x) if g is None else np.asarray(g) for g, x in zip(results, fwd_inputs, strict=True)]
         for i, (g, x) in enumerate(zip(gradients, fwd_inputs, strict=True)):
             if g.shape != x.shape:
                 raise InputError(
@@ -169,7 +169,7 @@ def contiguous(value: Any, dtype: Any = None) -> np.ndarray:
 
 
 def as_list(values: Any) -> list[Any]:
-    """What forward or backward returned as a list: one array, or a list or tuple of them."""
+    """Return the results of forward or backward as a list: one array, or a list or tuple of them."""
     return list(values) if isinstance(values, (list, tuple)) else [values]
 
 
@@ -194,8 +194,8 @@ def _check_one(where: str, got: TensorDescriptor, want: TensorDescriptor, sizes:
     if got.shape is None or want.shape is None:
         return
     fits = len(got.shape) == len(want.shape)
-    for size, wanted in zip(got.shape, want.shape, strict=False):
-        known = sizes.setdefault(wanted, size) if isinstance(wanted, str) else wanted
+    for size, expected in zip(got.shape, want.shape, strict=False):
+        known = sizes.setdefault(expected, size) if isinstance(expected, str) else expected
         if isinstance(known, int) and isinstance(size, int) and known != size:
             fits = False
     if not fits:

@@ -61,11 +61,11 @@ def build_bridge(source: Path, includes: Sequence[str], libraries: Sequence[str]
     with progress(f"building the bridge to {source.parent.name}"), building(folder, key) as place:
         library = sound_library(folder / key, name)  # another process may have built it while this one waited
         if library is None:
-            made = place / "made"
-            made.mkdir()
+            build = place / "made"
+            build.mkdir()
             command = [*compiler.command, *_FLAGS, *(f"-I{folder}" for folder in (INCLUDE, *includes)), str(source)]
-            _compile([*command, "-o", str(made / name), *map(str, libraries)], source)
-            enter(made / name, folder / key, key)
+            _compile([*command, "-o", str(build / name), *map(str, libraries)], source)
+            enter(build / name, folder / key, key)
             make_room()
     return folder / key / name
 
@@ -73,14 +73,14 @@ def build_bridge(source: Path, includes: Sequence[str], libraries: Sequence[str]
 def _compile(command: Sequence[str], source: Path) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
-        said = done.stderr
+        text = done.stderr
     except subprocess.TimeoutExpired:
-        said = f"no end after {_TIMEOUT:.0f} s"
+        text = f"no end after {_TIMEOUT:.0f} s"
     else:
         if done.returncode == 0:
             return
     raise MissingEngine(
-        f"got a failure of {command[0]} on {source.name} of backend {source.parent.name!r}: {said.strip()[-2000:]}; "
+        f"got a failure of {command[0]} on {source.name} of backend {source.parent.name!r}: {text.strip()[-2000:]}; "
         "expected a working C++17 compiler: set DEEP500_CXX to another one, for instance to zig"
     )
 
@@ -121,7 +121,7 @@ class Bridge:
 
 
 def can_bridge(op: CustomOp) -> TypeGuard[CompiledOp]:
-    """Whether an operator is machine code in this process, which a bridge can call."""
+    """Return whether an operator is machine code in this process, which a bridge can call."""
     return isinstance(op, CompiledOp) and not op.isolated and len(op.spec.inputs) + len(op.spec.outputs) <= MOST
 
 
@@ -133,8 +133,8 @@ def make_instance(op: CompiledOp, inputs: Sequence[Sequence[int]], outputs: Sequ
     """
     make = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(op.address("d500_instance"))
     if not make(op.sizes(inputs, outputs).ctypes.data):
-        said = ctypes.CFUNCTYPE(ctypes.c_char_p)(op.address("d500_error"))() or b""
-        raise failure(op.name, "create_new_op", said.decode(errors="replace"))
+        reason = ctypes.CFUNCTYPE(ctypes.c_char_p)(op.address("d500_error"))() or b""
+        raise failure(op.name, "create_new_op", reason.decode(errors="replace"))
 
 
 def operator_key(op: CompiledOp) -> str:
@@ -144,7 +144,7 @@ def operator_key(op: CompiledOp) -> str:
 
 
 def declared_sizes(op: CompiledOp) -> list[int]:
-    """What is declared of the inputs' shapes, as bridge.h wants it: per input its rank (-1: any) and sizes (-1: any;
+    """Return the inputs' declared shapes, as bridge.h expects them: per input its rank (-1: any) and sizes (-1: any;
     -2, -3, ...: the symbols)."""
     symbols: dict[str, int] = {}
     encoded: list[int] = []

@@ -54,20 +54,20 @@ def check_op_forward(
     """
     arrays = _arrays(inputs)
     point = Point(op, arrays, [])
-    wanted = [np.asarray(y) for y in as_list(reference(*arrays) if callable(reference) else reference)]
-    if [y.shape for y in wanted] != [y.shape for y in point.outputs]:
+    expected = [np.asarray(y) for y in as_list(reference(*arrays) if callable(reference) else reference)]
+    if [y.shape for y in expected] != [y.shape for y in point.outputs]:
         raise InputError(
             f"operator {op.name!r}: got outputs of shapes {[y.shape for y in point.outputs]}; expected those of the "
-            f"reference, {[y.shape for y in wanted]}: correct one of them"
+            f"reference, {[y.shape for y in expected]}: correct one of them"
         )
-    pairs = list(zip(point.outputs, wanted, strict=True))
+    pairs = list(zip(point.outputs, expected, strict=True))
     entries = [_worst_value(i, got, want, rtol, atol) for i, (got, want) in enumerate(pairs) if got.size]
     worst = max(entries, key=lambda entry: entry.excess, default=None)
     problems = [*point.problems(), *_undeclared(op, arrays, point.outputs)]
     ok = not problems and (worst is None or worst.excess <= 1)
     dtype = ", ".join(dict.fromkeys(y.dtype.name for y in point.outputs))
     return OpCheck(
-        op.name, "forward", ok, "comparison", dtype, sum(y.size for y in wanted), worst, problems=tuple(problems)
+        op.name, "forward", ok, "comparison", dtype, sum(y.size for y in expected), worst, problems=tuple(problems)
     )
 
 
@@ -215,7 +215,7 @@ def _worst_value(
 
 
 def _undeclared(op: CustomOp, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[str]:
-    """Where outputs are not what infer announces."""
+    """Say where outputs are not what infer announces."""
     announced = op.infer([describe(x) for x in arrays])
     return [
         f"output {i} is {describe(y)}; infer announces {d}"

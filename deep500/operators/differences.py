@@ -28,7 +28,7 @@ FIRST = 2.0**-5
 
 @dataclass(frozen=True)
 class Derivative:
-    """What differences say, arrays of one shape.
+    """A derivative by differences, arrays of one shape.
 
     Attributes:
         value: the derivative.
@@ -57,7 +57,7 @@ class Samples:
 
 
 def is_floating(dtype: Any) -> bool:
-    """Whether values of this dtype can have a gradient; NumPy calls bfloat16 no kind of float."""
+    """Return whether values of this dtype can have a gradient; NumPy calls bfloat16 no kind of float."""
     return np.dtype(dtype).kind == "f" or "float" in np.dtype(dtype).name
 
 
@@ -68,8 +68,8 @@ def epsilon(dtype: Any) -> float:
         >>> epsilon("float32")
         1.1920928955078125e-07
     """
-    step, one = 1.0, np.ones((), dtype)
-    while np.asarray(1.0 + step / 2).astype(one.dtype) != one:
+    step, unit = 1.0, np.ones((), dtype)
+    while np.asarray(1.0 + step / 2).astype(unit.dtype) != unit:
         step /= 2
     return step
 

@@ -20,7 +20,7 @@ _failures: OrderedDict[int, Deep500Error] = OrderedDict()
 
 
 class Reported(RuntimeError):
-    """What a guarded function raises: the text of the error, and the number under which it is kept."""
+    """The error that a guarded function raises: the text of the error, and the number under which it is kept."""
 
 
 def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,21 +36,21 @@ def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args)
         except Exception as error:
             number = next(_numbers)
-            _failures[number] = kept = error if isinstance(error, Deep500Error) else _python(name, error)
+            _failures[number] = failure = error if isinstance(error, Deep500Error) else _python(name, error)
             while len(_failures) > _KEPT:
                 _failures.popitem(last=False)
-            raise Reported(f"deep500 failure {number}: {kept}") from error
+            raise Reported(f"deep500 failure {number}: {failure}") from error
 
     return call
 
 
 def _python(name: str, error: Exception) -> InputError:
-    made = InputError(
+    failure = InputError(
         f"operator {name!r}: got {type(error).__name__} ({error}) from its Python code; expected results: mend it or "
         "its inputs"
     )
-    made.__cause__ = error
-    return made
+    failure.__cause__ = error
+    return failure
 
 
 def find_failure(text: str) -> Deep500Error | None:
@@ -63,9 +63,9 @@ def find_failure(text: str) -> Deep500Error | None:
     numbers = re.findall(r"deep500 failure (\d+): ", text)
     if numbers and int(numbers[-1]) in _failures:
         return _failures[int(numbers[-1])]
-    said = re.split(r"\s*\[Op:|\s*\[\[\{\{node", text.rpartition("deep500: ")[2])[0].strip()
+    message = re.split(r"\s*\[Op:|\s*\[\[\{\{node", text.rpartition("deep500: ")[2])[0].strip()
     if "deep500: " not in text:
         return None
-    if ": got a failure of " in said:
-        return OperatorError(said)
-    return (UnsupportedOperator if "not loaded" in said else InputError)(said)
+    if ": got a failure of " in message:
+        return OperatorError(message)
+    return (UnsupportedOperator if "not loaded" in message else InputError)(message)

@@ -1,4 +1,4 @@
-"""What checks of operators find: `OpCheck`, and the `ComparedEntry` that is furthest off."""
+"""Findings of operators' checks: `OpCheck`, and the `ComparedEntry` that is furthest off."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class ComparedEntry:
         output = f"output {self.output}{_list(self.output_index)}"
         if self.input is None:
             return output
-        of = "a weighted sum of the outputs" if self.output is None else output
+        subject = "a weighted sum of the outputs" if self.output is None else output
         by = f"input {self.input}{_list(self.index)}" + ("" if self.index is not None else ", along one direction")
-        return f"gradient of {of} by {by}"
+        return f"gradient of {subject} by {by}"
 
 
 def _list(index: Index | None) -> str:

@@ -106,7 +106,7 @@ class Point:
         return random.integers(8, 32, self.size) / 16 * random.choice([-1.0, 1.0], self.size)
 
     def place(self, flat: int) -> tuple[int, tuple[int, ...]]:
-        """Which output, and where in it, an element of ``value`` is."""
+        """Return which output, and where in it, an element of ``value`` is."""
         output = int(self.owners[flat])
         inside = flat - int(np.searchsorted(self.owners, output))
         return output, tuple(map(int, np.unravel_index(inside, self.outputs[output].shape)))
@@ -252,7 +252,7 @@ class Probe:
 
     @property
     def size(self) -> float:
-        """What is usual for a random direction."""
+        """Return what is usual for a random direction."""
         return float(np.linalg.norm(self.gradient * self.step))
 
 

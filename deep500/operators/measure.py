@@ -1,4 +1,4 @@
-"""How long a custom operator takes: ``measure_op``."""
+"""Times of a custom operator: ``measure_op``."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class OpMeasurement:
     def __str__(self) -> str:
         parts = [("forward", self.forward, "s"), ("backward", self.backward, "s")]
         parts += [("forward", self.flops, "FLOP/s"), ("forward", self.bandwidth, "B/s")]
-        said = [f"{what} {value} {unit}" for what, value, unit in parts if value is not None]
-        return f"{self.operator}: " + "; ".join(said)
+        texts = [f"{what} {value} {unit}" for what, value, unit in parts if value is not None]
+        return f"{self.operator}: " + "; ".join(texts)
 
 
 def measure_op(

@@ -1,4 +1,4 @@
-"""What functions of frameworks have in common as operators: backends add how to trace, call and differentiate them."""
+"""The common part of frameworks' functions as operators: backends add how to trace, call and differentiate them."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class CustomPythonOp(CustomOp):
 
     @property
     def differentiable(self) -> bool:
-        """Whether the class has a ``backward`` of its own."""
+        """Return whether the class has a ``backward`` of its own."""
         return type(self).backward is not CustomOp.backward
 
     def infer(self, inputs: Descriptors) -> list[TensorDescriptor]:
@@ -102,7 +102,7 @@ class GradientOp(CustomOp):
 
     @property
     def communicates(self) -> bool:
-        """As the operator does."""
+        """Return whether the operator communicates."""
         return self.operator.communicates
 
     @property

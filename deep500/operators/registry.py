@@ -96,7 +96,7 @@ def register_op(name: str, *, pure: bool = False) -> Callable[[Registered], Regi
 
 
 def _origin(factory: Factory) -> str:
-    """Where a factory stands: its file, since a plugin may be imported under two names, else its module."""
+    """Return where a factory stands: its file, since a plugin may be imported under two names, else its module."""
     file = getattr(sys.modules.get(factory.__module__), "__file__", None)
     place = str(Path(file).resolve()) if file else factory.__module__
     return f"{place}: {factory.__qualname__}"
@@ -109,12 +109,12 @@ def operator_names() -> list[str]:
 
 
 def operator_summary(name: str) -> str:
-    """What a list says of a registered operator: the first line of its docstring; nothing is made or compiled."""
+    """Return a registered operator's line in lists: the first of its docstring; nothing is made or compiled."""
     return (_factories[name].__doc__ or "").strip().partition("\n")[0]
 
 
 def is_registered(name: str) -> bool:
-    """Whether nodes of this type (a gradient's too) can be made."""
+    """Return whether nodes of this type (a gradient's too) can be made."""
     base = name.removesuffix(GRADIENT)
     if base not in _factories:
         _find_plugins()
@@ -122,7 +122,7 @@ def is_registered(name: str) -> bool:
 
 
 def is_pure(name: str) -> bool:
-    """Whether an operator was registered with ``pure=True``; False for what no plugin provides.
+    """Return whether an operator was registered with ``pure=True``; False for what no plugin provides.
 
     Example:
         >>> import deep500 as d5
@@ -155,17 +155,17 @@ def find_operator(name: str, attributes: Mapping[str, Any], inputs: Descriptors)
             f"({nearest(name, _factories)}): load its plugin with deep500.load_plugin('path/to/folder') or a recipe's "
             "'custom_ops': ['path/to/folder']"
         )
-    given = {key: _plain(value) for key, value in attributes.items()}
+    values = {key: _plain(value) for key, value in attributes.items()}
     if name.endswith(GRADIENT):
-        count = given.pop("num_outputs", None)
+        count = values.pop("num_outputs", None)
         if not isinstance(count, int) or not 1 <= count <= len(inputs) // 2:
             raise InputError(
                 f"custom operator {name!r}: got num_outputs={count!r} and {len(inputs)} inputs; expected output "
                 "gradients, inputs and as many outputs: let with_gradient() make such nodes"
             )
         forward_inputs = inputs[count : len(inputs) - count]
-        return GradientOp(find_operator(name.removesuffix(GRADIENT), given, forward_inputs), count)
-    return _make(name, _factories[name], tuple(sorted(given.items())), tuple(inputs))
+        return GradientOp(find_operator(name.removesuffix(GRADIENT), values, forward_inputs), count)
+    return _make(name, _factories[name], tuple(sorted(values.items())), tuple(inputs))
 
 
 @lru_cache(maxsize=4096)
@@ -179,7 +179,7 @@ def _make(name: str, factory: Factory, attributes: tuple[tuple[str, Any], ...], 
             f"{inspect.signature(factory)} ({error}): correct the node"
         ) from error
     try:
-        made = factory(*leading, **dict(attributes))
+        op = factory(*leading, **dict(attributes))
     except Deep500Error:
         raise
     except Exception as error:
@@ -187,9 +187,9 @@ def _make(name: str, factory: Factory, attributes: tuple[tuple[str, Any], ...], 
             f"custom operator {name!r}: got {type(error).__name__} ({error}) from its factory with {dict(attributes)}; "
             "expected an operator: correct the node's attributes or the factory"
         ) from error
-    if not isinstance(made, CustomOp):
-        raise InputError(f"custom operator {name!r}: got {made!r} from its factory; expected a CustomOp: return one")
-    return made
+    if not isinstance(op, CustomOp):
+        raise InputError(f"custom operator {name!r}: got {op!r} from its factory; expected a CustomOp: return one")
+    return op
 
 
 def _plain(value: Any) -> Any:

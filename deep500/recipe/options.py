@@ -216,15 +216,15 @@ class Against:
     control: bool
 
     @classmethod
-    def of(cls, words: argparse.Namespace) -> Against:
+    def of(cls, args: argparse.Namespace) -> Against:
         """Taken out of a parsed command line."""
-        asked = cls(words.against, words.at, words.pairs, words.control)
-        del words.against, words.at, words.pairs, words.control
+        asked = cls(args.against, args.at, args.pairs, args.control)
+        del args.against, args.at, args.pairs, args.control
         return asked
 
     @property
     def nothing(self) -> bool:
-        """Whether this is an ordinary run; raises RecipeError for options that only mean something beside another."""
+        """Return whether this is an ordinary run; raises RecipeError for options that need another one beside them."""
         if self.against is None and self.at is None:
             if self.pairs is not None or self.control:
                 word = "--control" if self.pairs is None else f"--pairs {self.pairs}"
@@ -283,9 +283,9 @@ def parse_options(argv: Sequence[str], program: str = "recipe", description: str
     return take_options(parser.parse_intermixed_args(list(argv)))
 
 
-def take_options(words: argparse.Namespace) -> Options:
+def take_options(args: argparse.Namespace) -> Options:
     """Options from what a parser with :func:`add_options` made of a command line."""
-    options = Options(**vars(words))
+    options = Options(**vars(args))
     if options.resume and "=" in options.resume and not Path(options.resume).is_dir():
         options.overrides.append(options.resume)  # "--resume batch_size=8": the word after it is no folder
         options.resume = ""

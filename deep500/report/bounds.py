@@ -35,12 +35,12 @@ def roofline_figure(claims: Sequence[Mapping[str, Any]]) -> Figure | None:
     low, high = min(ridge, intensity.min()) / 4, max(ridge, intensity.max()) * 4
     shares = [c["flops"] / min(peak, bandwidth * i) for c, i in zip(points, intensity, strict=True)]
     names = [str(c.get("name", f"rate {n}"))[:24] for n, c in enumerate(points, 1)]
-    said = ", ".join(f"{name} {share:.0%} of its roof" for name, share in zip(names, shares, strict=True))
+    text = ", ".join(f"{name} {share:.0%} of its roof" for name, share in zip(names, shares, strict=True))
     roof = factor * np.minimum(peak, bandwidth * np.array([low, ridge, high]))
     plot = Plot(
         Axis(low, high, "operations per byte moved", log=True),
         Axis(min(rates.min(), roof.min()) / 2, 2 * factor * peak, unit, log=True),
-        f"roofline with {len(points)} points: {said}",
+        f"roofline with {len(points)} points: {text}",
     )
     plot.line([low, ridge, high], roof, 7, "thick")
     for colour, (x, y, name) in enumerate(zip(intensity, rates, names, strict=True)):
@@ -49,7 +49,7 @@ def roofline_figure(claims: Sequence[Mapping[str, Any]]) -> Figure | None:
     return Figure.of(
         "How close to what the machine can do?",
         plot,
-        f"line: measured roofs, {factor * peak:.4g} {unit} and {bandwidth / 1e9:.4g} GB/s; {said}; observations",
+        f"line: measured roofs, {factor * peak:.4g} {unit} and {bandwidth / 1e9:.4g} GB/s; {text}; observations",
         len(points),
     )
 
@@ -88,9 +88,11 @@ def scaling_figures(scaling: Scaling | None) -> list[Figure]:
     ]
 
 
-def _plot(scaling: Scaling, factor: float, name: str, of: Callable[[ScalingPoint], Interval], *, log: bool) -> Plot:
+def _plot(
+    scaling: Scaling, factor: float, name: str, interval_of: Callable[[ScalingPoint], Interval], *, log: bool
+) -> Plot:
     """The points of one of both plots: measured ones large, with their interval; predicted ones small."""
-    ends = [end for e in scaling.entries for end in of(e) if end is not None]
+    ends = [end for e in scaling.entries for end in interval_of(e) if end is not None]
     if log:
         ends += [bound for b in scaling.bounds for bound in b.seconds]
         ends += [scaling.base.seconds.median / (1 if scaling.mode == WEAK else max(e.ranks for e in scaling.entries))]
@@ -98,20 +100,20 @@ def _plot(scaling: Scaling, factor: float, name: str, of: Callable[[ScalingPoint
         ends += [0.0, 1.0]
     ranks = tuple(sorted({scaling.base.ranks, *(e.ranks for e in scaling.entries)}))
     edge = 1.15
-    said = "; ".join(f"{e.scheme} on {e.ranks}: {factor * of(e).median:.4g}" for e in scaling.entries[:12])
+    text = "; ".join(f"{e.scheme} on {e.ranks}: {factor * interval_of(e).median:.4g}" for e in scaling.entries[:12])
     plot = Plot(
         Axis(1 / edge, max(2, ranks[-1]) * edge, "processes", log=True, at=tuple(map(float, ranks))),
         Axis.around(factor * np.array(ends), name, log=log),
-        f"{name} over processes: {said}",
+        f"{name} over processes: {text}",
         "y" if log else "",
     )
     for colour, scheme in enumerate(scaling.schemes):
         for kind, size in ((MEASURED, 8), (PREDICTED, 4)):
             points = [e for e in scaling.entries if e.scheme == scheme and e.kind == kind]
             if points:
-                plot.points([e.ranks for e in points], [factor * of(e).median for e in points], colour, size)
+                plot.points([e.ranks for e in points], [factor * interval_of(e).median for e in points], colour, size)
             for entry in points:
-                _, low, high = of(entry)
+                _, low, high = interval_of(entry)
                 if low is not None:
                     plot.line([entry.ranks] * 2, [factor * low, factor * high], colour, "whisker")
     plot.legend([scheme[:18] for scheme in scaling.schemes])

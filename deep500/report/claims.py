@@ -1,4 +1,4 @@
-"""What a run's own report claims, derived from its files, so that the rules judge real runs and not only what an author
+"""Claims of a run's report, derived from its files, so that the rules judge real runs and not only what an author
 writes down. The types of claims and their fields are listed in :mod:`deep500.results.rules.claim_types`.
 """
 
@@ -32,7 +32,7 @@ def write_claims(path: Path) -> list[dict[str, Any]]:
 
 
 def derive(record: Record) -> list[dict[str, Any]]:
-    """What the report of a run shows: what follows from its files, and every plot."""
+    """Derive the claims of what a run's report shows: what follows from its files, and every plot."""
     claims = claims_of_files(record)
     return [*claims, *plot_claims(figures_of(view(record, claims=[*authors_claims(record.path), *claims])))]
 
@@ -61,7 +61,7 @@ def figures_of(shown: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def plot_claims(figures: Iterator[Figure] | Sequence[Figure]) -> list[dict[str, Any]]:
-    """What was drawn, once per question and kind of mark, with the smallest n."""
+    """Return what was drawn, once per question and kind of mark, with the smallest n."""
     drawn: dict[tuple[str, str], dict[str, Any]] = {}
     for claim in (claim for figure in figures for claim in figure.claims):
         key = (claim["question"], claim["kind"])

@@ -33,7 +33,7 @@ def add_verify(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace]
 
 
 def examine_with_page(path: Path) -> Examined:
-    """What :func:`deep500.results.verify.examine` finds, and whether the report and its plots follow from the files.
+    """Examine a folder, and also whether the report and its plots follow from the files.
 
     Raises:
         ResultsError: the folder is no results folder, or was never sealed.
@@ -59,19 +59,19 @@ PAGE = Check("report from all files", page_problems, lambda run: run.has(REPORT)
 """The check of the page."""
 
 
-def _verify(words: argparse.Namespace) -> int:
-    with progress("verifying", quiet=words.json):
-        examined = examine_with_page(words.folder)
+def _verify(args: argparse.Namespace) -> int:
+    with progress("verifying", quiet=args.json):
+        examined = examine_with_page(args.folder)
     problems, signed = list(examined.problems), ""
-    if words.signers is not None:
+    if args.signers is not None:
         try:
-            signed = f"; signed by {signer_of(words.folder, words.signers)}"
+            signed = f"; signed by {signer_of(args.folder, args.signers)}"
         except ResultsError as error:
             problems.append(str(error))
-    if words.json:
-        about = {"folder": str(words.folder), "problems": problems, "signed": bool(signed), "found": str(examined)}
+    if args.json:
+        about = {"folder": str(args.folder), "problems": problems, "signed": bool(signed), "found": str(examined)}
         sys.stdout.write(to_json(about) + "\n")
         return PROBLEM if problems else 0
-    lines = problems or [f"{words.folder}: {examined}{signed}"]
+    lines = problems or [f"{args.folder}: {examined}{signed}"]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return PROBLEM if problems else 0

@@ -41,10 +41,10 @@ def curve_figures(
     for quality in ({"name": "loss", "unit": "", "direction": "lower"}, *qualities):
         name, word = str(quality["name"]), "rise" if quality["direction"] == "higher" else "fall"
         keys = [key for key in (f"test_{name}", f"train_{name}") if key in known and _by_seed(epochs, key)]
-        said = name.replace("_", " ")
+        label = name.replace("_", " ")
         if keys:
-            axis = f"{said} ({quality['unit']})" if quality["unit"] else said
-            figures.append(_curve(epochs, keys, judged, axis, f"Does the {said} {word}, and for every seed?"))
+            axis = f"{label} ({quality['unit']})" if quality["unit"] else label
+            figures.append(_curve(epochs, keys, judged, axis, f"Does the {label} {word}, and for every seed?"))
     return figures
 
 
@@ -68,8 +68,10 @@ def _curve(epochs: Sequence[Mapping[str, Any]], keys: Sequence[str], judged: str
         if seeds == 1:
             plot.points(*_columns(next(iter(of_seeds.values()))), colour, 4)
     plot.legend(list(lines))
-    said = f"thin: each of {seeds} seeds, thick: their median, band: {band}" if seeds > 1 else "one seed: observations"
-    return Figure.of(question, plot, said, seeds, 0.95 if band.startswith("95 %") else None)
+    caption = (
+        f"thin: each of {seeds} seeds, thick: their median, band: {band}" if seeds > 1 else "one seed: observations"
+    )
+    return Figure.of(question, plot, caption, seeds, 0.95 if band.startswith("95 %") else None)
 
 
 def _one_key(plot: Plot, of_seeds: Mapping[Any, list[tuple[float, float]]], colour: int) -> str:

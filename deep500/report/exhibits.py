@@ -1,4 +1,4 @@
-"""What a task shows, on the page: tables of matrices and text, pictures with boxes, plots of lines."""
+"""Exhibits of a task on the page: tables of matrices and text, pictures with boxes, plots of lines."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def _matrix(exhibit: Mapping[str, Any]) -> dict[str, Any]:
 def _lines(exhibit: Mapping[str, Any]) -> dict[str, Any]:
     every = [np.array(points, np.float64) for points in exhibit["lines"].values()]
     joined = np.concatenate(every, axis=1) if every else np.zeros((2, 1))
-    said = f"{exhibit['title']}: {', '.join(exhibit['lines'])}"
-    plot = Plot(Axis.around(joined[0], exhibit["x_axis"]), Axis.around(joined[1], exhibit["y_axis"]), said)
+    text = f"{exhibit['title']}: {', '.join(exhibit['lines'])}"
+    plot = Plot(Axis.around(joined[0], exhibit["x_axis"]), Axis.around(joined[1], exhibit["y_axis"]), text)
     for colour, points in enumerate(every):
         plot.line(list(points[0]), list(points[1]), colour)
     plot.legend(list(exhibit["lines"]))

@@ -66,16 +66,18 @@ def series_figures(store: SampleStore, series: str, stat: Mapping[str, Any]) -> 
     raw = {launch: values for launch, values in measured.items() if values.size}
     if not raw:
         return []
-    kept = {launch: values[cuts[launch] :] if cuts[launch] < values.size else values for launch, values in raw.items()}
-    whole = np.concatenate(list(kept.values()))
+    steady = {
+        launch: values[cuts[launch] :] if cuts[launch] < values.size else values for launch, values in raw.items()
+    }
+    whole = np.concatenate(list(steady.values()))
     factor, unit = unit_for(float(np.median(whole)))
     ordered = np.sort(whole) * factor
     return [
         _over_time({launch: values * factor for launch, values in raw.items()}, cuts, ordered, unit, series),
         _distribution(ordered, stat, factor, unit, series),
-        _violins({launch: values * factor for launch, values in kept.items()}, ordered, unit, series),
+        _violins({launch: values * factor for launch, values in steady.items()}, ordered, unit, series),
         _tail(ordered, stat, factor, unit, series),
-        *_dependence(max(kept.values(), key=len), stat, series),
+        *_dependence(max(steady.values(), key=len), stat, series),
         _normal(ordered, stat, unit, series),
     ]
 
@@ -95,11 +97,11 @@ def _over_time(
         f"{warm} of them warm-up; median {np.median(ordered):.4g} {unit}",
         "y",
     )
-    begin, each = 0, max(40, MOST_POINTS // len(raw))
+    begin, most = 0, max(40, MOST_POINTS // len(raw))
     for number, (launch, values) in enumerate(raw.items()):
         if cuts[launch]:
             plot.shade(begin, begin + cuts[launch])
-        places = _thin(values, each)
+        places = _thin(values, most)
         plot.points(begin + places, values[places], number)
         begin += values.size
     above = int(sum((values > plot.y.high).sum() for values in raw.values()))
@@ -134,8 +136,8 @@ def _distribution(ordered: np.ndarray, stat: Mapping[str, Any], factor: float, u
     return Figure.of("What share is done within a time?", plot, f"n = {ordered.size}{bars}", ordered.size, _level(stat))
 
 
-def _violins(kept: Mapping[int, np.ndarray], ordered: np.ndarray, unit: str, series: str) -> Figure:
-    groups = {str(launch): values for launch, values in kept.items()}
+def _violins(by_launch: Mapping[int, np.ndarray], ordered: np.ndarray, unit: str, series: str) -> Figure:
+    groups = {str(launch): values for launch, values in by_launch.items()}
     if len(groups) > MOST_VIOLINS:
         groups = {"all": ordered}
     top = min(float(ordered[-1]), float(np.quantile(ordered, 0.99)) * 1.1)
@@ -252,16 +254,16 @@ def _normal(ordered: np.ndarray, stat: Mapping[str, Any], unit: str, series: str
     low, high = np.quantile(ordered, [0.25, 0.75])
     slope = (high - low) / (norm.ppf(0.75) - norm.ppf(0.25))
     normality = stat.get("normality")
-    said = "too few to test" if normality is None else f"Shapiro-Wilk W {normality['W']:.3g}, p {normality['p']:.2g}"
+    text = "too few to test" if normality is None else f"Shapiro-Wilk W {normality['W']:.3g}, p {normality['p']:.2g}"
     plot = Plot(
         Axis.around(expected, "standard normal quantile"),
         Axis.around(ordered[ordered <= top], unit),
-        f"normal quantile plot of {series}: {said}",
+        f"normal quantile plot of {series}: {text}",
         "y",
     )
     plot.line(expected[[0, -1]], np.median(ordered) + slope * expected[[0, -1]], kind="guide")
     plot.points(expected, ordered[places], size=3)
-    caption = f"n = {ordered.size}; line: where normal ones would lie; {said}; intervals do not assume it"
+    caption = f"n = {ordered.size}; line: where normal ones would lie; {text}; intervals do not assume it"
     return Figure.of("Are they normal?", plot, caption, ordered.size)
 
 

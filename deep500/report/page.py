@@ -68,7 +68,7 @@ def render_views(views: Sequence[Mapping[str, Any]], comparison: Mapping[str, An
 
 
 def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | None = None) -> dict[str, Any]:
-    """What the page shows of a run; ``name`` tells it from others on one page, ``claims`` are those to be written."""
+    """Collect what the page shows of a run; ``name`` tells it from others on one page, ``claims`` are to be written."""
     manifest, epochs = record.manifest(), record.epochs()
     summary = record.summary() or UNFINISHED
     rules = _content(record, RULES_FILE, "rules")
@@ -129,7 +129,7 @@ def _content(record: Record, name: str, key: str) -> Any:
 
 
 def _repetition(summary: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How ``--repeat auto`` ended; None for a number of seeds that was given."""
+    """Say how ``--repeat auto`` ended; None for a number of seeds that was given."""
     content = summary.get("repetition")
     return content and {"reached": content["reached"], "sentence": repetition_sentence(content)}
 
@@ -148,21 +148,21 @@ def metric_row(metric: Mapping[str, Any]) -> dict[str, Any]:
     """
     values = [value for value in metric["values"] if is_number(value)]
     if metric.get("remark"):
-        own = (metric["low"], metric["high"])
-        return {**metric, "interval": None if own[0] is None else own, "n": len(metric["values"])}
+        limits = (metric["low"], metric["high"])
+        return {**metric, "interval": None if limits[0] is None else limits, "n": len(metric["values"])}
     median = quantile(values, independent=True) if len(values) == len(metric["values"]) and values else None
     interval = None if median is None or metric["standing"] != "result" else (median.low, median.high)
     return {**metric, "interval": interval if interval and interval[0] is not None else None, "n": len(values)}
 
 
 def sentence(stat: Mapping[str, Any]) -> str:
-    """How the figures of a series were obtained, in words."""
+    """Say how the figures of a series were obtained."""
     launches = stat["launches"]
     sizes = sorted({launch["n"] for launch in launches})
-    each = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    sizes_text = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
     cut = sum(launch["cut"]["index"] for launch in launches)
     parts = [
-        f"{len(launches)} launch{'es' if len(launches) > 1 else ''} of {each} samples, {cut} of them discarded "
+        f"{len(launches)} launch{'es' if len(launches) > 1 else ''} of {sizes_text} samples, {cut} of them discarded "
         "as warm-up (MSER-5)"
     ]
     unsteady = [(launch["launch"], _steady_state(launch["cut"])) for launch in launches]
@@ -194,7 +194,7 @@ def _steady_state(cut: Mapping[str, Any]) -> SteadyState:
 
 
 def _holds(median: Mapping[str, Any], kruskal_p: float | None) -> str:
-    """What the interval of the median holds over, in words."""
+    """Say what the interval of the median holds over."""
     over = holds_over(median)
     if median["ci"]["low"] is None:
         return f"the median is an observation, without interval: {median['reason']}"

@@ -62,7 +62,7 @@ class Axis:
         return cls(low - edge, high + edge, name, **more)
 
     def share(self, values: Any) -> np.ndarray:
-        """Where values lie, 0 at ``low`` and 1 at ``high``."""
+        """Return where values lie, 0 at ``low`` and 1 at ``high``."""
         values = np.asarray(values, np.float64)
         if self.log:
             return np.log(np.maximum(values, 1e-300) / self.low) / math.log(self.high / self.low)
@@ -262,7 +262,7 @@ def place_names(names: Sequence[str]) -> tuple[tuple[float, str], ...]:
 
 
 def room_for(names: Sequence[tuple[float, str]]) -> int:
-    """How many pixels such labels need."""
+    """Return how many pixels such labels need."""
     return 24 + 7 * max((len(name) for _, name in names), default=0)
 
 

@@ -1,4 +1,4 @@
-"""What the report shows of recomputation: memory over time, ways beside each other, profile, tree of regions."""
+"""The report's view of recomputation: memory over time, ways beside each other, profile, tree of regions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def amount(value: float | None, unit: str) -> str:
 
 
 def recomputation_view(record: RecomputationRecord | None) -> dict[str, Any] | None:
-    """What the template needs; None where nothing was planned."""
+    """Collect what the template needs; None where nothing was planned."""
     if record is None:
         return None
     groups = [(HEADINGS[name], list(lines)) for name, lines in groupby(record.profile.lines, lambda line: line.group)]
@@ -124,8 +124,8 @@ def choice_row(choice: Choice, base: Choice, unit: str) -> list[str]:
     return [
         choice.label,
         "" if choice.regions is None else str(choice.regions),
-        _of(choice.predicted_peak, base.predicted_peak, "not predicted"),
-        _of(choice.measured_peak, base.measured_peak, "not measured"),
+        _with_share(choice.predicted_peak, base.predicted_peak, "not predicted"),
+        _with_share(choice.measured_peak, base.measured_peak, "not measured"),
         off,
         "not predicted"
         if choice.predicted_time is None or not base.predicted_time
@@ -136,7 +136,7 @@ def choice_row(choice: Choice, base: Choice, unit: str) -> list[str]:
     ]
 
 
-def _of(part: int | None, whole: int | None, absent: str) -> str:
+def _with_share(part: int | None, whole: int | None, absent: str) -> str:
     return absent if part is None else amount(part, "B") + (f" ({_share(part, whole)})" if whole else "")
 
 
@@ -148,10 +148,10 @@ def _interval(ratio: Interval) -> str:
 def memory_figure(record: RecomputationRecord) -> Figure:
     """Bytes held over one step, without and with the plan; dashed: the budget."""
     curves = [curve for _, curve in record.curves]
-    of = "s" if record.source == MEASURED_CURVES else record.time_unit
-    across, unit = scale(max(curve.at[-1] for curve in curves), of)
+    base = "s" if record.source == MEASURED_CURVES else record.time_unit
+    across, unit = scale(max(curve.at[-1] for curve in curves), base)
     up, size = scale(max(curve.peak for curve in curves), "B")
-    name = f"time within the step ({unit})" if of == "s" else f"work done within the step ({unit})"
+    name = f"time within the step ({unit})" if base == "s" else f"work done within the step ({unit})"
     peaks = ", ".join(f"{label} {amount(curve.peak, 'B')}" for label, curve in record.curves)
     plot = Plot(
         Axis(0, 1.02 * across * max(c.at[-1] for c in curves), name),
@@ -159,8 +159,8 @@ def memory_figure(record: RecomputationRecord) -> Figure:
         f"memory over one step; highest: {peaks}",
     )
     for colour, curve in enumerate(curves):
-        at, held = _thinned(curve)
-        plot.line(across * at, up * held, colour, stairs=True)
+        at, amounts = _thinned(curve)
+        plot.line(across * at, up * amounts, colour, stairs=True)
     plot.rule(y=up * record.budget)
     plot.legend([label for label, _ in record.curves])
     turn = curves[0].turn
@@ -174,8 +174,8 @@ def _thinned(curve: MemoryCurve) -> tuple[np.ndarray, np.ndarray]:
     """The outline: of about as many neighbours as there are too many, the one that holds most."""
     every = -(-len(curve.held) // MOST_POINTS)
     starts = np.arange(0, len(curve.held), every)
-    held = np.maximum.reduceat(np.array(curve.held), starts)
-    return np.array([*np.array(curve.at)[starts], curve.at[-1]]), np.array([*held, held[-1]])
+    amounts = np.maximum.reduceat(np.array(curve.held), starts)
+    return np.array([*np.array(curve.at)[starts], curve.at[-1]]), np.array([*amounts, amounts[-1]])
 
 
 def front_figure(record: RecomputationRecord) -> Figure | None:
@@ -206,7 +206,7 @@ def front_figure(record: RecomputationRecord) -> Figure | None:
 
 
 def _places(choice: Choice, base: Choice) -> list[tuple[float, float, int]]:
-    """Where a choice stands: as predicted, and as measured."""
+    """Return where a choice stands: as predicted, and as measured."""
     points = []
     if choice.predicted_peak is not None and choice.predicted_time is not None:
         if base.predicted_peak and base.predicted_time:

@@ -51,7 +51,7 @@ def _environment() -> Environment:
 
 
 def holds_over(estimate: Mapping[str, Any]) -> str:
-    """What an interval in ``stats.json`` holds over, in words."""
+    """Say what an interval in ``stats.json`` holds over."""
     return basis(estimate["launches"], estimate["ci"].get("cluster") or "")
 
 

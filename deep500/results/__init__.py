@@ -1,4 +1,4 @@
-"""What a run leaves behind: the results folder, checkpoints and verdicts."""
+"""The files that a run leaves behind: the results folder, checkpoints and verdicts."""
 
 from deep500.results.record import Record as Record
 from deep500.results.verdict import FAILED as FAILED

@@ -34,13 +34,13 @@ def average_checkpoints(
     """
     folder = checkpoints if isinstance(checkpoints, (str, Path)) else None
     paths = list_checkpoints(Path(folder)) if folder is not None else [Path(path) for path in checkpoints]  # type: ignore[union-attr]
-    wanted = len(paths) if last is None else last
-    if not 1 <= wanted <= len(paths):
+    count = len(paths) if last is None else last
+    if not 1 <= count <= len(paths):
         raise ResultsError(
             f"got {len(paths)} checkpoints{'' if folder is None else f' in {folder}'}; expected at least "
-            f"{max(wanted, 1)}: ask for fewer, or train with keep_checkpoints={max(wanted, 1)}"
+            f"{max(count, 1)}: ask for fewer, or train with keep_checkpoints={max(count, 1)}"
         )
-    paths = paths[-wanted:]
+    paths = paths[-count:]
     sums: dict[str, np.ndarray] = {}
     for path in paths:
         arrays = {n[len(PREFIX) :]: a for n, a in load_checkpoint(path)["arrays"].items() if n.startswith(PREFIX)}
@@ -68,19 +68,19 @@ def add_average(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     return _average
 
 
-def _average(words: argparse.Namespace) -> int:
+def _average(args: argparse.Namespace) -> int:
     from safetensors.numpy import save
 
-    seeds = sorted((words.folder / "checkpoints").glob("seed-*"))
-    chosen = [path for path in seeds if words.seed is None or path.name == f"seed-{words.seed}"]
+    seeds = sorted((args.folder / "checkpoints").glob("seed-*"))
+    chosen = [path for path in seeds if args.seed is None or path.name == f"seed-{args.seed}"]
     if not chosen:
         raise ResultsError(
-            f"{words.folder}: got no checkpoints{'' if words.seed is None else f' of seed {words.seed}'}; expected a "
+            f"{args.folder}: got no checkpoints{'' if args.seed is None else f' of seed {args.seed}'}; expected a "
             f"results folder with some of {[path.name for path in seeds] or 'a seed'}: name another"
         )
     folder = chosen[0] / "rank-0" if (chosen[0] / "rank-0").is_dir() else chosen[0]
-    arrays = average_checkpoints(folder, words.last)
-    write_atomic(words.output, save({name: np.array(array, order="C") for name, array in arrays.items()}))
-    said = f"{words.output}: {len(arrays)} arrays, the mean of {words.last or 'all kept'} checkpoints"
-    say_written(words, words.output, text=said)
+    arrays = average_checkpoints(folder, args.last)
+    write_atomic(args.output, save({name: np.array(array, order="C") for name, array in arrays.items()}))
+    text = f"{args.output}: {len(arrays)} arrays, the mean of {args.last or 'all kept'} checkpoints"
+    say_written(args, args.output, text=text)
     return 0

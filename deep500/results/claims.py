@@ -1,4 +1,4 @@
-"""What a run claims, derived from its files: rules judge what is shown, and ``verify`` finds what was taken out.
+"""The claims of a run, derived from its files: rules judge what is shown, and ``verify`` finds what was taken out.
 
 The plots are claimed by the page that draws them, see :mod:`deep500.report.claims`. Types of claims and their fields
 are in :mod:`deep500.results.rules.claim_types`.
@@ -71,7 +71,7 @@ def _quantiles(series: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _parts(details: Mapping[str, Sequence[Mapping[str, float]]], record: Record) -> list[dict[str, Any]]:
-    """What :class:`deep500.metrics.TimingBreakdown` measured, over all seeds; the wall time is the recorder's."""
+    """Sum up what :class:`deep500.metrics.TimingBreakdown` measured over all seeds; the wall time is the recorder's."""
     parts: dict[str, float] = {}
     for seed in details.get("timing_breakdown", ()):
         for name, spent in seed.items():
@@ -83,12 +83,12 @@ def _parts(details: Mapping[str, Sequence[Mapping[str, float]]], record: Record)
 def wall_of_run(record: Record) -> float | None:
     """Seconds of training all seeds, by the clock; None where one was resumed, or where it was not recorded."""
     seconds = [seed.get("wall_seconds") for seed in record.seeds().values()]
-    known = [float(each) for each in seconds if each is not None]
+    known = [float(value) for value in seconds if value is not None]
     return sum(known) if known and len(known) == len(seconds) else None
 
 
 def _rates(details: Mapping[str, Sequence[Mapping[str, float]]], manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What :class:`deep500.metrics.RoofShare`, or else ``FlopRate``, measured: all operations over all seconds."""
+    """Return the rates that ``RoofShare``, or else ``FlopRate``, measured: all operations over all seconds."""
     for metric in ("roof_share", "flop_rate"):
         seeds = [seed for seed in details.get(metric, ()) if "FLOP_per_sample" in seed]
         if seeds:
@@ -118,7 +118,7 @@ def computed_in(manifest: Mapping[str, Any]) -> str | None:
 
 
 def breakdown(record: Record, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Where the time from the first epoch's begin to the last one's end went, over all seeds; none of a resumed run.
+    """Part the time from the first epoch's begin to the last one's end, over all seeds; nothing of a resumed run.
 
     The whole is what passed between two readings of the clock; the parts are times of their own. Where a task acted to
     make its data, its steps are parted into collecting, the network's answers there, and updates.
@@ -134,8 +134,8 @@ def breakdown(record: Record, manifest: Mapping[str, Any]) -> list[dict[str, Any
         ends = max(int((span["start_ns"] + span["duration_ns"]).max()) for span in spans if span.size)
         lasted = (ends - int(spans[0]["start_ns"].min())) / 1e9
         mine = of_rank("step", 0)
-        own = mine if (mine, seed) in known else "step"  # which is of the slowest rank each time
-        steps, epochs = (float(store.durations(name, seed).sum()) for name in (own, "epoch"))
+        series = mine if (mine, seed) in known else "step"  # which is of the slowest rank each time
+        steps, epochs = (float(store.durations(name, seed).sum()) for name in (series, "epoch"))
         validation = sum(float(store.durations("validation", seed).sum()) for _ in spans[1:])
         acted = [line["acting"] for line in record.epochs(seed) if line.get("acting")]
         for name in ("collection", "inference"):  # within steps, in their loading

@@ -70,30 +70,30 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
-def say_written(words: argparse.Namespace, *files: Path, text: str | None = None) -> None:
+def say_written(args: argparse.Namespace, *files: Path, text: str | None = None) -> None:
     """Print what was written: the paths or ``text``; with ``--json`` the paths as one object."""
-    _say([to_json({"files": [str(file) for file in files]})] if words.json else [text] if text else files)
+    _say([to_json({"files": [str(file) for file in files]})] if args.json else [text] if text else files)
 
 
-def _seal(words: argparse.Namespace) -> int:
-    problems = verify(words.folder)
+def _seal(args: argparse.Namespace) -> int:
+    problems = verify(args.folder)
     if problems:
-        _say([to_json({"problems": problems})] if words.json else problems)
+        _say([to_json({"problems": problems})] if args.json else problems)
         return PROBLEM
-    signed = sign(words.folder, words.sign)
-    say_written(words, signed, text=f"{signed}: signed; deep500 verify {words.folder} --signers FILE checks it")
+    signed = sign(args.folder, args.sign)
+    say_written(args, signed, text=f"{signed}: signed; deep500 verify {args.folder} --signers FILE checks it")
     return 0
 
 
-def _check(words: argparse.Namespace) -> int:
-    if words.list or words.folder is None:
+def _check(args: argparse.Namespace) -> int:
+    if args.list or args.folder is None:
         rules = {name: summary_of(rule) for name, rule in RULES.items()}
-        _say([to_json(rules)] if words.json else (f"{name:4}{summary}" for name, summary in rules.items()))
+        _say([to_json(rules)] if args.json else (f"{name:4}{summary}" for name, summary in rules.items()))
         return 0
-    findings = check(words.folder)
+    findings = check(args.folder)
     _say(
         [to_json({name: asdict(finding) for name, finding in findings.items()})]
-        if words.json
+        if args.json
         else (
             f"{name:4}{finding.status:15}{finding.reason}{'; ' + finding.fix if finding.fix else ''}"
             for name, finding in findings.items()
@@ -102,24 +102,24 @@ def _check(words: argparse.Namespace) -> int:
     return PROBLEM if any(finding.status in FLAGGED for finding in findings.values()) else 0
 
 
-def _env(words: argparse.Namespace) -> int:
-    if words.check:
-        found = advise()
-        _say([to_json({"advice": [asdict(advice) for advice in found]})] if words.json else found)
-        return PROBLEM if any(finding.state == BAD for finding in found) else 0
+def _env(args: argparse.Namespace) -> int:
+    if args.check:
+        findings = advise()
+        _say([to_json({"advice": [asdict(finding) for finding in findings]})] if args.json else findings)
+        return PROBLEM if any(advice.state == BAD for advice in findings) else 0
     environment = full_environment()
     _say([to_json({"sha256": fingerprint(environment), **environment})])
     return 0
 
 
-def _export(words: argparse.Namespace) -> int:
-    say_written(words, *export(words.folder, words.to, words.output or Path("export")))
+def _export(args: argparse.Namespace) -> int:
+    say_written(args, *export(args.folder, args.to, args.output or Path("export")))
     return 0
 
 
-def _query(words: argparse.Namespace) -> int:
-    columns, rows = query(words.results, words.sql)
-    if words.json:
+def _query(args: argparse.Namespace) -> int:
+    columns, rows = query(args.results, args.sql)
+    if args.json:
         _say([to_json({"rows": [dict(zip(columns, row, strict=True)) for row in rows]})])
         return 0
     _say("\t".join("" if value is None else str(value) for value in row) for row in [tuple(columns), *rows])

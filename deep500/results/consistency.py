@@ -1,4 +1,4 @@
-"""Whether the files of one run agree: samples with the curve, clocks with clocks, the run with its ledger.
+"""Agreement of the files of one run: samples with the curve, clocks with clocks, the run with its ledger.
 
 Nothing here can be computed from one file alone; whoever changes one must change all that it agrees with.
 """
@@ -64,12 +64,12 @@ def _of_seed(run: RunView, seed: int, lines: list[dict[str, Any]]) -> Iterator[s
     for name, field in (("epoch", "train_seconds"), ("validation", "test_seconds")):
         yield from _same_seconds(run, seed, name, [line.get(field) for line in lines])
     counts = [size or len(steps) // len(lines) for size in sizes]
-    own = _own_steps(steps, of_first, counts, [bool(line.get("ranks")) for line in lines])
-    for line, part, epoch in zip(lines, np.split(own, np.cumsum(counts)[:-1]), epochs, strict=True):
+    own_steps = _own_steps(steps, of_first, counts, [bool(line.get("ranks")) for line in lines])
+    for line, part, epoch in zip(lines, np.split(own_steps, np.cumsum(counts)[:-1]), epochs, strict=True):
         yield from _of_epoch(f"seed {seed}, epoch {line['epoch']}", part, epoch, line)
     if not run.manifest.get("resumed"):
         yield from _clocks(f"seed {seed}", epochs, lines)
-    if len(own) > 1 and (np.diff(own["start_ns"]) < 0).any() and not run.manifest.get("resumed"):
+    if len(own_steps) > 1 and (np.diff(own_steps["start_ns"]) < 0).any() and not run.manifest.get("resumed"):
         yield f"seed {seed}: steps begin before those that came earlier"
 
 
@@ -77,11 +77,11 @@ def _own_steps(steps: np.ndarray, of_first: np.ndarray | None, counts: list[int]
     """Rank 0's own steps: a series of its own in epochs that several ranks trained, all steps in others."""
     if of_first is None:
         return steps
-    own, at = [], 0
+    parts, at = [], 0
     for part, several in zip(np.split(steps, np.cumsum(counts)[:-1]), ranks, strict=True):
-        own.append(of_first[at : at + len(part)] if several else part)
+        parts.append(of_first[at : at + len(part)] if several else part)
         at += len(part) * several
-    return np.concatenate(own)
+    return np.concatenate(parts)
 
 
 def _batches(run: RunView, line: Mapping[str, Any]) -> int | None:
@@ -196,9 +196,9 @@ def checkpoint_problems(run: RunView) -> list[str]:
         if not newest or newest[0].stat().st_size > LARGEST_CHECKPOINT:
             continue
         state = load_checkpoint(newest[0])
-        kept = (state["values"].get("statistics") or {}).get("epochs", [])
+        recorded = (state["values"].get("statistics") or {}).get("epochs", [])
         lines = {line["epoch"]: line for line in run.curve if line["seed"] == seed}
-        for epoch in kept:
+        for epoch in recorded:
             line = lines.get(epoch["epoch"] + 1, {})
             names = [name for name in epoch if name in line and name != "epoch" and line[name] != epoch[name]]
             if names or not line:
@@ -236,8 +236,8 @@ def ledger_problems(run: RunView) -> list[str]:
         return [f"ledger.jsonl: entry {place} is not what was written, or one before it is missing"]
     name = run.path.absolute().name
     noted = run.summary.get("ledger")
-    own = entry_of(run.ledger, name, (noted or {}).get("entry"), configuration_hash(run.manifest))
-    if own is None:
+    entry = entry_of(run.ledger, name, (noted or {}).get("entry"), configuration_hash(run.manifest))
+    if entry is None:
         return [f"ledger.jsonl: no entry of {name}"]
     problems = []
     for what, value in (
@@ -245,10 +245,10 @@ def ledger_problems(run: RunView) -> list[str]:
         ("environment_sha256", run.manifest.get("environment_sha256")),
         ("argv", run.manifest.get("argv")),
     ):
-        if what in own and own[what] != value:
+        if what in entry and entry[what] != value:
             problems.append(f"ledger.jsonl: {what} of {name} is not that of its manifest.json")
     if noted is not None:
-        problems += _of_state(run, noted, own["number"])
+        problems += _of_state(run, noted, entry["number"])
     return problems
 
 

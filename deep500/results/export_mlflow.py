@@ -97,7 +97,7 @@ def _title(path: Path, seed: int, summary: Mapping[str, Any]) -> str:
 
 
 def _milliseconds(summary: Mapping[str, Any], began: int) -> int:
-    """When the run ended, all seeds together."""
+    """Return when the run ended, all seeds together."""
     try:
         return round(1000 * datetime.datetime.fromisoformat(summary["finished"]).timestamp())
     except (KeyError, ValueError):

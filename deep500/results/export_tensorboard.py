@@ -43,7 +43,7 @@ def write_tensorboard(path: Path, out: Path) -> list[Path]:
                 _samples(writer, SampleStore(path), seed, began)
                 _epochs(writer, [line for line in curve if line["seed"] == seed], began)
                 _metrics(writer, summary["metrics"], number, began)
-                writer.add_text("verdict", _said(manifest, summary), 0, walltime=began)
+                writer.add_text("verdict", _summary_text(manifest, summary), 0, walltime=began)
             finally:
                 writer.close()
             written += sorted(folder.glob("events.out.tfevents.*"))
@@ -82,7 +82,7 @@ def _metrics(writer: Any, metrics: list[dict[str, Any]], number: int, began: flo
             )
 
 
-def _said(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+def _summary_text(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     """Verdict and metrics over all seeds, as Markdown, which is what TensorBoard shows texts in."""
     lines = [f"recipe {manifest['recipe']}, {manifest['division']} division: {summary['verdict']}"]
     for metric in summary["metrics"]:

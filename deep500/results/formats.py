@@ -1,4 +1,4 @@
-"""What the files of a results folder hold, file by file: every reader's first question, and their documentation.
+"""The formats of the files of a results folder: every reader's first question, and their documentation.
 
 The notation is that of :func:`deep500.reading.declare`. Fields that are not named may be there, since a recipe's author
 and newer writers add some; those that are named are of their kind wherever a file of that name is read
@@ -358,7 +358,7 @@ def _is_picture(value: Any) -> None:
     _PICTURE_KIND.check(value)
     size, count = len(value["pixels"]), value["height"] * value["width"] * value["channels"]
     boxes = value.get("boxes", ())
-    if value["channels"] == 2 or size != 4 * ((count + 2) // 3) or any(len(one["box"]) != 4 for one in boxes):
+    if value["channels"] == 2 or size != 4 * ((count + 2) // 3) or any(len(entry["box"]) != 4 for entry in boxes):
         _NO_PICTURE.check("a picture whose pixels, channels or boxes do not fit it")
 
 

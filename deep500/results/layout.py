@@ -1,4 +1,4 @@
-"""Whether this version reads the files of a results folder: asked before any figure is made of them."""
+"""The version of a results folder's files: asked before any figure is made of them."""
 
 from __future__ import annotations
 

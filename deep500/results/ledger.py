@@ -49,7 +49,7 @@ def broken_at(entries: Sequence[Mapping[str, Any]]) -> int | None:
 
 
 def state(folder: Path, run: str) -> dict[str, Any]:
-    """Where a run stands in the ledger of its recipe, for its summary: an anchor that its report prints.
+    """Return the place of a run in its recipe's ledger, for its summary: an anchor that its report prints.
 
     Args:
         folder: of the ledger.
@@ -60,8 +60,9 @@ def state(folder: Path, run: str) -> dict[str, Any]:
         the whole chain is fixed. Whoever keeps it elsewhere notices any later change of any run's entry.
     """
     entries = read_lines(folder / NAME)
-    own = [entry["number"] for entry in entries if entry.get("run") == run]
-    return {"entry": own[0] if own else None, "entries": len(entries), "head": entries[-1]["hash"] if entries else None}
+    numbers = [entry["number"] for entry in entries if entry.get("run") == run]
+    head = entries[-1]["hash"] if entries else None
+    return {"entry": numbers[0] if numbers else None, "entries": len(entries), "head": head}
 
 
 def entry_of(
@@ -102,7 +103,7 @@ def tuning_cost(folder: Path) -> dict[str, float]:
 
 
 def settings_tried(folder: Path) -> int:
-    """How many settings of hyper-parameters the command lines of a recipe's runs name, that without any among them."""
+    """Count the settings of hyper-parameters that the command lines of a recipe's runs name, that without any too."""
     argv = [entry.get("argv") or () for entry in read_lines(folder / NAME)]
     return len({tuple(sorted(word for word in words if TUNED.match(word))) for words in argv})
 

@@ -1,4 +1,4 @@
-"""Whether the machine was quiet while a run trained, from what its epochs recorded; if not, its times are observations.
+"""The quiet of the machine during a run, from what its epochs recorded; without it, times are observations.
 
 A busy machine makes all samples slow alike, so intervals are as narrow as ever and hold for the machine with its
 neighbours, not for what was measured. Which neighbours disturb is stated in :mod:`deep500.measure.load`.
@@ -56,7 +56,7 @@ def _of_neighbours(line: Mapping[str, Any], hosts: Sequence[Any]) -> float:
 
 
 def disturbed(curve: Sequence[Mapping[str, Any]], manifest: Mapping[str, Any]) -> list[str]:
-    """What disturbed a run, in words; empty where nothing did, or where that was not recorded or too short to tell."""
+    """Return what disturbed a run, in words; empty where nothing did, none was recorded, or it was too short."""
     load = load_of_run(curve, manifest)
     return (disturbances(load) or []) if load is not None else []
 

@@ -21,7 +21,7 @@ def of_rank(series: str, rank: int) -> str:
 
 
 def is_of_rank(name: str) -> bool:
-    """Whether a series is one rank's own; reports sum those up in one table.
+    """Return whether a series is one rank's own; reports sum those up in one table.
 
     Example:
         >>> is_of_rank(of_rank("step", 3)), is_of_rank("step")
@@ -32,8 +32,8 @@ def is_of_rank(name: str) -> bool:
 
 def rank_of(name: str) -> int | None:
     """Whose own series it is; None: of no rank."""
-    found = re.search(r"-rank-(\d+)$", name)
-    return None if found is None else int(found[1])
+    match = re.search(r"-rank-(\d+)$", name)
+    return None if match is None else int(match[1])
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Ranks:
         return cls(ranks, **content)
 
     def claims(self) -> list[dict[str, Any]]:
-        """What it claims, for the rules."""
+        """Return the claims of the table, for the rules."""
         return [
             {
                 "type": "parallel",

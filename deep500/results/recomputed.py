@@ -1,4 +1,4 @@
-"""What of a run follows from its other files, computed again: values of seeds, summary, claims, rules.
+"""The part of a run that follows from its other files, computed again: values of seeds, summary, claims, rules.
 
 Each function compares what is written with what follows, and names in words what does not fit. What a file does not
 hold is not compared: that it is missing is for the rules to say.
@@ -61,8 +61,8 @@ def metric_of(name: str) -> Metric | None:
         >>> metric_of("time_to_accuracy_97.5"), metric_of("step_latency_p50")
         (TimeToAccuracy(97.5), None)
     """
-    plain = [made for kind in PLAIN for made in (kind(), kind(True))]
-    known = {metric.name: metric for metric in (*plain, TrainingTime(), Throughput())}
+    plain = [metric for kind in PLAIN for metric in (kind(), kind(True))]
+    known = {known_metric.name: known_metric for known_metric in (*plain, TrainingTime(), Throughput())}
     if name in known:
         return known[name]
     begin, _, rest = name.rpartition("_")
@@ -152,15 +152,15 @@ def summary_problems(run: RunView) -> list[str]:
         if got is None:
             problems.append(f"summary.json: no {facts['name']}, which the recipe is judged by")
             continue
-        own = isinstance(metric, Declared) and "combine" not in _base_of(facts)
-        names = ("values", "target", "unit", "direction") if own else tuple(result.as_dict())
+        is_declared = isinstance(metric, Declared) and "combine" not in _base_of(facts)
+        names = ("values", "target", "unit", "direction") if is_declared else tuple(result.as_dict())
         expected = lower_metrics([_plain(result.as_dict())], why)[0]
         problems += [
             f"summary.json: {field} of {facts['name']} is {_short(got.get(field))}; {_short(expected[field])} follows"
             for field in names
             if got.get(field) != expected[field]
         ]
-        results.append(result if not own else _as_written(result, got))
+        results.append(result if not is_declared else _as_written(result, got))
     problems += [f"summary.json: {name} is no metric of the recipe" for name in written]
     if not problems:
         problems += _differ("verdict", summary.get("verdict"), overall(results))
@@ -168,7 +168,7 @@ def summary_problems(run: RunView) -> list[str]:
 
 
 def _base_of(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is known of how a metric combines seeds: those of Deep500 that observe a run take the median."""
+    """Return what is known of how a metric combines seeds: those of Deep500 that observe a run take the median."""
     return ("combine",) if str(facts.get("class", "")).startswith(OF_METRICS) else ()
 
 
@@ -190,7 +190,7 @@ def _judged(run: RunView, facts: Mapping[str, Any], metric: Metric) -> MetricRes
 
 
 def _lasted(run: RunView, seed: str) -> float | None:
-    """As :class:`deep500.recipe.session.Session` has it: seconds of training and validation of a seed."""
+    """Return a seed's seconds of training and validation, as :class:`deep500.recipe.session.Session` counts them."""
     lines = [line for line in run.curve if str(line["seed"]) == seed]
     times = [line.get(key) for line in lines for key in ("train_seconds", "test_seconds")]
     known = [seconds for seconds in times if seconds is not None]
@@ -244,7 +244,7 @@ def _differ(what: str, got: Any, expected: Any) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """As it is after being written and read."""
+    """Return a value as it is after being written and read."""
     return json.loads(to_json({"value": value}))["value"]
 
 

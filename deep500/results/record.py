@@ -107,7 +107,7 @@ class Record:
 
     # -- manifest and summary ---------------------------------------------------------------------------------------
     def manifest(self) -> dict[str, Any]:
-        """What was run."""
+        """The description of the run."""
         return read_json(self.path / MANIFEST)
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
@@ -115,7 +115,7 @@ class Record:
         write_atomic(self.path / MANIFEST, to_json(manifest) + "\n")
 
     def summary(self) -> dict[str, Any] | None:
-        """What came out; None while the run is unfinished."""
+        """The run's outcome; None while it is unfinished."""
         return read_json(self.path / SUMMARY) if (self.path / SUMMARY).exists() else None
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
@@ -168,8 +168,8 @@ class Record:
 
     def forget_after(self, seed: int, epoch: int) -> None:
         """Forget what was recorded of a seed after this number of epochs."""
-        kept = [line for line in self.epochs() if line["seed"] != seed or line["epoch"] <= epoch]
-        ranks = [len(line.get("ranks") or ()) for line in kept if line["seed"] == seed]
+        remaining = [line for line in self.epochs() if line["seed"] != seed or line["epoch"] <= epoch]
+        ranks = [len(line.get("ranks") or ()) for line in remaining if line["seed"] == seed]
 
         def blocks(series: str) -> int:
             rank = rank_of(series)  # has one of each epoch in which there was such a rank
@@ -177,10 +177,10 @@ class Record:
 
         self.samples.trim()
         self.samples.keep_blocks(seed, blocks)
-        write_atomic(self.path / METRICS, "".join(to_json(line, indent=None) + "\n" for line in kept))
+        write_atomic(self.path / METRICS, "".join(to_json(line, indent=None) + "\n" for line in remaining))
 
     def seeds(self) -> dict[str, dict[str, Any]]:
-        """What :meth:`finish_seed` noted, by seed as text; empty while none is finished."""
+        """Notes of :meth:`finish_seed`, by seed as text; empty while none is finished."""
         return read_json(self.path / SEEDS) if (self.path / SEEDS).exists() else {}
 
     def finished_seed(self, seed: int) -> dict[str, float | None] | None:
@@ -191,7 +191,7 @@ class Record:
         return {name: None if text is None else float(text) for name, text in seeds[str(seed)]["values"].items()}
 
     def seed_notes(self, seed: int) -> dict[str, dict[str, Any]]:
-        """What :meth:`finish_seed` noted of each metric of a seed besides its value, by name."""
+        """Return the notes of :meth:`finish_seed` on each metric of a seed besides its value, by name."""
         seeds = self.seeds()
         return seeds.get(str(seed), {}).get("notes", {})
 
@@ -217,7 +217,7 @@ class Record:
         write_atomic(self.path / SEEDS, to_json({**seeds, str(seed): entry}) + "\n")
 
     def checkpoints(self, seed: int) -> Path:
-        """Where this process keeps those of a seed."""
+        """Return the folder of this process's checkpoints of a seed."""
         return self.path / "checkpoints" / f"seed-{seed}"
 
 

@@ -84,15 +84,15 @@ class SampleStore:
         will be measured again."""
         seen: dict[str, int] = {}
         lines = read_lines(self.path / JOURNAL)
-        kept = []
+        remaining = []
         for line in lines:
             number = seen.get(line["series"], 0)
             if line["launch"] == launch:
                 seen[line["series"]] = number + 1
             if line["launch"] != launch or number < blocks(line["series"]):
-                kept.append(line)
-        if len(kept) != len(lines):
-            self._rewrite(kept)
+                remaining.append(line)
+        if len(remaining) != len(lines):
+            self._rewrite(remaining)
 
     def _rewrite(self, lines: Sequence[Mapping[str, Any]]) -> None:
         write_atomic(self.path / JOURNAL, "".join(to_json(line, indent=None) + "\n" for line in lines))
@@ -140,7 +140,7 @@ class SampleStore:
         return samples
 
     def _read(self, file: Path, size: int) -> bytes:
-        """As many bytes as the journal counts, fewer where the file is cut short: what lies beyond is not read."""
+        """Read as many bytes as the journal counts, fewer where the file is cut short: what lies beyond is not read."""
         if file.parent.is_symlink():
             raise OSError(errno.ELOOP, "a folder that is a link")
         with open_regular(file) as handle:

@@ -41,7 +41,7 @@ BASES = ("serial-best", "parallel-1", "other")
 
 @dataclass(frozen=True)
 class ScalingBase:
-    """What speedups are relative to: a text that says what ran, one of :data:`BASES`, and its time per step."""
+    """The base of speedups: a text that says what ran, one of :data:`BASES`, and its time per step."""
 
     text: str
     kind: str
@@ -164,7 +164,7 @@ class Scaling:
         return table
 
     def claims(self) -> list[dict[str, Any]]:
-        """What the table claims, for the rules: scaling with its bounds, and speedups with their base."""
+        """The claims of the table, for the rules: scaling with its bounds, and speedups with their base."""
         claims: list[dict[str, Any]] = []
         base = {
             "kind": self.base.kind,

@@ -48,7 +48,7 @@ def sign(path: Path, key: Path) -> Path:
 
 
 def signer_of(path: Path, signers: Path) -> str:
-    """Who signed the seal of a folder, by a file of allowed signers.
+    """Return who signed the seal of a folder, by a file of allowed signers.
 
     Raises:
         ResultsError: no signature, one by a key that the file does not list, or one of another seal.
@@ -58,8 +58,8 @@ def signer_of(path: Path, signers: Path) -> str:
     if not (path / SIGNATURE).is_file() or not (path / SUMS).is_file():
         raise ResultsError(f"{path}: got no {SIGNATURE}; expected a signed run: deep500 seal --sign KEY {path}")
     signature = ["-s", str(path / SIGNATURE)]
-    found = _ssh_keygen(["-Y", "find-principals", "-f", str(signers), *signature])
-    names = found.stdout.decode("utf-8", errors="replace").splitlines() if found.returncode == 0 else []
+    principals = _ssh_keygen(["-Y", "find-principals", "-f", str(signers), *signature])
+    names = principals.stdout.decode("utf-8", errors="replace").splitlines() if principals.returncode == 0 else []
     text = (path / SUMS).read_bytes()
     for name in names:
         words = ["-Y", "verify", "-f", str(signers), "-I", name, "-n", NAMESPACE, *signature]

@@ -54,12 +54,12 @@ def compute(store: SampleStore, declared: Mapping[str, Mapping[str, Any]]) -> di
 def _series(store: SampleStore, series: str, numbers: list[int], declared: Mapping[str, Any]) -> dict[str, Any]:
     plan = declared.get("plan") or plan_to_json(Plan())
     parts: list[dict[str, Any]] = []
-    kept = kept_samples(store, series, numbers, plan)
-    for number, (samples, steady, size) in kept.items():
+    by_launch = kept_samples(store, series, numbers, plan)
+    for number, (samples, steady, size) in by_launch.items():
         parts.append({"launch": number, "n": size, "cut": _cut(steady), "median": float(np.median(samples))})
-    if not kept:
+    if not by_launch:
         return {"launches": [], "estimates": []}
-    groups, states = [samples for samples, _, _ in kept.values()], [steady for _, steady, _ in kept.values()]
+    groups, states = [samples for samples, _, _ in by_launch.values()], [steady for _, steady, _ in by_launch.values()]
     whole, differ = np.concatenate(groups), launches_differ(groups)
     targets = [Target(**target) for target in plan["targets"]]
     estimates = [over_launches(groups, t.q, t.level, differ, states, plan["min_neff"]) for t in targets]
@@ -92,14 +92,14 @@ def kept_samples(
         launches: which of its launches; those without samples are left out.
         plan: see :func:`plan_to_json`.
     """
-    kept = {}
+    remaining = {}
     for number in sorted(launches):
         seconds = store.durations(series, number)
         if not seconds.size:
             continue
         steady = find_steady_state(seconds, plan["alpha"], plan["max_fraction"])
-        kept[number] = (seconds[steady.cut :] if steady.cut < seconds.size else seconds, steady, int(seconds.size))
-    return kept
+        remaining[number] = (seconds[steady.cut :] if steady.cut < seconds.size else seconds, steady, int(seconds.size))
+    return remaining
 
 
 def _cut(steady: SteadyState) -> dict[str, Any]:

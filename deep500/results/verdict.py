@@ -62,18 +62,18 @@ class MetricResult:
         return f"{self.verdict} ({self.reason})" if self.reason else self.verdict
 
     def as_dict(self) -> dict[str, Any]:
-        """What ``summary.json`` holds of it."""
+        """Return the entry in ``summary.json``."""
         return {**asdict(self), "standing": self.standing}
 
 
 def metric_from(content: Mapping[str, Any]) -> MetricResult:
     """The inverse of :meth:`MetricResult.as_dict`; fields that another version added are left out."""
-    return MetricResult(**{one.name: content[one.name] for one in fields(MetricResult) if one.name in content})
+    return MetricResult(**{field.name: content[field.name] for field in fields(MetricResult) if field.name in content})
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What keeps a run, or its quality metrics, from being judged."""
+    """Reasons that keep a run, or its quality metrics, from being judged."""
 
     dry_run: bool = False
     stand_in: bool = False
@@ -81,7 +81,7 @@ class Circumstances:
 
 @dataclass(frozen=True)
 class SeedNotes:
-    """What is known of a metric's value of one seed besides the value.
+    """Notes on a metric's value of one seed besides the value.
 
     Attributes:
         reason: why there is none, else empty.
@@ -160,15 +160,15 @@ def repetition_sentence(content: Mapping[str, Any]) -> str:
     """
     seeds = f"{content['seeds']} seed{'' if content['seeds'] == 1 else 's'}"
     widths = ", ".join(f"{name} {_percent(width)}" for name, width in content["achieved"].items())
-    wanted = f"{100 * content['level']:g} % interval over seeds was within {100 * content['precision']:g} % ({widths})"
+    goal = f"{100 * content['level']:g} % interval over seeds was within {100 * content['precision']:g} % ({widths})"
     spent = f"{content['seconds']:.3g} of {content['budget']:g} s"
     if content["reached"]:
-        return f"precision reached: {seeds} until every {wanted}; {spent}"
-    return f"precision NOT reached: the budget ended after {seeds}, before every {wanted}; {spent}"
+        return f"precision reached: {seeds} until every {goal}; {spent}"
+    return f"precision NOT reached: the budget ended after {seeds}, before every {goal}; {spent}"
 
 
 def standing_words(estimate: Mapping[str, Any]) -> str:
-    """What an estimate of ``stats.json`` may be called beside its value: a result, a missed result, an observation.
+    """Name an estimate of ``stats.json`` beside its value: a result, a missed result, an observation.
 
     Example:
         >>> standing_words({"standing": "observation", "reason": "30 samples of a time series, 50 are needed"})

@@ -102,7 +102,7 @@ def _has(run: RunView, name: str) -> bool:
 
 @dataclass(frozen=True)
 class Examined:
-    """What :func:`examine` found.
+    """The findings of :func:`examine`.
 
     Attributes:
         problems: everything that is wrong, in words; empty when nothing is.
@@ -115,9 +115,9 @@ class Examined:
     absent: tuple[str, ...]
 
     def __str__(self) -> str:
-        said = f"as it was sealed; checked anew: {', '.join(self.recomputed) or 'nothing but checksums'}"
+        text = f"as it was sealed; checked anew: {', '.join(self.recomputed) or 'nothing but checksums'}"
         gone = f"; NOT checked, files are missing: {', '.join(self.absent)}" if self.absent else ""
-        return f"{said}{gone}; sealed only: {', '.join(SEALED)}"
+        return f"{text}{gone}; sealed only: {', '.join(SEALED)}"
 
 
 def verify(path: Path) -> list[str]:
@@ -163,7 +163,7 @@ def examine(path: Path, more: Sequence[Check] = ()) -> Examined:
 
 
 def _unsealed(path: Path) -> list[str]:
-    """Where files are not those of the seal."""
+    """Return where files are not those of the seal."""
     if not (path / MANIFEST).is_file() or not (path / SUMS).is_file():
         raise ResultsError(
             f"{path}: got no {MANIFEST} or no {SUMS}; expected the folder of a finished run: name one, or finish it "
@@ -200,7 +200,7 @@ def _altered(path: Path, listed: Mapping[str, str]) -> Iterator[str]:
 
 
 def _recomputed(path: Path) -> list[str]:
-    """Whether ``stats.json`` is, byte for byte, what follows from the samples."""
+    """Check that ``stats.json`` is, byte for byte, what follows from the samples."""
     if not (path / STATS).is_file():
         return []
     try:

@@ -32,7 +32,7 @@ MEASURED = "measured"
 
 @dataclass
 class Prediction:
-    """What a simulation found: a table per mode, why points are missing, and in words what it rests on."""
+    """The result of a simulation: a table per mode, why points are missing, and in words what it rests on."""
 
     tables: Sequence[tuple[Scaling, Mapping[tuple[str, int], str]]]
     about: list[str]
@@ -76,23 +76,23 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     return _simulate
 
 
-def _simulate(words: argparse.Namespace) -> int:
-    with progress("predicting", quiet=words.json, at_once=True), still():
-        prediction = predict_recipe(words)
-    title = f"{find_recipe(words.recipe).stem}: predicted scaling"
-    if not words.json:
+def _simulate(args: argparse.Namespace) -> int:
+    with progress("predicting", quiet=args.json, at_once=True), still():
+        prediction = predict_recipe(args)
+    title = f"{find_recipe(args.recipe).stem}: predicted scaling"
+    if not args.json:
         sys.stdout.write("\n".join([title, *prediction.about, ""]) + "\n")
-    folder = words.out / "simulate" / find_recipe(words.recipe).stem
+    folder = args.out / "simulate" / find_recipe(args.recipe).stem
     places: list[Path] = []
     for scaling, why in prediction.tables:
-        if not words.json:
+        if not args.json:
             sys.stdout.write(text(scaling, why) + "\n\n")
-        place = folder / scaling_mode(scaling, words.mode)
+        place = folder / scaling_mode(scaling, args.mode)
         with writing(place):
             place.mkdir(parents=True, exist_ok=True)
         scaling.write(place)
         places.append(place)
-    say_written(words, *places, write_page(folder / "scaling.html", title, prediction.about, prediction.tables))
+    say_written(args, *places, write_page(folder / "scaling.html", title, prediction.about, prediction.tables))
     return 0
 
 
@@ -101,7 +101,7 @@ def scaling_mode(scaling: Scaling, asked: str) -> str:
     return scaling.mode if scaling.entries or asked == "both" else asked
 
 
-def predict_recipe(words: argparse.Namespace) -> Prediction:
+def predict_recipe(args: argparse.Namespace) -> Prediction:
     """Measure and predict; the options are those of :func:`add_command`.
 
     Raises:
@@ -109,28 +109,28 @@ def predict_recipe(words: argparse.Namespace) -> Prediction:
         RecipeError, DataError, MissingBackend: as running the recipe would.
         ResultsError: ``--from`` names no finished run of this recipe.
     """
-    counts = _counts(words.ranks)
-    schemes = parse_schemes(words.schemes)
-    net, origin = _network(words.network)
-    steps, seconds = (8, 1.0) if words.dry_run else (words.steps, words.seconds)
-    rig = Rig(words.framework, Setting(str(find_recipe(words.recipe)), tuple(words.overrides)))
+    counts = _counts(args.ranks)
+    schemes = parse_schemes(args.schemes)
+    net, origin = _network(args.network)
+    steps, seconds = (8, 1.0) if args.dry_run else (args.steps, args.seconds)
+    rig = Rig(args.framework, Setting(str(find_recipe(args.recipe)), tuple(args.overrides)))
     compute = Compute({}, rig, steps, seconds)
     source = f"compute times: measured here, {rig.subject.framework}"
-    if words.folder is not None:
-        compute = Compute({rig.batch_size: _recorded(words.folder, rig, find_recipe(words.recipe).stem)})
+    if args.folder is not None:
+        compute = Compute({rig.batch_size: _recorded(args.folder, rig, find_recipe(args.recipe).stem)})
         compute.steps = steps
-        source = f"compute times: the steps of {words.folder}"
-    noise = noise_of(on_ranks(2, {"do": "noise"})) if words.noise else None
-    machine = Machine(net, words.cores, words.seed, noise)
-    modes = [STRONG, WEAK] if words.mode == "both" else [words.mode]
-    found = [predict(compute, rig, schemes, counts, mode, machine) for mode in modes]
-    tables = [table for table in found if table[0].entries]
+        source = f"compute times: the steps of {args.folder}"
+    noise = noise_of(on_ranks(2, {"do": "noise"})) if args.noise else None
+    machine = Machine(net, args.cores, args.seed, noise)
+    modes = [STRONG, WEAK] if args.mode == "both" else [args.mode]
+    predictions = [predict(compute, rig, schemes, counts, mode, machine) for mode in modes]
+    tables = [table for table in predictions if table[0].entries]
     if not tables:
-        why = "; ".join(sorted({reason for _, lacking in found for reason in lacking.values()}))
+        why = "; ".join(sorted({reason for _, lacking in predictions for reason in lacking.values()}))
         raise InputError(
-            f"got {words.ranks} ranks, none of which can be predicted ({why}); expected fewer, or --mode {WEAK}"
+            f"got {args.ranks} ranks, none of which can be predicted ({why}); expected fewer, or --mode {WEAK}"
         )
-    cores = "each rank has its own core" + ("" if words.cores is None else f", of {words.cores}")
+    cores = "each rank has its own core" + ("" if args.cores is None else f", of {args.cores}")
     sizes = ", ".join(
         f"{size} samples {1e3 * float(np.median(t)):.3g} ms (n {t.size})" for size, t in sorted(compute.traces.items())
     )
@@ -138,8 +138,8 @@ def predict_recipe(words: argparse.Namespace) -> Prediction:
         cores += (
             f"; noise: a second of work takes {noise.dilation:.4g} s, measured by a fixed quantum on two ranks here"
         )
-    said = "intervals are over simulated draws of the measured times, and hold for the model, not for a machine"
-    return Prediction(tables, [f"network: {net}{origin}", f"{source}; median of {sizes}", cores, said])
+    note = "intervals are over simulated draws of the measured times, and hold for the model, not for a machine"
+    return Prediction(tables, [f"network: {net}{origin}", f"{source}; median of {sizes}", cores, note])
 
 
 def _counts(text_: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""What collectives cost on a network: LogGP's latency and gap per byte, and the algorithms that MPI libraries have.
+"""Costs of collectives on a network: LogGP's latency and gap per byte, and the algorithms that MPI libraries have.
 
 A message of n bytes between two processes takes ``alpha + n beta`` seconds (Alexandrov, Ionescu, Schauser and Scheiman
 1995, *LogGP*: ``alpha = L + 2 o``, ``beta = G``), adding up n bytes takes ``n gamma``, every process sends and receives

@@ -33,7 +33,7 @@ Go = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
 def undisturbed(ranks: np.ndarray, begin: np.ndarray, work: np.ndarray) -> np.ndarray:
-    """Where nothing else runs."""
+    """Return the ends of work where nothing else runs."""
     return begin + work
 
 
@@ -103,10 +103,10 @@ class Noise:
         return go
 
 
-def _along(at: np.ndarray, given: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def _along(at: np.ndarray, source: np.ndarray, target: np.ndarray) -> np.ndarray:
     """From one axis of a record that repeats itself to the other."""
-    rounds = np.floor(at / given[-1])
-    return rounds * wanted[-1] + np.interp(at - rounds * given[-1], given, wanted)
+    rounds = np.floor(at / source[-1])
+    return rounds * target[-1] + np.interp(at - rounds * source[-1], source, target)
 
 
 def fixed_work(comm: Communicator, seconds: float) -> list[list[float]]:
@@ -124,7 +124,7 @@ def fixed_work(comm: Communicator, seconds: float) -> list[list[float]]:
 
 
 def _calibrated() -> int:
-    """How much work takes a quantum, at the quickest of some trials."""
+    """Return how much work takes a quantum, at the quickest of some trials."""
     size, quickest = 1000, float("inf")
     for _ in range(30):
         begin = time.perf_counter()

@@ -25,7 +25,7 @@ SHARED = 1.25
 
 @dataclass
 class Machine:
-    """Where ranks run.
+    """The machine on which ranks run.
 
     Attributes:
         net: the network.
@@ -89,7 +89,7 @@ class Compute:
         return self.traces[batch]
 
     def own_seconds(self, rig: Rig, scheme: SchemeChoice, ranks: int) -> float:
-        """What a scheme computes; grows in line with the ranks where it decodes what all of them send."""
+        """Return a scheme's seconds of computing; growing with the ranks where it decodes what all of them send."""
         # Measured on two small numbers of ranks and extended along the line through both: a pretended rank hands out
         # at most ``ROWS`` messages, since those of 4096 ranks would not fit into memory.
         ends = []
@@ -105,7 +105,7 @@ class Compute:
 
 
 def demand_of(rig: Rig, scheme: SchemeChoice, ranks: int) -> tuple[Demand, Any]:
-    """What the scheme asks of the network, and the scheme's optimizer that was asked."""
+    """Return what the scheme asks of the network, and the scheme's optimizer that was asked."""
     known: dict[str, Any] = {}
 
     def make(comm: Communicator) -> StepFunction:
@@ -131,11 +131,11 @@ def step_seconds(
     if global_batch < workers:
         raise InputError(f"{global_batch} samples are too few for {workers} ranks")
     asked, optimizer = demand_of(rig, scheme, ranks)
-    own = compute.own_seconds(rig, scheme, ranks)
+    scheme_seconds = compute.own_seconds(rig, scheme, ranks)
     trace = compute.trace(share)
     if machine.noise is not None:  # the mean is of noise, too: work is what was left, and noise comes on top again
         trace = np.array([trace.mean() / machine.noise.dilation])
-    trace = trace + own
+    trace = trace + scheme_seconds
     waits = waiting_of(scheme.kind)
     if waits is served:  # messages queue at the server's link, so their time is its service, not a term of every step
         service = server_service(machine.net, asked.payload, rig.update_seconds())

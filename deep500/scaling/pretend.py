@@ -56,7 +56,7 @@ class Pretend(Communicator):
     def _exchange(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray]) -> None:
         mine = list(outgoing.values())
         for array in incoming.values():
-            same = next((given for given in mine if given.shape == array.shape and given.dtype == array.dtype), None)
+            same = next((sent for sent in mine if sent.shape == array.shape and sent.dtype == array.dtype), None)
             array[...] = 0 if same is None else same
 
 
@@ -71,7 +71,7 @@ class Calls:
 
 @dataclass(frozen=True)
 class Demand:
-    """What a scheme asks for per step on ``ranks`` ranks.
+    """The calls and work that a scheme asks for per step on ``ranks`` ranks.
 
     Attributes:
         calls: of the network.
@@ -83,7 +83,7 @@ class Demand:
     payload: float
 
     def network_seconds(self, net: Interconnect) -> float:
-        """What the calls cost, one after the other."""
+        """Return what the calls cost, one after the other."""
         return sum(calls.count * COLLECTIVES[calls.kind](net, self.ranks, calls.size) for calls in self.calls)
 
 

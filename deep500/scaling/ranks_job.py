@@ -1,4 +1,4 @@
-"""What is measured on several ranks: ``python -m deep500.scaling.ranks_job JOB FILE`` under a launcher.
+"""Measurements on several ranks: ``python -m deep500.scaling.ranks_job JOB FILE`` under a launcher.
 
 ``JOB`` is JSON: ``{"do": "network"}`` fits the network's parameters, ``{"do": "noise"}`` measures what others take of
 the cores, ``{"do": "steps", ...}`` times a recipe's step under a scheme. Rank 0 writes the answer to ``FILE``.

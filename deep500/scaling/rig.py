@@ -161,7 +161,7 @@ class Rig:
         return measure(step, Plan((Target(rel=0.01),), budget)).kept.copy()
 
     def update_seconds(self, rounds: int = 20) -> float:
-        """What applying one gradient takes, at the quickest."""
+        """Return the seconds that applying one gradient takes, at the quickest."""
         step, optimizer = self.step(1)
         step()
         times = []
@@ -174,7 +174,7 @@ class Rig:
         return min(times)
 
     def own_seconds(self, scheme: SchemeChoice, ranks: int, rounds: int) -> float:
-        """What a scheme adds to a step besides the network: copies, compression. Plain steps of one sample and the
+        """Return a scheme's share of a step besides the network: copies, compression. Plain steps of one sample and the
         scheme's take turns; the difference of the quickest of each, since others on the machine only add; at least 0.
         """
         plain, _ = self.step(1)

@@ -1,4 +1,4 @@
-"""How long a step takes on ranks that are not there: compute times drawn from a measured trace, and who waits for whom.
+"""The time of a step on ranks that are not there: compute times drawn from a measured trace, and who waits for whom.
 
 Every rank draws its compute time of every step, independently, from times that were measured; what a scheme asks of the
 network comes on top, by :mod:`deep500.scaling.model`. Synchronous schemes wait for the slowest of all ranks, those
@@ -29,7 +29,7 @@ REPLICAS, STEPS = 12, 24
 
 @dataclass(frozen=True)
 class Case:
-    """What decides the time of a step.
+    """Facts that decide the time of a step.
 
     Attributes:
         ranks: how many.
@@ -106,7 +106,7 @@ def served(case: Case, draw: Draw, steps: int, go: Go = undisturbed) -> float:
     first = go(np.arange(1, case.ranks), np.zeros(workers), draw(workers))
     coming = [(float(time), worker) for worker, time in enumerate(first)]
     heapq.heapify(coming)
-    held: list[int] = []
+    waiting_workers: list[int] = []
     counts = np.zeros(steps + 1, np.int64)
     counts[0], slowest = workers, 0
     while coming:
@@ -117,17 +117,17 @@ def served(case: Case, draw: Draw, steps: int, go: Go = undisturbed) -> float:
         counts[done[worker]] += 1
         while slowest < steps and not counts[slowest]:
             slowest += 1
-        held.append(worker)  # it has its parameters only once the bound lets it go on
+        waiting_workers.append(worker)  # it has its parameters only once the bound lets it go on
         able = [
             waiting
-            for waiting in held
+            for waiting in waiting_workers
             if done[waiting] < steps and (case.bound is None or done[waiting] - slowest <= case.bound)
         ]
         if able:
             ends = go(np.array(able) + 1, np.full(len(able), free), draw(len(able)))
             for waiting, end in zip(able, ends, strict=True):
                 heapq.heappush(coming, (float(end), waiting))
-            held = [waiting for waiting in held if waiting not in able]
+            waiting_workers = [waiting for waiting in waiting_workers if waiting not in able]
     return finish / steps
 
 

@@ -1,4 +1,4 @@
-"""What a batch, a loss and a quality are: `Task` is the seam, each file beside it an instance."""
+"""Tasks: what a batch, a loss and a quality are. `Task` is the seam, each file beside it an instance."""
 
 from deep500.tasks.alphabet import Alphabet as Alphabet
 from deep500.tasks.classification import Classification as Classification

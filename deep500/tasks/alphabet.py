@@ -1,4 +1,4 @@
-"""What the classes of a transcription stand for: from text to class numbers and back."""
+"""The meaning of a transcription's classes: from text to class numbers and back."""
 
 from __future__ import annotations
 

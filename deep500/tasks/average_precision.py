@@ -75,10 +75,10 @@ def average_precision(rows: np.ndarray, objects: np.ndarray) -> np.ndarray:
         [nan, 1.0]
     """
     rows = rows[np.lexsort([rows[:, 2], -rows[:, 1]])]
-    found = np.full((len(objects), len(THRESHOLDS)), np.nan)
+    precisions = np.full((len(objects), len(THRESHOLDS)), np.nan)
     for label in np.flatnonzero(objects):
-        found[label] = _average(rows[rows[:, 0] == label, 3:] > 0, int(objects[label]))
-    return found
+        precisions[label] = _average(rows[rows[:, 0] == label, 3:] > 0, int(objects[label]))
+    return precisions
 
 
 def mean_over_classes(table: np.ndarray) -> float | None:
@@ -87,7 +87,7 @@ def mean_over_classes(table: np.ndarray) -> float | None:
 
 
 def _hits(overlap: np.ndarray) -> np.ndarray:
-    """Which detections (rows, best first) are right at each threshold: (detections, thresholds)."""
+    """Return which detections (rows, best first) are right at each threshold: (detections, thresholds)."""
     right = np.zeros((len(overlap), len(THRESHOLDS)), bool)
     if not overlap.size:
         return right
@@ -108,9 +108,9 @@ def _average(hits: np.ndarray, objects: int) -> np.ndarray:
     precision = right / (np.arange(len(hits)) + 1 + np.spacing(1))[:, None]
     precision = np.maximum.accumulate(precision[::-1], axis=0)[::-1]
     recall = right / objects
-    found = np.zeros(hits.shape[1])
+    average = np.zeros(hits.shape[1])
     for threshold in range(hits.shape[1]):
         places = np.searchsorted(recall[:, threshold], RECALLS, side="left")
         reached = places[places < len(hits)]
-        found[threshold] = precision[reached, threshold].sum() / len(RECALLS)
-    return found
+        average[threshold] = precision[reached, threshold].sum() / len(RECALLS)
+    return average

@@ -99,7 +99,7 @@ def _centre_size(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def match(
     boxes: np.ndarray, there: np.ndarray, anchors: np.ndarray, positive: float = 0.5, negative: float = 0.4
 ) -> np.ndarray:
-    """Which object each anchor answers for, in every picture of a batch.
+    """Match each anchor with the object that it answers for, in every picture of a batch.
 
     An anchor answers for the object that it overlaps most, from ``positive`` on; below ``negative`` it is background,
     in between it is not judged. The anchor that overlaps an object most answers for it in any case (Liu et al. 2016,
@@ -120,18 +120,18 @@ def match(
         [[0, -2, -1]]
     """
     pictures, objects = there.shape
-    found = np.full((pictures, len(anchors)), -1, np.int64)
+    answers = np.full((pictures, len(anchors)), -1, np.int64)
     if not objects:
-        return found
+        return answers
     overlap = intersection_over_union(anchors, boxes.reshape(-1, 4)).reshape(len(anchors), pictures, objects)
     overlap = np.where(there[None], overlap, -1.0)
     best, which = overlap.max(axis=2).T, overlap.argmax(axis=2).T
-    found[best >= negative] = -2
-    np.copyto(found, which, where=best >= positive)
+    answers[best >= negative] = -2
+    np.copyto(answers, which, where=best >= positive)
     nearest = overlap.argmax(axis=0)
     picture, number = np.nonzero(there)
-    found[picture, nearest[picture, number]] = number
-    return found
+    answers[picture, nearest[picture, number]] = number
+    return answers
 
 
 def suppress(boxes: np.ndarray, scores: np.ndarray, threshold: float = 0.5, most: int | None = None) -> np.ndarray:
@@ -154,14 +154,14 @@ def suppress(boxes: np.ndarray, scores: np.ndarray, threshold: float = 0.5, most
         raise InputError(f"got boxes of shape {boxes.shape} and {len(scores)} scores; expected (n, 4) and n")
     order = np.argsort(-scores, kind="stable")
     overlap = intersection_over_union(boxes[order], boxes[order]) > threshold
-    alive, kept = np.ones(len(order), bool), []
+    alive, staying = np.ones(len(order), bool), []
     for position in range(len(order)):
         if alive[position]:
-            kept.append(position)
-            if most is not None and len(kept) >= most:
+            staying.append(position)
+            if most is not None and len(staying) >= most:
                 break
             alive[position + 1 :] &= ~overlap[position, position + 1 :]
-    return order[kept]
+    return order[staying]
 
 
 def suppress_by_class(

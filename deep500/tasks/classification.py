@@ -90,7 +90,7 @@ class Classification(Task):
 
 
 class Mistakes(Gallery):
-    """Which class is taken for which, and the pictures of the largest loss."""
+    """The classes taken for others, and the pictures of the largest loss."""
 
     task: Classification
 
@@ -109,8 +109,8 @@ class Mistakes(Gallery):
         size = self.task.classes or 0
         if scores is None or labels is None or not scores_fit(scores, labels) or scores.shape[1] != size:
             return {}
-        said = scores.argmax(axis=1)
-        pairs = np.bincount((labels * size + said).ravel(), minlength=size * size)
+        predicted = scores.argmax(axis=1)
+        pairs = np.bincount((labels * size + predicted).ravel(), minlength=size * size)
         added: dict[str, Any] = {"confusion": pairs.reshape(size, size)}
         pictures = batch.get(self.task.pictures or "")
         if pictures is not None and labels.ndim == 1 and pictures[0].size <= MOST_PIXELS:
@@ -119,7 +119,7 @@ class Mistakes(Gallery):
             losses = total - scores[np.arange(len(labels)), labels]
             worst = np.argsort(-losses, kind="stable")[:SHOWN]
             rows = np.zeros((len(worst), WIDTH))
-            rows[:, :3] = np.stack([losses[worst], labels[worst], said[worst]], axis=1)
+            rows[:, :3] = np.stack([losses[worst], labels[worst], predicted[worst]], axis=1)
             rows[:, 3:6] = pictures.shape[1:]
             rows[:, 6 : 6 + pictures[0].size] = pictures[worst].reshape(len(worst), -1)
             added["worst"] = rows
@@ -147,10 +147,10 @@ class Mistakes(Gallery):
 
 
 def _caption(row: np.ndarray) -> str:
-    said = "" if row[1] == row[2] else f" taken for {row[2]:.0f}"
-    return f"{row[1]:.0f}{said}, loss {row[0]:.3g}"
+    taken = "" if row[1] == row[2] else f" taken for {row[2]:.0f}"
+    return f"{row[1]:.0f}{taken}, loss {row[0]:.3g}"
 
 
 def scores_fit(scores: np.ndarray, labels: np.ndarray) -> bool:
-    """Whether labels (items, ...) are class numbers for scores (items, classes, ...)."""
+    """Return whether labels (items, ...) are class numbers for scores (items, classes, ...)."""
     return labels.dtype.kind in "iu" and scores.ndim > 1 and labels.shape == (scores.shape[0], *scores.shape[2:])

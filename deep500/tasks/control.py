@@ -27,7 +27,7 @@ JUDGED = ("episode_return", "episode_length")
 
 
 class Control(Task):
-    """What PPO and Q-learning share: acting, and judging by greedy episodes.
+    """The base of PPO and Q-learning: acting, and judging by greedy episodes.
 
     A batch of the sampler holds seeds; what the network is trained on is made by acting. Validation plays one episode
     for each seed of its batch, always with the best action, and sums up what is paid.
@@ -77,12 +77,12 @@ class Control(Task):
     def __init_subclass__(cls, **options: Any) -> None:
         """Write out what ``**shared`` of a constructor stands for, because recipes are checked by its signature."""
         super().__init_subclass__(**options)
-        own: Any = cls.__init__
-        named = dict(inspect.signature(own).parameters)
+        constructor: Any = cls.__init__
+        named = dict(inspect.signature(constructor).parameters)
         if "__init__" in cls.__dict__ and named.pop("shared", None) is not None:
             every = {**inspect.signature(Control.__init__).parameters, **named}
             order = [*named, *(name for name in every if name not in named)]
-            own.__signature__ = inspect.Signature([every[name] for name in order], return_annotation="None")
+            constructor.__signature__ = inspect.Signature([every[name] for name in order], return_annotation="None")
 
     def count(self, batch: Mapping[str, Any]) -> int:
         """Transitions, or episodes where the batch is seeds."""
@@ -119,7 +119,7 @@ class Control(Task):
         best: np.ndarray = output[:, : self.actions].argmax(axis=1)
         return best
 
-    def predict(self, executor: Any, batch: Mapping[str, Any], wanted: Sequence[str]) -> Mapping[str, Any]:
+    def predict(self, executor: Any, batch: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
         """Return and length of one greedy episode for each seed; there is no loss."""
         seeds = np.asarray(batch[self.label])
         worlds = Environments(self.make, len(seeds), self.environment, self.most_steps)
@@ -140,7 +140,7 @@ class Control(Task):
 
     # -- judging ----------------------------------------------------------------------------------------------------
     def judged_outputs(self) -> tuple[str, ...]:
-        """What an episode came to."""
+        """Return and length of episodes."""
         return JUDGED
 
     def zero(self) -> dict[str, np.ndarray]:
@@ -264,7 +264,7 @@ class ProximalPolicyOptimization(Control):
         return add_ppo_loss(network, clip=self.clip, **weights, output=self.output, loss=self.loss)
 
     def batches(self, sampler: Any, executor: Any) -> Iterator[dict[str, Any]]:
-        """As many minibatches as the sampler has batches, of their size."""
+        """Yield as many minibatches as the sampler has batches, of their size."""
         worlds: Environments | None = None
         ready: list[dict[str, Any]] = []
         for batch in sampler:
@@ -283,7 +283,7 @@ class ProximalPolicyOptimization(Control):
         self, executor: Any, worlds: Environments, observed: np.ndarray, rng: np.random.Generator
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Transitions (horizon * environments, ...) by name, and what is observed after them."""
-        kept: dict[str, list[np.ndarray]] = {}
+        collected: dict[str, list[np.ndarray]] = {}
         for _ in range(self.horizon):
             output = self.infer(executor, observed)
             logits, value = output[:, :-1], output[:, -1]
@@ -302,23 +302,23 @@ class ProximalPolicyOptimization(Control):
                 "ended": step.ended,
             }
             for name, fact in facts.items():
-                kept.setdefault(name, []).append(fact)
+                collected.setdefault(name, []).append(fact)
             observed = step.observations
-        made = {name: np.stack(facts) for name, facts in kept.items()}
+        transitions = {name: np.stack(facts) for name, facts in collected.items()}
         advantage = advantages(
-            made["reward"],
-            made["value"],
-            made["ended"],
+            transitions["reward"],
+            transitions["value"],
+            transitions["ended"],
             self.infer(executor, observed)[:, -1],
             self.discount,
             self.trace,
         )
-        made |= {"advantage": advantage, "wanted_value": advantage + made["value"]}
+        transitions |= {"advantage": advantage, "wanted_value": advantage + transitions["value"]}
         used = (self.observed, "action", "log_probability", "advantage", "wanted_value")
-        return {name: made[name].reshape(-1, *made[name].shape[2:]) for name in used}, observed
+        return {name: transitions[name].reshape(-1, *transitions[name].shape[2:]) for name in used}, observed
 
     def _value(self, executor: Any, step: Any) -> np.ndarray | float:
-        """What episodes that were cut off would still have come to."""
+        """Return what episodes that were cut off would still have come to."""
         return self.infer(executor, step.final)[:, -1] if step.truncated.any() else 0.0
 
     def _minibatches(
@@ -356,14 +356,14 @@ def advantages(
         >>> advantages(one, 0 * one, np.array([[False], [True]]), np.array([9.0]), 0.5, 1.0).ravel().tolist()
         [1.5, 1.0]
     """
-    found = np.zeros(rewards.shape)
+    estimates = np.zeros(rewards.shape)
     following, after = np.asarray(last, np.float64), np.zeros(rewards.shape[1:])
     for t in range(len(rewards) - 1, -1, -1):
         goes_on = 1.0 - ended[t]
         delta = rewards[t] + discount * goes_on * following - values[t]
         after = delta + discount * trace * goes_on * after
-        found[t], following = after, values[t]
-    return found
+        estimates[t], following = after, values[t]
+    return estimates
 
 
 class DeepQLearning(Control):
@@ -414,7 +414,7 @@ class DeepQLearning(Control):
         return add_q_loss(network, discount=self.discount, double=self.double, output=self.output, loss=self.loss)
 
     def batches(self, sampler: Any, executor: Any) -> Iterator[dict[str, Any]]:
-        """As many minibatches from the memory as the sampler has batches, of their size."""
+        """Yield as many minibatches from the memory as the sampler has batches, of their size."""
         worlds: Environments | None = None
         updates = len(sampler) * getattr(sampler, "epoch", 0)
         for batch in sampler:

@@ -25,10 +25,10 @@ def greedy(scores: np.ndarray, lengths: np.ndarray, blank: int = 0) -> list[list
         [[1, 1, 2]]
     """
     best = scores.argmax(axis=2)
-    kept = best != blank
-    kept[:, 1:] &= best[:, 1:] != best[:, :-1]
-    kept &= np.arange(best.shape[1]) < np.asarray(lengths)[:, None]
-    return [row[mask].tolist() for row, mask in zip(best, kept, strict=True)]
+    emitted = best != blank
+    emitted[:, 1:] &= best[:, 1:] != best[:, :-1]
+    emitted &= np.arange(best.shape[1]) < np.asarray(lengths)[:, None]
+    return [row[mask].tolist() for row, mask in zip(best, emitted, strict=True)]
 
 
 def prefix_beam(log_p: np.ndarray, length: int, beam: int = 8, blank: int = 0) -> tuple[list[int], float]:
@@ -52,14 +52,14 @@ def prefix_beam(log_p: np.ndarray, length: int, beam: int = 8, blank: int = 0) -
         >>> labels, round(float(np.exp(value)), 2)
         ([1], 0.64)
     """
-    kept: dict[tuple[int, ...], tuple[float, float]] = {
+    prefixes: dict[tuple[int, ...], tuple[float, float]] = {
         (): (0.0, -np.inf)
     }  # prefix: log p ending in a blank, in a label
     for frame in np.asarray(log_p, np.float64)[:length]:
-        found: dict[tuple[int, ...], list[float]] = {}
-        for prefix, (in_blank, in_label) in kept.items():
+        extended: dict[tuple[int, ...], list[float]] = {}
+        for prefix, (in_blank, in_label) in prefixes.items():
             either = np.logaddexp(in_blank, in_label)
-            same = found.setdefault(prefix, [-np.inf, -np.inf])
+            same = extended.setdefault(prefix, [-np.inf, -np.inf])
             same[0] = np.logaddexp(same[0], either + frame[blank])
             if prefix:
                 same[1] = np.logaddexp(same[1], in_label + frame[prefix[-1]])
@@ -67,44 +67,44 @@ def prefix_beam(log_p: np.ndarray, length: int, beam: int = 8, blank: int = 0) -
                 if label == blank:
                     continue
                 before = in_blank if prefix and prefix[-1] == label else either
-                longer = found.setdefault((*prefix, label), [-np.inf, -np.inf])
+                longer = extended.setdefault((*prefix, label), [-np.inf, -np.inf])
                 longer[1] = np.logaddexp(longer[1], before + frame[label])
-        best = sorted(found, key=lambda p: -np.logaddexp(found[p][0], found[p][1]))[:beam]
-        kept = {prefix: (found[prefix][0], found[prefix][1]) for prefix in best}
-    top = max(kept, key=lambda p: np.logaddexp(kept[p][0], kept[p][1]))
-    return list(top), float(np.logaddexp(*kept[top]))
+        best = sorted(extended, key=lambda p: -np.logaddexp(extended[p][0], extended[p][1]))[:beam]
+        prefixes = {prefix: (extended[prefix][0], extended[prefix][1]) for prefix in best}
+    top = max(prefixes, key=lambda p: np.logaddexp(prefixes[p][0], prefixes[p][1]))
+    return list(top), float(np.logaddexp(*prefixes[top]))
 
 
-def alignment(said: Sequence[str], heard: Sequence[str]) -> list[Edit]:
+def alignment(spoken: Sequence[str], heard: Sequence[str]) -> list[Edit]:
     """The fewest substitutions, omissions and insertions that make one of the other (Levenshtein 1966), in order.
 
     Example:
         >>> alignment("one two three".split(), "one too three four".split())[1:4:2]
         [('substituted', 'two', 'too'), ('inserted', '', 'four')]
     """
-    rows, columns = len(said), len(heard)
+    rows, columns = len(spoken), len(heard)
     cost = np.zeros((rows + 1, columns + 1), np.int64)
     cost[:, 0], cost[0] = np.arange(rows + 1), np.arange(columns + 1)
     for i in range(1, rows + 1):
         for j in range(1, columns + 1):
-            swap = cost[i - 1, j - 1] + (said[i - 1] != heard[j - 1])
+            swap = cost[i - 1, j - 1] + (spoken[i - 1] != heard[j - 1])
             cost[i, j] = min(swap, cost[i - 1, j] + 1, cost[i, j - 1] + 1)
     edits: list[Edit] = []
     i, j = rows, columns
     while i or j:
-        if i and j and cost[i, j] == cost[i - 1, j - 1] + (said[i - 1] != heard[j - 1]):
+        if i and j and cost[i, j] == cost[i - 1, j - 1] + (spoken[i - 1] != heard[j - 1]):
             i, j = i - 1, j - 1
-            edits.append(("right" if said[i] == heard[j] else "substituted", said[i], heard[j]))
+            edits.append(("right" if spoken[i] == heard[j] else "substituted", spoken[i], heard[j]))
         elif i and cost[i, j] == cost[i - 1, j] + 1:
             i -= 1
-            edits.append(("left out", said[i], ""))
+            edits.append(("left out", spoken[i], ""))
         else:
             j -= 1
             edits.append(("inserted", "", heard[j]))
     return edits[::-1]
 
 
-def edit_count(said: Sequence[str], heard: Sequence[str]) -> int:
+def edit_count(spoken: Sequence[str], heard: Sequence[str]) -> int:
     """The fewest edits, see :func:`alignment`.
 
     Example:
@@ -112,7 +112,7 @@ def edit_count(said: Sequence[str], heard: Sequence[str]) -> int:
         3
     """
     row = list(range(len(heard) + 1))
-    for i, word in enumerate(said, 1):
+    for i, word in enumerate(spoken, 1):
         corner, row[0] = row[0], i
         for j, other in enumerate(heard, 1):
             corner, row[j] = row[j], min(corner + (word != other), row[j] + 1, row[j - 1] + 1)

@@ -23,7 +23,7 @@ CANDIDATES = 400
 
 
 class Detection(Task):
-    """What is where, with a box for each object.
+    """Finding objects in pictures, with a box for each.
 
     A batch holds pictures as ``input``, and of their objects ``boxes`` (N, M, 4), ``box_label`` (N, M) and ``picture``
     (N,), as :class:`deep500.training.data.BoxDataset` gives them. The network's output is (N, anchors, 4 + classes),
@@ -105,15 +105,15 @@ class Detection(Task):
     def targets(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """A batch as the network reads it: what each anchor answers for, instead of the objects."""
         boxes, labels = batch["boxes"], batch["box_label"]
-        found = match(boxes, labels >= 0, self.anchors, self.positive, self.negative)
+        answers = match(boxes, labels >= 0, self.anchors, self.positive, self.negative)
         rows = np.arange(len(boxes))[:, None]
-        taken = np.maximum(found, 0)
-        there = found >= 0
+        taken = np.maximum(answers, 0)
+        there = answers >= 0
         box = np.where(there[..., None], boxes[rows, taken], self.anchors)
         if self.box_loss != "giou":
             box = encode(box, self.anchors)
         rest = {name: array for name, array in batch.items() if name not in OBJECTS}
-        return {**rest, "anchor_label": np.where(there, labels[rows, taken], found), "anchor_box": np.float32(box)}
+        return {**rest, "anchor_label": np.where(there, labels[rows, taken], answers), "anchor_box": np.float32(box)}
 
     def weight(self, batch: Mapping[str, Any]) -> int:
         """Anchors that answer for an object, by whose number the loss is divided; 1 where pictures have none."""
@@ -124,9 +124,9 @@ class Detection(Task):
         """The sampler's batches with their targets."""
         return (self.targets(batch) for batch in sampler)
 
-    def predict(self, executor: Any, batch: Mapping[str, Any], wanted: Sequence[str]) -> Mapping[str, Any]:
+    def predict(self, executor: Any, batch: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
         """One inference of a validation batch, with its loss."""
-        return executor.inference(self.targets(batch), list(wanted))
+        return executor.inference(self.targets(batch), list(names))
 
     # -- judging ----------------------------------------------------------------------------------------------------
     def judged_inputs(self) -> tuple[str, ...]:
@@ -143,11 +143,11 @@ class Detection(Task):
         rows = [
             detection_rows(
                 int(batch["picture"][number]),
-                *found,
+                *detections,
                 batch["boxes"][number][labels[number] >= 0],
                 labels[number][labels[number] >= 0],
             )
-            for number, found in enumerate(self.detections(outputs))
+            for number, detections in enumerate(self.detections(outputs))
         ]
         return {
             "objects": np.bincount(labels[labels >= 0], minlength=self.classes),
@@ -172,8 +172,8 @@ class Detection(Task):
         value = scores[anchor, label]
         best = np.argsort(-value, kind="stable")[:CANDIDATES]
         anchor, label, value = anchor[best], label[best], value[best]
-        kept = suppress_by_class(boxes[anchor], value, label, self.overlap, MOST)
-        return boxes[anchor][kept], value[kept], label[kept]
+        chosen = suppress_by_class(boxes[anchor], value, label, self.overlap, MOST)
+        return boxes[anchor][chosen], value[chosen], label[chosen]
 
     # -- for people -------------------------------------------------------------------------------------------------
     def decode(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> list[Any]:
@@ -181,9 +181,9 @@ class Detection(Task):
         return [
             [
                 {"box": box.tolist(), "score": float(score), "class": self.names[label]}
-                for box, score, label in zip(*found, strict=True)
+                for box, score, label in zip(*detections, strict=True)
             ]
-            for found in self.detections(outputs)
+            for detections in self.detections(outputs)
         ]
 
     def gallery(self) -> Gallery:
@@ -214,11 +214,11 @@ class DetectionGallery(Gallery):
     def judge(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
         """Rows of pictures that are among the first."""
         rows = []
-        wanted = np.flatnonzero(batch["picture"] < PICTURES)
-        if not len(wanted):
+        shown_pictures = np.flatnonzero(batch["picture"] < PICTURES)
+        if not len(shown_pictures):
             return {}
-        some = {str(self.task.output): outputs[str(self.task.output)][wanted]}
-        for number, (boxes, scores, labels) in zip(wanted, self.task.detections(some), strict=True):
+        some = {str(self.task.output): outputs[str(self.task.output)][shown_pictures]}
+        for number, (boxes, scores, labels) in zip(shown_pictures, self.task.detections(some), strict=True):
             grey = np.rint(255 * np.clip(batch["input"][number].mean(axis=0), 0, 1))
             shown = np.full((BOX_ROWS, 7), -1.0)
             true = batch["box_label"][number] >= 0
@@ -231,8 +231,8 @@ class DetectionGallery(Gallery):
                 ]
             )
             good = scores >= SHOWN_SCORE
-            found = np.column_stack([np.zeros(good.sum()), labels[good], scores[good], boxes[good]])
-            both = np.concatenate([there, found])[:BOX_ROWS]
+            detected = np.column_stack([np.zeros(good.sum()), labels[good], scores[good], boxes[good]])
+            both = np.concatenate([there, detected])[:BOX_ROWS]
             shown[: len(both)] = both
             rows.append(np.concatenate([[batch["picture"][number]], grey.ravel(), shown.ravel()]))
         return {"pictures": np.stack(rows)}
@@ -252,7 +252,7 @@ class DetectionGallery(Gallery):
                 for box in boxes
                 if box[0] >= 0
             ]
-            seen = [", ".join(box["text"] for box in drawn if box["wanted"] == wanted) for wanted in (True, False)]
+            seen = [", ".join(box["text"] for box in drawn if box["wanted"] == is_there) for is_there in (True, False)]
             caption = f"picture {int(row[0])}: there {seen[0] or 'nothing'}; found {seen[1] or 'nothing'}"
             pictures.append(picture(np.reshape(pixels, (height, width)), caption, drawn))
         if not pictures:

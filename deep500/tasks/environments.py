@@ -20,7 +20,7 @@ MOST_STEPS = 10_000
 
 @dataclass(frozen=True)
 class Spaces:
-    """What an environment shows and takes.
+    """The observations and actions of an environment.
 
     Attributes:
         observation: shape of what is observed.
@@ -64,9 +64,9 @@ def spaces_of(make: Callable[[], Any], name: str) -> Spaces:
     Raises:
         InputError: observations that are no array of numbers, or actions that are not numbered.
     """
-    made = make()
+    environment = make()
     try:
-        observed, taken = made.observation_space, made.action_space
+        observed, taken = environment.observation_space, environment.action_space
         shape, actions = getattr(observed, "shape", None), getattr(taken, "n", None)
         if shape is None or not np.issubdtype(getattr(observed, "dtype", np.dtype(object)), np.number):
             raise InputError(
@@ -79,7 +79,7 @@ def spaces_of(make: Callable[[], Any], name: str) -> Spaces:
             )
         return Spaces(tuple(shape), int(actions))
     finally:
-        made.close()
+        environment.close()
 
 
 class Environments:
@@ -100,7 +100,9 @@ class Environments:
     def reset(self, seeds: Iterable[int]) -> np.ndarray:
         """Begin an episode in each; returns what is observed, float32 (count, ...)."""
         self.steps[:] = 0
-        return np.stack([_seen(one.reset(seed=int(seed))[0]) for one, seed in zip(self.each, seeds, strict=True)])
+        return np.stack(
+            [_seen(environment.reset(seed=int(seed))[0]) for environment, seed in zip(self.each, seeds, strict=True)]
+        )
 
     def step(self, actions: np.ndarray, alive: np.ndarray | None = None, again: bool = True) -> Step:
         """Act in each.
@@ -114,43 +116,43 @@ class Environments:
             InputError: a reward or an observation that is no finite number.
         """
         count = len(self.each)
-        made = Step(np.zeros(0), np.zeros(0), np.zeros(count), np.zeros(count, bool), np.zeros(count, bool))
+        result = Step(np.zeros(0), np.zeros(0), np.zeros(count), np.zeros(count, bool), np.zeros(count, bool))
         after: list[np.ndarray | None] = []
         final: list[np.ndarray | None] = []
-        for number, one in enumerate(self.each):
+        for number, environment in enumerate(self.each):
             if alive is not None and not alive[number]:
                 after.append(None)
                 final.append(None)
                 continue
-            seen, reward, made.terminated[number], cut, _ = one.step(int(actions[number]))
+            seen, reward, result.terminated[number], cut, _ = environment.step(int(actions[number]))
             self.steps[number] += 1
-            made.truncated[number] = (cut or self.steps[number] >= self.most_steps) and not made.terminated[number]
-            made.rewards[number] = reward
+            result.truncated[number] = (cut or self.steps[number] >= self.most_steps) and not result.terminated[number]
+            result.rewards[number] = reward
             observed = _seen(seen)
-            if not np.isfinite(made.rewards[number]) or not np.isfinite(observed).all():
+            if not np.isfinite(result.rewards[number]) or not np.isfinite(observed).all():
                 raise InputError(
                     f"environment {self.name!r}: got reward {reward} and observation {observed.tolist()} in step "
                     f"{self.steps[number]} of an episode; expected finite numbers: mend the environment"
                 )
             final.append(observed)
-            if again and (made.terminated[number] or made.truncated[number]):
+            if again and (result.terminated[number] or result.truncated[number]):
                 self.steps[number] = 0
-                observed = _seen(one.reset()[0])
+                observed = _seen(environment.reset()[0])
             after.append(observed)
         blank = np.zeros_like(next(value for value in final if value is not None))
-        made.observations = np.stack([blank if value is None else value for value in after])
-        made.final = np.stack([blank if value is None else value for value in final])
-        return made
+        result.observations = np.stack([blank if value is None else value for value in after])
+        result.final = np.stack([blank if value is None else value for value in final])
+        return result
 
     def close(self) -> None:
         """Free what they hold."""
-        for one in self.each:
-            one.close()
+        for environment in self.each:
+            environment.close()
 
 
 @dataclass
 class Step:
-    """What became of one action in each environment.
+    """The outcome of one action in each environment.
 
     Attributes:
         observations: where the next step begins: after an end, in a new episode.
@@ -168,7 +170,7 @@ class Step:
 
     @property
     def ended(self) -> np.ndarray:
-        """Whether the episode is over, for either reason."""
+        """Return whether the episode is over, for either reason."""
         return self.terminated | self.truncated
 
 

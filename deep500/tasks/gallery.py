@@ -1,4 +1,4 @@
-"""What a task shows in the report besides curves: data that are collected in one evaluation after training.
+"""Exhibits of a task in the report besides curves: data that are collected in one evaluation after training.
 
 An exhibit is data, not a picture, so that a results folder keeps what was found and the report draws it. Its ``kind``:
 
@@ -61,7 +61,7 @@ class Gallery(abc.ABC):
 
     @abc.abstractmethod
     def judge(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
-        """What a batch adds to the state."""
+        """Return what a batch adds to the state."""
 
     def shrink(self, name: str, rows: np.ndarray) -> np.ndarray:
         """The rows that are still wanted, called when many have come together; all by default."""
@@ -69,7 +69,7 @@ class Gallery(abc.ABC):
 
     @abc.abstractmethod
     def exhibits(self, sums: Sums) -> list[Exhibit]:
-        """What is shown, from the state."""
+        """Return what is shown, from the state."""
 
 
 def picture(array: np.ndarray, caption: str, boxes: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
@@ -91,5 +91,5 @@ def picture(array: np.ndarray, caption: str, boxes: Sequence[Mapping[str, Any]] 
     grey = np.rint(255 * (pixels - pixels.min()) / (span if span > 0 else 1)).astype(np.uint8)
     channels, height, width = grey.shape
     content = base64.b64encode(np.ascontiguousarray(grey.transpose(1, 2, 0)).tobytes()).decode("ascii")
-    made = {"height": height, "width": width, "channels": channels, "pixels": content, "caption": caption}
-    return {**made, "boxes": [dict(box) for box in boxes]} if boxes else made
+    exhibit = {"height": height, "width": width, "channels": channels, "pixels": content, "caption": caption}
+    return {**exhibit, "boxes": [dict(box) for box in boxes]} if boxes else exhibit

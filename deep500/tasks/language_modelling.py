@@ -93,8 +93,8 @@ class _Whole:
     def scores(self, tokens: np.ndarray) -> np.ndarray:
         filled = np.zeros((len(tokens), self.length), np.int64)
         filled[:, : tokens.shape[1]] = tokens
-        found = self.executor.inference({"input": filled}, [self.output])[self.output]
-        last: np.ndarray = self.executor.network.to_numpy(found)[:, :, tokens.shape[1] - 1]
+        scores = self.executor.inference({"input": filled}, [self.output])[self.output]
+        last: np.ndarray = self.executor.network.to_numpy(scores)[:, :, tokens.shape[1] - 1]
         return last
 
     def forget(self) -> None:
@@ -137,10 +137,10 @@ class _Cached:
         names = {name: name.replace("past", "present", 1) for name in self.past}
         for place in range(self.read, tokens.shape[1]):
             here = {"input": np.ascontiguousarray(tokens[:, place : place + 1]), "position": np.array([place])}
-            found = self.executor.inference({**here, **self.past}, [self.output, *names.values()])
-            self.past = {past: found[present] for past, present in names.items()}
+            outputs = self.executor.inference({**here, **self.past}, [self.output, *names.values()])
+            self.past = {past: outputs[present] for past, present in names.items()}
         self.read = tokens.shape[1]
-        last: np.ndarray = self.executor.network.to_numpy(found[self.output])[:, :, 0]
+        last: np.ndarray = self.executor.network.to_numpy(outputs[self.output])[:, :, 0]
         return last
 
     def forget(self) -> None:
@@ -208,9 +208,9 @@ class LanguageModelling(Task):
         """Nats of a batch, its tokens and their characters."""
         assert self.output is not None
         labels = batch[self.label]
-        wanted = labels[labels != IGNORE]
+        judged = labels[labels != IGNORE]
         nats = surprises(outputs[self.output], labels).sum()
-        return {"nats": nats, "tokens": wanted.size, "characters": self.vocabulary.widths[wanted].sum()}
+        return {"nats": nats, "tokens": judged.size, "characters": self.vocabulary.widths[judged].sum()}
 
     def measure(self, sums: Sums, loss: float | None) -> dict[str, float | None]:
         """Both qualities; None where nothing was judged."""
@@ -220,11 +220,11 @@ class LanguageModelling(Task):
             "perplexity": math.exp(min(nats / tokens, 700.0)) if tokens else None,
         }
 
-    def predict(self, executor: Any, batch: Mapping[str, Any], wanted: Sequence[str]) -> Mapping[str, Any]:
+    def predict(self, executor: Any, batch: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
         """Scores of a batch; and ``samples``, if wanted: what the network writes after two of the items,
         where the first one is the first of a text (it has no context before it)."""
-        outputs = dict(executor.inference(batch, [name for name in wanted if name != SAMPLES]))
-        if SAMPLES in wanted and (np.asarray(batch[self.label])[0, 0] != IGNORE):  # the first passage of a text
+        outputs = dict(executor.inference(batch, [name for name in names if name != SAMPLES]))
+        if SAMPLES in names and (np.asarray(batch[self.label])[0, 0] != IGNORE):  # the first passage of a text
             begun = np.asarray(batch["input"])[:2]
             outputs[SAMPLES] = generate(executor, begun, WRITTEN, self.output or "output")
         return outputs
@@ -240,7 +240,7 @@ class LanguageModelling(Task):
 
 
 class Texts(Gallery):
-    """What the network writes on, after ends of passages of the data."""
+    """Texts that the network writes on, after ends of passages of the data."""
 
     most = 6
 
@@ -253,7 +253,7 @@ class Texts(Gallery):
         return ("input",)
 
     def judged_outputs(self) -> tuple[str, ...]:
-        """What follows them; only of the batch with the first passage, because writing takes long."""
+        """Continuations of them; only of the batch with the first passage, because writing takes long."""
         return (SAMPLES,)
 
     def zero(self) -> dict[str, np.ndarray]:

@@ -43,16 +43,16 @@ class Regression(Task):
 
     def judge(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
         """Sums over the numbers of a batch: squared errors, labels, squared labels, and how many."""
-        got, wanted = (outputs.get(self.output) if self.output else None), batch.get(self.label)
-        if got is None or wanted is None or got.shape != wanted.shape:
+        got, expected = (outputs.get(self.output) if self.output else None), batch.get(self.label)
+        if got is None or expected is None or got.shape != expected.shape:
             return {}
-        wanted = wanted.astype(np.float64)
-        error = got - wanted
+        expected = expected.astype(np.float64)
+        error = got - expected
         return {
             "errors": np.sum(error * error),
-            "labels": wanted.sum(),
-            "squares": np.sum(wanted * wanted),
-            "judged": wanted.size,
+            "labels": expected.sum(),
+            "squares": np.sum(expected * expected),
+            "judged": expected.size,
         }
 
     def measure(self, sums: Sums, loss: float | None) -> dict[str, float | None]:

@@ -57,7 +57,7 @@ Sums = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Quality:
-    """How good a network is at a task: what the number is called and how to read it.
+    """The quality of a network at a task: what the number is called and how to read it.
 
     Attributes:
         name: words joined by ``_``, such as ``"word_error_rate"``.
@@ -80,7 +80,7 @@ class Quality:
 
 
 class Task(abc.ABC):
-    """What a network learns. See the requirements at the top of :mod:`deep500.tasks.task`.
+    """The problem that a network learns. See the requirements at the top of :mod:`deep500.tasks.task`.
 
     Args:
         label: the input with what is wanted.
@@ -127,7 +127,7 @@ class Task(abc.ABC):
         return batch_length(batch, self.label)
 
     def weight(self, batch: Mapping[str, Any]) -> int:
-        """What a training batch counts in means over ranks: that by which its loss was divided; by default its samples.
+        """Return a training batch's weight in means over ranks: what its loss was divided by; by default its samples.
 
         0 for a batch of no samples, which a rank may have.
         """
@@ -135,7 +135,7 @@ class Task(abc.ABC):
 
     @property
     def counts_items(self) -> bool:
-        """Whether samples are the items of a batch; what the graph's operations are counted for is an item."""
+        """Return whether samples are the items of a batch; what the graph's operations are counted for is an item."""
         return type(self).count is Task.count
 
     @abc.abstractmethod
@@ -143,12 +143,12 @@ class Task(abc.ABC):
         """The network with a scalar output ``self.loss``; called where it has none, before it is compiled."""
 
     def batches(self, sampler: Any, executor: Any) -> Iterable[dict[str, Any]]:
-        """What an epoch trains on."""
+        """Yield the batches that an epoch trains on."""
         return sampler
 
-    def predict(self, executor: Any, batch: Mapping[str, Any], wanted: Sequence[str]) -> Mapping[str, Any]:
-        """Outputs of a validation batch by name, ``wanted`` at least; the loss among them is one batch's mean."""
-        return executor.inference(batch, list(wanted))
+    def predict(self, executor: Any, batch: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
+        """Outputs of a validation batch by name, ``names`` at least; the loss among them is one batch's mean."""
+        return executor.inference(batch, list(names))
 
     # -- judging ----------------------------------------------------------------------------------------------------
     def judged_inputs(self) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def judge(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
-        """What a batch adds to the state; names that it leaves out add nothing."""
+        """Return what a batch adds to the state; names that it leaves out add nothing."""
 
     @abc.abstractmethod
     def measure(self, sums: Sums, loss: float | None) -> dict[str, float | None]:
@@ -178,7 +178,7 @@ class Task(abc.ABC):
 
     # -- for people -------------------------------------------------------------------------------------------------
     def decode(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> list[Any]:
-        """What the network says, one prediction per item; the rows of the judged output if nothing else is defined."""
+        """Return the network's predictions, one per item; the rows of the judged output if nothing else is defined."""
         return [] if self.output is None else list(outputs[self.output])
 
     def gallery(self) -> Any:

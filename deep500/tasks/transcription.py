@@ -119,10 +119,10 @@ class Transcription(Task):
 
     def judge(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
         """Edits and words of a batch, and the utterances without edits."""
-        said = [self.split(self.alphabet.decode(labels)) for labels in self.transcripts(batch)]
+        spoken = [self.split(self.alphabet.decode(labels)) for labels in self.transcripts(batch)]
         heard = [self.split(text) for text in self.decode(batch, outputs)]
-        edits = [edit_count(a, b) for a, b in zip(said, heard, strict=True)]
-        words = sum(map(len, said))
+        edits = [edit_count(a, b) for a, b in zip(spoken, heard, strict=True)]
+        words = sum(map(len, spoken))
         return {"edits": sum(edits), "words": words, "right": edits.count(0), "utterances": len(edits)}
 
     def measure(self, sums: Sums, loss: float | None) -> dict[str, float | None]:
@@ -151,8 +151,8 @@ class Transcription(Task):
             return greedy(scores, lengths, BLANK)
         top = scores.max(axis=2, keepdims=True)
         log_p = scores - top - np.log(np.exp(scores - top).sum(axis=2, keepdims=True))
-        found = (prefix_beam(rows, int(n), self.beam, BLANK) for rows, n in zip(log_p, lengths, strict=True))
-        return [labels for labels, _ in found]
+        decoded = (prefix_beam(rows, int(n), self.beam, BLANK) for rows, n in zip(log_p, lengths, strict=True))
+        return [labels for labels, _ in decoded]
 
     def decode(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> list[Any]:
         """The text of every utterance."""
@@ -164,7 +164,7 @@ class Transcription(Task):
 
 
 class Transcripts(Gallery):
-    """What was said and what was heard, aligned: the worst utterances, the first ones, and kinds of errors."""
+    """Spoken and heard words, aligned: the worst utterances, the first ones, and kinds of errors."""
 
     most = 10
 
@@ -180,9 +180,9 @@ class Transcripts(Gallery):
     def judge(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
         """Counts of edits, and the class numbers of the worst utterances of a batch and of its first one."""
         task = self.transcription
-        said, heard = task.transcripts(batch), task.labels(batch, outputs)
+        spoken, heard = task.transcripts(batch), task.labels(batch, outputs)
         rows, added = [], dict.fromkeys(("right", "substituted", "left out", "inserted"), 0)
-        for a, b in zip(said, heard, strict=True):
+        for a, b in zip(spoken, heard, strict=True):
             edits = alignment(*(task.split(task.alphabet.decode(labels)) for labels in (a, b)))
             for kind, _, _ in edits:
                 added[kind] += 1
@@ -192,8 +192,8 @@ class Transcripts(Gallery):
             row[1 + WIDEST : 1 + WIDEST + min(len(b), WIDEST)] = b[:WIDEST]
             rows.append(row)
         worst = sorted(range(1, len(rows)), key=lambda i: -rows[i][0])[: self.most]
-        kept = [i for i in worst if rows[i][0]]
-        return {"rows": np.array([rows[i] for i in (0, *kept)]) if rows else np.zeros((0, 2 * WIDEST + 1)), **added}
+        erring = [i for i in worst if rows[i][0]]
+        return {"rows": np.array([rows[i] for i in (0, *erring)]) if rows else np.zeros((0, 2 * WIDEST + 1)), **added}
 
     def exhibits(self, sums: Sums) -> list[Exhibit]:
         """A table of transcripts, the worst first, and one of edits."""

@@ -61,10 +61,10 @@ def beam_search(step: Step, items: int, longest: int, start: int, end: int, beam
     return tokens[:, 0, 1:]
 
 
-def bleu_counts(said: Sequence[str], wanted: Sequence[str]) -> np.ndarray:
-    """What BLEU sums up, over words between spaces: matching n-grams, n-grams said (n = 1 to 4), both lengths."""
+def bleu_counts(translations: Sequence[str], references: Sequence[str]) -> np.ndarray:
+    """Return BLEU's sums over words between spaces: matching n-grams, all n-grams (n = 1 to 4), both lengths."""
     counts = np.zeros(2 * ORDERS + 2)
-    for a, b in zip(said, wanted, strict=True):
+    for a, b in zip(translations, references, strict=True):
         first, second = a.split(), b.split()
         counts[-2:] += len(first), len(second)
         for n in range(1, ORDERS + 1):
@@ -81,8 +81,8 @@ def bleu(counts: np.ndarray) -> float:
         >>> round(bleu(bleu_counts(["a b c d e"], ["a b c d f"])), 6)
         66.87403
     """
-    matches, totals, (said, wanted) = counts[:ORDERS], counts[ORDERS : 2 * ORDERS], counts[-2:]
-    if not said or not matches.any():
+    matches, totals, (length, reference_length) = counts[:ORDERS], counts[ORDERS : 2 * ORDERS], counts[-2:]
+    if not length or not matches.any():
         return 0.0
     logs, smooth = [], 1.0
     for right, total in zip(matches, totals, strict=True):
@@ -91,7 +91,7 @@ def bleu(counts: np.ndarray) -> float:
         if not right:
             smooth *= 2
         logs.append(math.log(right / total if right else 1 / (smooth * total)))
-    short = min(0.0, 1 - wanted / said)
+    short = min(0.0, 1 - reference_length / length)
     return float(100 * math.exp(short + sum(logs) / ORDERS))
 
 
@@ -153,14 +153,14 @@ class Transduction(Task):
         return (self.label, "input")
 
     def judged_outputs(self) -> tuple[str, ...]:
-        """What the search found."""
+        """The name of the search's results."""
         return (DECODED,)
 
-    def predict(self, executor: Any, batch: Mapping[str, Any], wanted: Sequence[str]) -> Mapping[str, Any]:
+    def predict(self, executor: Any, batch: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
         """The loss, and ``decoded`` (items, T): what greedy or beam search finds from the source alone."""
-        known = [name for name in wanted if name != DECODED]
+        known = [name for name in names if name != DECODED]
         outputs = dict(executor.inference(batch, known)) if known else {}
-        if DECODED in wanted:
+        if DECODED in names:
             outputs[DECODED] = self.search(executor, np.asarray(batch["input"]), np.asarray(batch[self.label]).shape[1])
         return outputs
 
@@ -171,8 +171,8 @@ class Transduction(Task):
         output = self.output
 
         def step(tokens: np.ndarray, place: int) -> np.ndarray:
-            found = executor.inference({"input": repeated, "decoder_input": tokens}, [output])[output]
-            scores = executor.network.to_numpy(found)[:, :, place].astype(np.float64)
+            outputs = executor.inference({"input": repeated, "decoder_input": tokens}, [output])[output]
+            scores = executor.network.to_numpy(outputs)[:, :, place].astype(np.float64)
             scores = scores - scores.max(axis=1, keepdims=True)
             return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
 
@@ -185,12 +185,15 @@ class Transduction(Task):
 
     def judge(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
         """Matches of both kinds of lengths, and counts of n-grams."""
-        wanted, said = self.wanted(batch), self.decode(batch, outputs)
-        right = np.array([a == b for a, b in zip(said, wanted, strict=True)], bool)
+        references, decoded = self.wanted(batch), self.decode(batch, outputs)
+        right = np.array([a == b for a, b in zip(decoded, references, strict=True)], bool)
         sizes = np.count_nonzero(batch["input"], axis=1)
         longer = np.zeros(len(sizes), bool) if self.seen is None else sizes > self.seen
         counts = {"right": right & ~longer, "items": ~longer, "longer_right": right & longer, "longer": longer}
-        return {**{name: np.count_nonzero(of) for name, of in counts.items()}, "bleu": bleu_counts(said, wanted)}
+        return {
+            **{name: np.count_nonzero(mask) for name, mask in counts.items()},
+            "bleu": bleu_counts(decoded, references),
+        }
 
     def measure(self, sums: Sums, loss: float | None) -> dict[str, float | None]:
         """Percentages, None where there are no such items, and BLEU."""
@@ -206,7 +209,7 @@ class Transduction(Task):
         return [self.target.decode(row[row != IGNORE]) for row in batch[self.label]]
 
     def decode(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> list[Any]:
-        """What was found, as texts."""
+        """Return the decoded tokens as texts."""
         return [self.target.decode(row) for row in outputs[DECODED]]
 
     def gallery(self) -> Pairings:
@@ -215,7 +218,7 @@ class Transduction(Task):
 
 
 class Pairings(Gallery):
-    """What is made of sources: some that go wrong, of lengths seen and of longer ones, and some that do not.
+    """Sources with their results: some that go wrong, of lengths seen and of longer ones, and some that do not.
 
     A row holds whether it is right, whether it is longer than those seen, and the tokens of source, target and what was
     found, :data:`WIDEST` each and -1 behind their ends.
@@ -234,9 +237,9 @@ class Pairings(Gallery):
     def judge(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
         """Some items of a batch of each kind."""
         task = self.transduction
-        said, wanted = task.decode(batch, outputs), task.wanted(batch)
-        rows = np.full((len(said), 2 + 3 * WIDEST), -1.0)
-        rows[:, 0] = [a == b for a, b in zip(said, wanted, strict=True)]
+        decoded, references = task.decode(batch, outputs), task.wanted(batch)
+        rows = np.full((len(decoded), 2 + 3 * WIDEST), -1.0)
+        rows[:, 0] = [a == b for a, b in zip(decoded, references, strict=True)]
         rows[:, 1] = task.seen is not None and np.count_nonzero(batch["input"], axis=1) > task.seen
         for part, tokens in enumerate((batch["input"], batch[task.label], outputs[DECODED])):
             start, width = 2 + part * WIDEST, min(WIDEST, tokens.shape[1])
@@ -263,5 +266,5 @@ class Pairings(Gallery):
         task = self.transduction
         source, *targets = (part[part >= 0].astype(int) for part in np.split(row[2:], 3))
         text = task.source.decode(source[source > 0]) if task.source else " ".join(map(str, source))
-        wanted, found = (task.target.decode(tokens) for tokens in targets)
-        return [text, "longer" if row[1] else "seen", wanted, found, "yes" if row[0] else "no"]
+        reference, decoded = (task.target.decode(tokens) for tokens in targets)
+        return [text, "longer" if row[1] else "seen", reference, decoded, "yes" if row[0] else "no"]

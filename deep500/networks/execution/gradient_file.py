@@ -47,22 +47,22 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     return execute
 
 
-def execute(words: argparse.Namespace) -> int:
+def execute(args: argparse.Namespace) -> int:
     """Differentiate, write the file, say what its inputs and outputs are."""
-    if words.out.is_dir() or not words.out.parent.is_dir():
-        raise InputError(f"got {words.out}; expected the name of a file in a folder that exists: make the folder first")
+    if args.out.is_dir() or not args.out.parent.is_dir():
+        raise InputError(f"got {args.out}; expected the name of a file in a folder that exists: make the folder first")
     backend: Any = load_backend("onnxruntime")
-    network = Network.from_onnx(words.model, words.trainable or None)
-    network, loss = choose_loss(network, words.loss, words.output, words.target)
-    network = differentiable(network, words.quantization)
-    network, variables, notes = with_gradients(network, loss, words.wrt, words.training)
+    network = Network.from_onnx(args.model, args.trainable or None)
+    network, loss = choose_loss(network, args.loss, args.output, args.target)
+    network = differentiable(network, args.quantization)
+    network, variables, notes = with_gradients(network, loss, args.wrt, args.training)
     model = backend.to_model(network, variables, notes)
-    onnx.save(model, words.out)
-    if words.json:
+    onnx.save(model, args.out)
+    if args.json:
         names = {"inputs": [x.name for x in model.graph.input], "outputs": [x.name for x in model.graph.output]}
-        sys.stdout.write(json.dumps({"files": [str(words.out)], **names}) + "\n")
+        sys.stdout.write(json.dumps({"files": [str(args.out)], **names}) + "\n")
         return 0
-    sys.stdout.write(description(model, words.out))
+    sys.stdout.write(description(model, args.out))
     return 0
 
 

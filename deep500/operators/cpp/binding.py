@@ -68,7 +68,7 @@ class Binding:
             raise self.failure(kind)
 
     def report(self, instance: int, data: int | None) -> int:
-        """What the operator's ``report`` returns."""
+        """Return what the operator's ``report`` returns."""
         return int(self._report(instance, data))
 
     def failure(self, kind: str) -> OperatorError:
@@ -76,10 +76,10 @@ class Binding:
         return failure(self.name, kind, (self._error() or b"").decode(errors="replace"))
 
 
-def failure(name: str, kind: str, said: str) -> OperatorError:
+def failure(name: str, kind: str, reason: str) -> OperatorError:
     """The error for a computation that failed."""
     return OperatorError(
-        f"C++ operator {name!r}: got a failure of {kind} ({said or 'no reason given'}); expected it to succeed: see "
+        f"C++ operator {name!r}: got a failure of {kind} ({reason or 'no reason given'}); expected it to succeed: see "
         "its source"
     )
 

@@ -109,8 +109,8 @@ def _known_place(name: str, spec: BuildSpec) -> Path:
 
 
 def _places(spec: BuildSpec) -> list[tuple[str, Path]]:
-    own = [("<source>", Path(spec.file).parent)] if spec.file else []
-    return [("<deep500>", INCLUDE), *own]
+    places = [("<source>", Path(spec.file).parent)] if spec.file else []
+    return [("<deep500>", INCLUDE), *places]
 
 
 def _job(

@@ -33,9 +33,9 @@ SEALED = declare({"key": str, "file": str, "bytes": int, "sha256": str})
 
 def cache_folder() -> Path:
     """``DEEP500_CACHE``, else ``$XDG_CACHE_HOME/deep500``, else ``~/.cache/deep500``."""
-    own = os.environ.get("DEEP500_CACHE")
-    if own:
-        return Path(own).expanduser().absolute()
+    chosen = os.environ.get("DEEP500_CACHE")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
     general = os.environ.get("XDG_CACHE_HOME")
     return (Path(general).expanduser() if general else Path.home() / ".cache").absolute() / "deep500"
 
@@ -72,7 +72,7 @@ def private_folder(name: str) -> Path:
 
 
 def suspect(place: Path) -> str:
-    """Why something in the cache cannot be trusted; empty if it can. The system's owner, root, is trusted."""
+    """Return why something in the cache cannot be trusted; empty if it can. The system's owner, root, is trusted."""
     about = os.lstat(place)
     if stat.S_ISLNK(about.st_mode):
         return "a link"

@@ -54,9 +54,9 @@ def _size(names: list[str], as_json: bool) -> int:
         return _as_json("libraries", _chosen(names))
     chosen, most = _chosen(names), limit()
     total, everything = sum(entry.size for entry in chosen), size_of(cache_folder())
-    of = f"of at most {readable(most)}" if most is not None else "without limit"
+    limit_text = f"of at most {readable(most)}" if most is not None else "without limit"
     sys.stdout.write(
-        f"{len(chosen)} libraries, {readable(total)} {of}; all of {cache_folder()}: {readable(everything)}\n"
+        f"{len(chosen)} libraries, {readable(total)} {limit_text}; all of {cache_folder()}: {readable(everything)}\n"
     )
     return 0
 

@@ -32,13 +32,13 @@ LINK = ("-shared", "-Wl,-Bsymbolic", "-Wl,-z,defs")
 
 
 class Derivation(Protocol):
-    """What derives the gradients of operators from their forward; can be pickled, as operators can."""
+    """A deriver of the gradients of operators from their forward; can be pickled, as operators can."""
 
     def source(self, spec: BuildSpec, fields: Mapping[str, Any]) -> str:
         """C++ that exports the derivatives and the signature, whose other fields these are."""
 
     def identity(self) -> Sequence[str]:
-        """What a library's gradient depends on beside its source, for the key in the cache."""
+        """Facts that a library's gradient depends on beside its source, for the key in the cache."""
 
     def build(self, job: Job) -> None:
         """Compile the library with its derivatives, and check them."""
@@ -75,7 +75,7 @@ class Job:
 
     @property
     def listing(self) -> Path:
-        """Where the compiler lists the files that the unit includes."""
+        """File in which the compiler lists the files that the unit includes."""
         return self.place / "included.d"
 
     @property
@@ -91,18 +91,18 @@ class Job:
     @property
     def flags(self) -> list[str]:
         """Folders of headers, and of the macros that were asked for those which the unit does not define itself."""
-        own = [f"-D{key}={value}" for key, value in self.spec.definitions if is_global(key)]
-        return [*self._folders, *own, *(mpi_flags()[0] if self.spec.ranks else ())]
+        macros = [f"-D{key}={value}" for key, value in self.spec.definitions if is_global(key)]
+        return [*self._folders, *macros, *(mpi_flags()[0] if self.spec.ranks else ())]
 
     @property
     def flags_of_others(self) -> list[str]:
         """The same for other sources, which are compiled by themselves: all macros."""
-        own = [f"-D{key}={value}" for key, value in self.spec.definitions]
-        return [*self._folders, *own, *(mpi_flags()[0] if self.spec.ranks else ())]
+        macros = [f"-D{key}={value}" for key, value in self.spec.definitions]
+        return [*self._folders, *macros, *(mpi_flags()[0] if self.spec.ranks else ())]
 
     @property
     def libraries(self) -> list[str]:
-        """What the library is linked with beside its objects."""
+        """Libraries to link beside the objects."""
         return list(mpi_flags()[1]) if self.spec.ranks else []
 
     @property
@@ -139,14 +139,14 @@ def compile_cuda(job: Job) -> None:
         *mathematics,
         f"-DD500_DTYPE={CPP_TYPES[spec.dtype]}",
     ]
-    made = [str(job.place / f"{number}.o") for number in range(1 + len(job.sources))]
-    commands = [[*front, *job.flags, *job.listing_flags(), "-x", "cu", "-c", str(job.unit), "-o", made[0]]]
+    objects = [str(job.place / f"{number}.o") for number in range(1 + len(job.sources))]
+    commands = [[*front, *job.flags, *job.listing_flags(), "-x", "cu", "-c", str(job.unit), "-o", objects[0]]]
     for number, source in enumerate(job.sources, 1):
-        command = [*front, *job.flags_of_others, *job.listing_flags(number), "-c", source, "-o", made[number]]
+        command = [*front, *job.flags_of_others, *job.listing_flags(number), "-c", source, "-o", objects[number]]
         commands.append(command)
     linking = [*job.compiler.command, "-shared", "-Xlinker=-Bsymbolic,-z,defs"]
     linking += ["-Xcompiler=-fopenmp"] if spec.openmp else []
-    commands.append([*linking, *made, *job.objects, "-o", str(job.library)])
+    commands.append([*linking, *objects, *job.objects, "-o", str(job.library)])
     for command in commands:
         run_compiler(spec, command, job.place, job.live)
 
@@ -246,7 +246,7 @@ def run_compiler(
         start_new_session=True,
     ) as process:
         try:
-            said = _output(process, seconds, notice)
+            output = _output(process, seconds, notice)
         except BaseException as error:
             os.killpg(process.pid, signal.SIGKILL)  # the compiler's own children too
             if isinstance(error, subprocess.TimeoutExpired):
@@ -256,9 +256,9 @@ def run_compiler(
                 ) from error
             raise
     if live:
-        sys.stderr.write(said)
+        sys.stderr.write(output)
     if process.returncode:
-        raise compile_error(spec, said.replace(f"{folder}{os.sep}", "").replace(f"{INCLUDE}{os.sep}", ""))
+        raise compile_error(spec, output.replace(f"{folder}{os.sep}", "").replace(f"{INCLUDE}{os.sep}", ""))
 
 
 def _output(process: subprocess.Popen[str], seconds: float, notice: str) -> str:
@@ -271,38 +271,38 @@ def _output(process: subprocess.Popen[str], seconds: float, notice: str) -> str:
     return process.communicate(timeout=seconds)[0]
 
 
-def compile_error(spec: BuildSpec, said: str) -> CompileError:
+def compile_error(spec: BuildSpec, text: str) -> CompileError:
     """The error for a compiler's output: about the class where that does not fit the descriptors, else its lines."""
-    said = re.sub(r"^\.+ .*\n", "", said, flags=re.MULTILINE)  # clang -H: the files that it read
-    name, kept = f"C++ operator {spec.name!r}", compiler_lines(said)
-    wanted = re.search(r"D500: (expected [^\n]*?)\"?$", said, re.MULTILINE)
-    if wanted is None or re.search(r": error: |: fatal error: ", kept):
-        cure = "add the source or library that has it to other_files" if "undefined" in said else "mend it"
-        return CompileError(f"{name}: got C++ that does not compile; expected C++17: {cure}\n{kept or _cut(said)}")
-    if not wanted[1].startswith("expected public"):
-        return CompileError(f"{name}: got a class that cannot be used; {wanted[1]}")
-    mismatch = re.search(r"((?:forward|backward)(?:_cuda)?)_check<.*?, false, (.*?)>(?:['’)]| |$)", said, re.MULTILINE)
+    text = re.sub(r"^\.+ .*\n", "", text, flags=re.MULTILINE)  # clang -H: the files that it read
+    name, lines = f"C++ operator {spec.name!r}", compiler_lines(text)
+    expected = re.search(r"D500: (expected [^\n]*?)\"?$", text, re.MULTILINE)
+    if expected is None or re.search(r": error: |: fatal error: ", lines):
+        cure = "add the source or library that has it to other_files" if "undefined" in text else "mend it"
+        return CompileError(f"{name}: got C++ that does not compile; expected C++17: {cure}\n{lines or _cut(text)}")
+    if not expected[1].startswith("expected public"):
+        return CompileError(f"{name}: got a class that cannot be used; {expected[1]}")
+    mismatch = re.search(r"((?:forward|backward)(?:_cuda)?)_check<.*?, false, (.*?)>(?:['’)]| |$)", text, re.MULTILINE)
     has = mismatch is not None and mismatch[2] != "void"
     got = re.sub(r" ?\([^()]*::\*\)", f" {mismatch[1]}", mismatch[2]) if has and mismatch else "none"
-    return CompileError(f"{name}: got {got}; {wanted[1]}: make the class and the descriptors agree")
+    return CompileError(f"{name}: got {got}; {expected[1]}: make the class and the descriptors agree")
 
 
-def compiler_lines(said: str) -> str:
-    """What the compiler said of the user's own files; empty if that is nothing."""
-    kept: list[str] = []
+def compiler_lines(output: str) -> str:
+    """Return what the compiler said of the user's own files; empty if that is nothing."""
+    lines: list[str] = []
     context: list[str] = []
     keep = False
-    for line in said.splitlines():
+    for line in output.splitlines():
         head = re.match(r"(.+?)(?::\d+:(?:\d+:)?|\(\d+\):) (?:fatal error|error|warning|note): ", line)
         if head:
             keep = not head[1].startswith(OURS)
-            kept += [*context, line] if keep else []
+            lines += [*context, line] if keep else []
             context = []
         elif re.match(r"\s+(?:\d+ )?\|", line):  # an excerpt of the source
-            kept += [line] if keep else []
+            lines += [line] if keep else []
         elif line.strip() and not re.match(r"In file included from|\s+from |\d+ errors? generated", line):
             context.append(line)
-    return _cut("\n".join(kept))
+    return _cut("\n".join(lines))
 
 
 def _cut(text: str) -> str:

@@ -32,7 +32,7 @@ MOST_SHAPES = 4096
 
 @dataclass(frozen=True)
 class ShapedCall:
-    """What is known of calls with certain input shapes."""
+    """The facts of calls with certain input shapes."""
 
     instance: int
     inputs: tuple[tuple[np.dtype, tuple[int, ...]], ...]
@@ -80,7 +80,7 @@ class CompiledOp(CustomOp):
 
     @property
     def differentiable(self) -> bool:
-        """Whether the library has a backward."""
+        """Return whether the library has a backward."""
         return bool(self.signature["backward"])
 
     def infer(self, inputs: Descriptors) -> list[TensorDescriptor]:
@@ -118,9 +118,9 @@ class CompiledOp(CustomOp):
         call = self._call(fwd_inputs)
         self._fit("output gradient", grads, call.outputs)
         self._fit("output", fwd_outputs, call.outputs)
-        wanted = [self._new_gradient(i, dtype, shape) for i, (dtype, shape) in enumerate(call.inputs)]
-        self._binding.call("backward", call.instance, grads, fwd_inputs, fwd_outputs, wanted)
-        return wanted
+        gradients = [self._new_gradient(i, dtype, shape) for i, (dtype, shape) in enumerate(call.inputs)]
+        self._binding.call("backward", call.instance, grads, fwd_inputs, fwd_outputs, gradients)
+        return gradients
 
     def _new_gradient(self, index: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray | None:
         skipped = dtype.kind in "biu" or index in self.spec.inactive
@@ -151,7 +151,7 @@ class CompiledOp(CustomOp):
         return results
 
     def report(self, inputs: Descriptors | Sequence[Any], data: int | None = None) -> int:
-        """What the operator's ``report(data)`` returns for inputs of these shapes."""
+        """Return what the operator's ``report(data)`` returns for inputs of these shapes."""
         sizes = self.sizes(inputs)
         return self._binding.report(self._binding.instance(sizes), data)
 
@@ -166,12 +166,12 @@ class CompiledOp(CustomOp):
 
     @property
     def isolated(self) -> bool:
-        """Whether it runs in a worker process, so that there is no address to call in this one."""
+        """Return whether it runs in a worker process, so that there is no address to call in this one."""
         return self._binding.isolated
 
     @property
     def communicates(self) -> bool:
-        """Whether it has ranks, which must all call it in the same order."""
+        """Return whether it has ranks, which must all call it in the same order."""
         return self.spec.ranks
 
     def sizes(self, inputs: Sequence[Any], outputs: Sequence[Any] | None = None) -> np.ndarray:
@@ -181,7 +181,7 @@ class CompiledOp(CustomOp):
             inputs: descriptors or shapes.
             outputs: the same of the outputs; found by :meth:`infer` if None.
         """
-        shapes = [_shape(given) for given in inputs]
+        shapes = [_shape(array) for array in inputs]
         if outputs is None:
             known = zip(self.spec.inputs, shapes, strict=True)
             outputs = self.infer([TensorDescriptor(dtype, shape) for dtype, shape in known])
@@ -189,7 +189,7 @@ class CompiledOp(CustomOp):
         return np.array(flat, np.int64)
 
     def shape_plan(self) -> ShapePlan | None:
-        """How the outputs' shapes follow from the inputs'.
+        """Describe how the outputs' shapes follow from the inputs'.
 
         Returns:
             For every output a list of sizes, each ``(input, axis)`` or ``(-1, constant)``, or None where the shape is
@@ -215,9 +215,9 @@ class CompiledOp(CustomOp):
                 raise UnsupportedOperator(
                     f"C++ operator {self.name!r}: got a call of {kind}; expected one that Enzyme could derive: {why}"
                 )
-            own = "write it, or " if kind == "backward" else ""
+            cure = "write it, or " if kind == "backward" else ""
             raise UnsupportedOperator(
-                f"C++ operator {self.name!r}: got a call of {kind}; expected one that it has: {own}compile it with "
+                f"C++ operator {self.name!r}: got a call of {kind}; expected one that it has: {cure}compile it with "
                 "gradient='enzyme'"
             )
 
@@ -245,27 +245,27 @@ class CompiledOp(CustomOp):
                 "follow from the inputs: use symbols of the input descriptors, or pass infer"
             )
         instance = self._binding.instance(self.sizes([x.shape for x in inputs], outputs))
-        made = ShapedCall(
+        call = ShapedCall(
             instance,
             tuple((x.dtype, x.shape) for x in inputs),
             tuple((numpy_dtype(str(d.dtype)), _shape(d)) for d in outputs),
         )
         if len(self._known) >= MOST_SHAPES:
             self._known.clear()
-        self._known[tuple(x.shape for x in inputs)] = made
-        return made
+        self._known[tuple(x.shape for x in inputs)] = call
+        return call
 
-    def _fit(self, what: str, arrays: Sequence[np.ndarray], wanted: Sequence[tuple[np.dtype, tuple[int, ...]]]) -> None:
+    def _fit(self, what: str, arrays: Sequence[np.ndarray], want: Sequence[tuple[np.dtype, tuple[int, ...]]]) -> None:
         """Raise InputError unless these are dense arrays of the wanted dtypes and shapes."""
-        if len(arrays) != len(wanted):
-            raise InputError(f"C++ operator {self.name!r}: got {len(arrays)} {what}s; expected {len(wanted)}")
-        for x, (dtype, shape) in zip(arrays, wanted, strict=True):
+        if len(arrays) != len(want):
+            raise InputError(f"C++ operator {self.name!r}: got {len(arrays)} {what}s; expected {len(want)}")
+        for x, (dtype, shape) in zip(arrays, want, strict=True):
             # What nearly every call passes, in little time: dtypes of NumPy's own exist once.
             if type(x) is not np.ndarray or x.dtype is not dtype or x.shape != shape or x.flags.num & DENSE != DENSE:
                 break
         else:
             return
-        for i, (x, (dtype, shape)) in enumerate(zip(arrays, wanted, strict=True)):
+        for i, (x, (dtype, shape)) in enumerate(zip(arrays, want, strict=True)):
             if not isinstance(x, np.ndarray):
                 raise self._misfit(what, i, _kind(x), "a NumPy array on the host")
             if x.dtype != dtype or x.shape != shape:
@@ -286,8 +286,8 @@ class CompiledOp(CustomOp):
         return type(self), (self.spec, *descriptors, self._infer, self._seconds, False, self._derivation)
 
 
-def _shape(given: Any) -> tuple[int, ...]:
-    return tuple(getattr(given, "shape", given) or ())
+def _shape(array: Any) -> tuple[int, ...]:
+    return tuple(getattr(array, "shape", array) or ())
 
 
 def _binding(name: str, path: Path, isolate_seconds: float | None) -> Binding | IsolatedBinding:

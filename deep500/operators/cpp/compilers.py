@@ -1,4 +1,4 @@
-"""What compiles operators: the system's C++ compiler, else the one in the package ziglang; nvcc for those in CUDA."""
+"""Compilers of operators: the system's C++ compiler, else the one in the package ziglang; nvcc for those in CUDA."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def identity(program: Path) -> str:
 
 @lru_cache(maxsize=1)
 def cpu_model() -> str:
-    """What the processor is and can: machine code for one need not run on another."""
+    """Describe the CPU and what it can do: machine code for one need not run on another."""
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
             first = []
@@ -128,7 +128,7 @@ def find_nvcc(name: str) -> Compiler:
 
 
 def nvcc_program() -> Path | None:
-    """Where nvcc is: on the PATH, in CUDA_HOME, or where the toolkit installs it."""
+    """Find nvcc: on the PATH, in CUDA_HOME, or where the toolkit installs it."""
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
     places = [shutil.which("nvcc"), *(f"{home}/bin/nvcc" for home in homes if home)]
     return next((Path(place) for place in places if place and os.access(place, os.X_OK)), None)

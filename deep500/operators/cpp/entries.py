@@ -1,4 +1,4 @@
-"""What the cache of compiled operators holds, how large it may become, and what goes when it is larger.
+"""The entries of the cache of compiled operators, its limit, and what goes beyond it.
 
 Libraries of operators and bridges to frameworks count; the least recently used ones go first. What was used within the
 last hour stays, since a process may be about to load it. The engine of Enzyme and measured prices stay too.
@@ -77,19 +77,19 @@ def size_of(folder: Path) -> int:
 
 
 def limit() -> int | None:
-    """How many bytes libraries may take, None without limit: ``DEEP500_CACHE_LIMIT`` (``500M``, ``2G``, ``none``).
+    """Return how many bytes libraries may take, None without limit: ``DEEP500_CACHE_LIMIT`` (``2G``, ``none``).
 
     Raises:
         InputError: the variable says neither.
     """
-    said = os.environ.get(VARIABLE, "").strip()
-    if not said:
+    text = os.environ.get(VARIABLE, "").strip()
+    if not text:
         return LIMIT
-    if said.lower() == "none":
+    if text.lower() == "none":
         return None
-    matched = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", said, re.IGNORECASE)
+    matched = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", text, re.IGNORECASE)
     if matched is None:
-        raise InputError(f"got {VARIABLE}={said!r}; expected a size such as 500M or 2G, or none: correct it")
+        raise InputError(f"got {VARIABLE}={text!r}; expected a size such as 500M or 2G, or none: correct it")
     return int(float(matched[1]) * _UNITS[matched[2].upper()])
 
 

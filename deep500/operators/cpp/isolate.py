@@ -149,7 +149,7 @@ class IsolatedBinding:
             )
 
     def report(self, instance: int, data: int | None) -> int:
-        """What the operator's ``report`` returns; data cannot be passed to another process."""
+        """Return what the operator's ``report`` returns; data cannot be passed to another process."""
         if data is not None:
             raise OperatorError(f"C++ operator {self.name!r}: got report data under isolate; expected None")
         return int(self._ask({"kind": "report", "sizes": self._sizes[instance]}))

@@ -44,10 +44,10 @@ def mpi_of(name: str, comm: Any) -> Any:
     Raises:
         InputError: its ranks are no processes of MPI.
     """
-    found = getattr(comm, "mpi", comm)
-    if found is None or hasattr(found, "Get_size"):
-        return found
-    if getattr(found, "size", None) == 1:
+    mpi = getattr(comm, "mpi", comm)
+    if mpi is None or hasattr(mpi, "Get_size"):
+        return mpi
+    if getattr(mpi, "size", None) == 1:
         return None
     raise InputError(
         f"C++ operator {name!r}: got comm={type(comm).__name__}; expected ranks that are processes of MPI "
@@ -73,9 +73,9 @@ def mpi_flags() -> tuple[tuple[str, ...], tuple[str, ...]]:
     program = shutil.which("mpicc")
     if program:
         for question in ("-show", "--showme"):
-            said = subprocess.run([program, question], capture_output=True, text=True, check=False)
-            if said.returncode == 0 and "-l" in said.stdout:
-                return _flags(shlex.split(said.stdout)[1:])
+            answer = subprocess.run([program, question], capture_output=True, text=True, check=False)
+            if answer.returncode == 0 and "-l" in answer.stdout:
+                return _flags(shlex.split(answer.stdout)[1:])
     raise MissingBackend("got no MPI to build with; expected mpi.h and libmpi: pip install 'deep500[mpi]'")
 
 
@@ -118,7 +118,7 @@ def attach(name: str, library: ctypes.CDLL, path: Path, comm: Any, mpi: Any) -> 
         )
     if address_of(mpi) not in _duplicates:
         _duplicates[address_of(mpi)] = mpi, mpi.Dup()
-    _, own = _duplicates[address_of(mpi)]
+    _, duplicate = _duplicates[address_of(mpi)]
     library.d500_communicate(
-        ctypes.c_void_p(address_of(own)), ctypes.c_double(float(getattr(comm, "timeout", PATIENCE)))
+        ctypes.c_void_p(address_of(duplicate)), ctypes.c_double(float(getattr(comm, "timeout", PATIENCE)))
     )

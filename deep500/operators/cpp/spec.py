@@ -47,7 +47,7 @@ Infer = Callable[[list[TensorDescriptor]], Sequence[TensorDescriptor]]
 
 @dataclass(frozen=True)
 class BuildSpec:
-    """What to build.
+    """The description of a build.
 
     Attributes:
         name: the operator's, an identifier.
@@ -87,7 +87,7 @@ class BuildSpec:
 
     @property
     def is_cuda(self) -> bool:
-        """Whether the source is CUDA's."""
+        """Return whether the source is CUDA's."""
         return self.file is not None and Path(self.file).suffix == ".cu"
 
     def as_json(self) -> str:
@@ -122,8 +122,8 @@ def dtypes(name: str, what: str, descriptors: Descriptors, default: str | None =
 
 def as_definitions(name: str, definitions: dict[str, Any]) -> Definitions:
     """Macros sorted by name; raises InputError for what cannot be one."""
-    made = {str(key): "1" if value is None else str(value) for key, value in definitions.items()}
-    for key, value in made.items():
+    macros = {str(key): "1" if value is None else str(value) for key, value in definitions.items()}
+    for key, value in macros.items():
         if "=" in key:
             macro, _, rest = key.partition("=")
             raise InputError(
@@ -134,7 +134,7 @@ def as_definitions(name: str, definitions: dict[str, Any]) -> Definitions:
             raise InputError(
                 f"C++ operator {name!r}: got definition {key!r}: {value!r}; expected the name of a macro and one line"
             )
-    return tuple(sorted(made.items()))
+    return tuple(sorted(macros.items()))
 
 
 def as_paths(name: str, files: Sequence[str | Path]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What runs in the worker process of an isolated operator: nothing but the standard library and the operator's library.
+"""The worker process of an isolated operator: nothing but the standard library and the operator's library.
 
 Started with the paths of the library and the numbers of three files: replies go to the first; the second holds what
 the operator may only read, the third what it may write. Requests come as lines of JSON on standard input.

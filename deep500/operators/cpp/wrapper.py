@@ -80,7 +80,7 @@ def _head(spec: BuildSpec) -> str:
 
 
 def is_global(macro: str) -> bool:
-    """Whether a macro must hold for system headers and ours too: by its reserved name, such as ``_GNU_SOURCE``."""
+    """Return whether a macro must hold for all headers too: by its reserved name, such as ``_GNU_SOURCE``."""
     return macro.startswith("_")
 
 
@@ -96,7 +96,7 @@ def _checks(spec: BuildSpec) -> str:
     scratch, inputs, outputs = CPP_TYPES[spec.dtype], len(spec.inputs), len(spec.outputs)
     any_backward = "d500_detail::has_backward<d500_op>::value"
     any_backward += " || d500_detail::has_backward_cuda<d500_op>::value" * spec.is_cuda
-    wanted = {"backward": "true", AUTOMATIC: any_backward}.get(str(spec.gradient), "false")
+    has_backward = {"backward": "true", AUTOMATIC: any_backward}.get(str(spec.gradient), "false")
     # In CUDA, the methods for the processor may be left out.
     needed = {name: f"d500_detail::has_{name}<d500_op>::value" for name in ("forward", "backward")}
     if not spec.is_cuda:
@@ -110,7 +110,7 @@ typedef d500_registration::type d500_op;
 static_assert(std::is_base_of<deep500::CustomOperator, d500_op>::value,
               "D500: expected the registered class to derive from deep500::CustomOperator, publicly");
 static constexpr bool d500_has_scratch = d500_detail::has_scratch<d500_op>::value;
-static constexpr bool d500_has_backward = {wanted};
+static constexpr bool d500_has_backward = {has_backward};
 template <bool, class... A> struct d500_with {{ typedef d500_detail::list<A...> type; }};
 template <class... A> struct d500_with<true, A...> {{ typedef d500_detail::list<A..., {scratch} *> type; }};
 typedef d500_with<d500_has_scratch, {_types(spec, "forward")}>::type d500_forward_arguments;
@@ -222,7 +222,7 @@ def _gradient(spec: BuildSpec, derive: Derive | None) -> str:
 
 
 def _fields(spec: BuildSpec) -> dict[str, Any]:
-    """What all signatures have in common."""
+    """Return what all signatures have in common."""
     return {"abi": ABI, "name": spec.name, "inputs": spec.inputs, "outputs": spec.outputs, "forward": True}
 
 
@@ -239,7 +239,7 @@ D500_API const char *d500_signature(void) {{
 
 
 def _primal(spec: BuildSpec) -> str:
-    """What Enzyme differentiates: forward as a plain function; S is empty, or the pointer to scratch space.
+    """Write what Enzyme differentiates: forward as a plain function; S is empty, or the pointer to scratch space.
 
     Without ``__restrict__``, Enzyme would keep copies of the inputs, which writing the outputs might have changed.
     """
@@ -364,8 +364,8 @@ def _copies(spec: BuildSpec, method: str) -> str:
     lines = []
     for kind, name in GROUPS[method]:
         source = "nullptr" if name == written else f"{name}[{{}}]"
-        made = ", ".join(f"device.add({size}, {source.format(i)})" for i, size in enumerate(bytes_of[name]))
-        lines.append(f"{kind.removesuffix('*').rstrip()} device_{name}[] = {{{made}}};")
+        added = ", ".join(f"device.add({size}, {source.format(i)})" for i, size in enumerate(bytes_of[name]))
+        lines.append(f"{kind.removesuffix('*').rstrip()} device_{name}[] = {{{added}}};")
     passed = ", ".join(f"device_{name}" for _, name in (*read, GROUPS[method][-1]))
     lines.append(f"const int status = d500_start_{method}<Op>(held, {passed}, nullptr);")
     for i, size in enumerate(bytes_of[written]):

@@ -128,8 +128,8 @@ def double(spec: BuildSpec) -> BuildSpec:
 
 
 def _compile(job: Job, unit: str, flags: Sequence[str], listing: Path | None = None, speculate: bool = True) -> None:
-    def complain(said: str) -> CompileError:
-        return compile_error(job.spec, said.replace(f"{job.place}{os.sep}", ""))
+    def complain(output: str) -> CompileError:
+        return compile_error(job.spec, output.replace(f"{job.place}{os.sep}", ""))
 
     spec, path = job.spec, job.place / unit
     text = wrapper_source(spec, job.main, job.sources, gradient_source)

@@ -1,4 +1,4 @@
-"""What Enzyme's failures mean and what to change: one sentence for every construct that is known not to work."""
+"""The meaning of Enzyme's failures and their cures: one sentence for every construct that is known not to work."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ HINTS = (  # what stands in a source whose gradient is wrong, or for which Enzym
 
 
 def hints(source: str) -> list[str]:
-    """What to change in a source for which Enzyme says nothing, by what stands in it; comments are passed over.
+    """Say what to change in a source for which Enzyme says nothing, by what stands in it; comments are passed over.
 
     Example:
         >>> hints("try { f(); } catch (...) { }  // memmove")
@@ -110,7 +110,7 @@ def hints(source: str) -> list[str]:
     """
     code = code_of(source)
     matched = ((re.search(pattern, code), cure) for pattern, cure in HINTS)
-    return [cure.format(found=found[0]) for found, cure in matched if found]
+    return [cure.format(found=match[0]) for match, cure in matched if match]
 
 
 def code_of(source: str) -> str:
@@ -121,7 +121,7 @@ def code_of(source: str) -> str:
         'a; \\nc; \\n f;'
     """
     comment = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-    return comment.sub(lambda found: "\n" * found[0].count("\n"), source)
+    return comment.sub(lambda match: "\n" * match[0].count("\n"), source)
 
 
 def explain(stderr: str, code: int, ir: str = "", source: str = "") -> str:
@@ -152,11 +152,11 @@ def own_line(stderr: str, code: int) -> str:
             first = re.sub(r"in function \S+ .*?: Enzyme:", "Enzyme:", text)
             first = first.replace("Enzyme: <analysis>", "Enzyme: cannot follow where the memory used here comes from")
             return (first if reason in ("", text) else f"{first.split('Enzyme:')[0]}Enzyme: {reason.strip()}")[:400]
-    said = next((t for t in lines if "Assertion" in t), next((t for t in lines if t.strip()), ""))
-    said = re.sub(r"^.*?(\w+\.(?:cpp|h)):\d+:.*?Assertion", r"Enzyme stopped (\1): Assertion", said)
+    line = next((t for t in lines if "Assertion" in t), next((t for t in lines if t.strip()), ""))
+    line = re.sub(r"^.*?(\w+\.(?:cpp|h)):\d+:.*?Assertion", r"Enzyme stopped (\1): Assertion", line)
     ended = next((i for i, t in enumerate(lines) if t.startswith("UNREACHABLE executed at")), 0)
-    said = f"Enzyme stopped: {lines[ended - 1]}" if ended else said
-    return (said or f"Enzyme ended with exit code {code} and said nothing")[:400]
+    line = f"Enzyme stopped: {lines[ended - 1]}" if ended else line
+    return (line or f"Enzyme ended with exit code {code} and said nothing")[:400]
 
 
 def _by_message(stderr: str, ir: str) -> Iterator[str]:
@@ -164,8 +164,8 @@ def _by_message(stderr: str, ir: str) -> Iterator[str]:
     for pattern, cure in CURES:
         matched = re.search(pattern, errors)
         if matched:
-            found = sorted(set(re.findall(r"@llvm\.((?:x86|aarch64|arm)\.[\w.]+)", ir)))
-            yield cure.format(intrinsics=", ".join(found[:3]) or "an intrinsic", **matched.groupdict())
+            intrinsics = sorted(set(re.findall(r"@llvm\.((?:x86|aarch64|arm)\.[\w.]+)", ir)))
+            yield cure.format(intrinsics=", ".join(intrinsics[:3]) or "an intrinsic", **matched.groupdict())
             return
 
 

@@ -38,7 +38,7 @@ PLUGIN_FOLDERS = ("/usr/lib/llvm-*/lib", "/usr/lib", "/usr/lib64", "/usr/lib/*-l
 
 @dataclass(frozen=True)
 class Engine:
-    """What runs the Enzyme pass.
+    """The program that runs the Enzyme pass.
 
     Attributes:
         kind: ``catalyst`` or ``plugin``.
@@ -63,7 +63,7 @@ class Clang:
 
 
 def engine_path() -> Path:
-    """Where the executable that was set up is kept, whether or not it exists."""
+    """Return where the executable that was set up is kept, whether or not it exists."""
     return cache_folder() / "enzyme" / f"catalyst-{VERSION}-{BINARY_SHA256[:8]}" / "catalyst"
 
 
@@ -114,7 +114,7 @@ def find_clang(engine: Engine) -> Clang:
 
 
 def report() -> dict[str, str]:
-    """Which engine, version and compiler there is: the rows of ``deep500 info``."""
+    """Return the engine, version and compiler: the rows of ``deep500 info``."""
     try:
         engine = find_engine()
         rows = {"engine": f"{engine.version}, {engine.path}"}
@@ -156,10 +156,10 @@ def _plugin_files() -> Iterator[Path]:
 def _clang_version(command: str) -> str | None:
     """Version of a clang++, None if it cannot be run."""
     try:
-        said = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
+        output = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
-    matched = re.search(r"clang version (\d+\.\d+[.\w]*)", said)
+    matched = re.search(r"clang version (\d+\.\d+[.\w]*)", output)
     return matched[1] if matched else None
 
 

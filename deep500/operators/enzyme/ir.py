@@ -165,8 +165,8 @@ def _with(ir: str, exports: Collection[str]) -> str:
 
     def used(listed: re.Match[str]) -> str:
         names = [name.strip() for name in listed[2].split(",")]
-        kept = [name for name in names if name.removeprefix("ptr @") in exports or not _is_export(ir, name)]
-        return f"{listed[1]}[{len(kept)} x ptr] [{', '.join(kept)}]{listed[3]}" if kept else ""
+        names_left = [name for name in names if name.removeprefix("ptr @") in exports or not _is_export(ir, name)]
+        return f"{listed[1]}[{len(names_left)} x ptr] [{', '.join(names_left)}]{listed[3]}" if names_left else ""
 
     return _USED.sub(used, _STRONG.sub(hidden, ir))
 
@@ -192,7 +192,7 @@ def reading_products(ir: str) -> str:
         'define void @cblas_sgemm(ptr noundef readonly captures(none) %7, ptr noundef %12) {'
     """
     return _PRODUCT.sub(
-        lambda found: re.sub(r"ptr [^,%]*(%(?:7|9)\b)", r"ptr noundef readonly captures(none) \1", found[0]), ir
+        lambda match: re.sub(r"ptr [^,%]*(%(?:7|9)\b)", r"ptr noundef readonly captures(none) \1", match[0]), ir
     )
 
 
@@ -285,13 +285,13 @@ def keep_outputs(ir: str, source: str) -> str:
     for call in _GRADIENT.finditer(source):
         words = re.findall(r"enzyme_(?:dupnoneed|dup|const)", call[2])
         outputs.setdefault(call[1], set()).update(i for i, word in enumerate(words) if word == "enzyme_dupnoneed")
-    functions = [(parameters(found[2]), outputs.get(found[1], set())) for found in _PRIMAL.finditer(ir)]
+    functions = [(parameters(match[2]), outputs.get(match[1], set())) for match in _PRIMAL.finditer(ir)]
     if all("writeonly" in parameters[place].split() for parameters, places in functions for place in places):
         return ir
-    kept = re.sub(r"ptr @enzyme_dupnoneed\b", "ptr @enzyme_dup", ir)
-    if "@enzyme_dup = " not in kept:
-        kept = kept.replace("@enzyme_dupnoneed = ", "@enzyme_dup = ", 1)
-    return kept
+    changed = re.sub(r"ptr @enzyme_dupnoneed\b", "ptr @enzyme_dup", ir)
+    if "@enzyme_dup = " not in changed:
+        changed = changed.replace("@enzyme_dupnoneed = ", "@enzyme_dup = ", 1)
+    return changed
 
 
 def parameters(text: str) -> list[str]:

@@ -65,16 +65,16 @@ def loosen(ir: str) -> str:
         }
     """
 
-    def reordered(found: re.Match[str]) -> str:
-        sums = set(_carried_sums(found[0]))
-        return _FREED_SUM.sub(lambda one: f"{one[1]}reassoc " if one[2] in sums else one[0], found[0])
+    def reordered(match: re.Match[str]) -> str:
+        sums = set(_carried_sums(match[0]))
+        return _FREED_SUM.sub(lambda term: f"{term[1]}reassoc " if term[2] in sums else term[0], match[0])
 
     def loosened(function: re.Match[str]) -> str:
         head = function[0].partition("\n")[0]
         if not re.search(r"@[\w.$]*(?:d500_reverse|diffe)", head) or "fwddiffe" in head:
             return function[0]
-        freed = _ARITHMETIC.sub(lambda found: f"{found[1]}{found[2]} {_FREE[found[2]]} ", function[0])
-        return _BACKWARDS.sub(lambda found: _by_reciprocals(reordered(found)), freed)
+        freed = _ARITHMETIC.sub(lambda match: f"{match[1]}{match[2]} {_FREE[match[2]]} ", function[0])
+        return _BACKWARDS.sub(lambda match: _by_reciprocals(reordered(match)), freed)
 
     return _FUNCTION.sub(loosened, ir)
 
@@ -84,18 +84,18 @@ _RECIPROCAL = re.compile(r"^  (%\S+) = fdiv (?:[a-z]+ )*(float|double) 1\.0+e\+0
 
 def _by_reciprocals(block: str) -> str:
     """The block with a reciprocal that forward computed in it used for the divisions by the same, which are free."""
-    for found in _RECIPROCAL.finditer(block):
-        name, kind, divisor = found.groups()
+    for match in _RECIPROCAL.finditer(block):
+        name, kind, divisor = match.groups()
         division = rf"^(  %\S+ = )fdiv nsz arcp {kind} ([^,\n]+), {re.escape(divisor)}$"
-        rest = re.sub(division, rf"\1fmul nsz contract {kind} \2, {name}", block[found.end() :], flags=re.MULTILINE)
-        block = block[: found.end()] + rest
+        rest = re.sub(division, rf"\1fmul nsz contract {kind} \2, {name}", block[match.end() :], flags=re.MULTILINE)
+        block = block[: match.end()] + rest
     return block
 
 
 def _carried_sums(block: str) -> list[str]:
     """Names of the additions from a value that a block carries into its next round to what it carries there."""
     label = block.partition(":")[0].strip('"')
-    sums = {found[1]: (found[2], found[3]) for found in _ADDITION.finditer(block)}
+    sums = {match[1]: (match[2], match[3]) for match in _ADDITION.finditer(block)}
     names = []
     for phi in _CARRIED.finditer(block):
         sources = re.findall(r"\[ ([^,\]]+), %\"?([^\]\" ]+)\"? \]", phi[2])
@@ -195,7 +195,7 @@ def spare_gradients(ir: str) -> str:
     """
     if not _PROMISED.search(ir):
         return ir
-    passes = [found[0] for found in _FUNCTION.finditer(ir) if _takes_gradients(found[0].partition("\n")[0])]
+    passes = [match[0] for match in _FUNCTION.finditer(ir) if _takes_gradients(match[0].partition("\n")[0])]
     spared = [_reading(text) for text in passes]
     if not passes or not all(spared):
         return ir
@@ -223,18 +223,18 @@ def _reading(text: str) -> str:
         if not further:
             break
         names |= further
-    kept = []
+    lines = []
     for line in text.splitlines(keepends=True)[1:]:
         offset = re.match(rf"  {_NAME} = getelementptr ", line)
         if not any(_uses(line, name) for name in names) or re.match(r"  \S+ = load ", line):
-            kept.append(line)
+            lines.append(line)
         elif offset and offset[1] in names:  # what is reached through it has been looked at
-            kept.append(line)
+            lines.append(line)
         elif not re.match(
             r"  store \w+ 0\.0+e\+00, |  (?:tail )?call void @llvm\.memset\.p0\.i64\([^,]*, i8 0, ", line
         ):
             return ""
-    return "".join([f"{head}\n", *kept])
+    return "".join([f"{head}\n", *lines])
 
 
 def _returns(text: str) -> int:
@@ -289,18 +289,21 @@ class _Local:
         self.body, self.index, self.base, self.source = body, index, filled[1] or filled[2], filled[3]
         base = re.escape(self.base)
         places = rf"^  {_NAME} = getelementptr [^\n]*?(\w+), ptr {base}, i64 {re.escape(index)}\n"
-        found: list[tuple[str, str]] = re.findall(places, body, re.MULTILINE)
-        self.place, self.kind = found[0] if found else ("", "")
+        addresses: list[tuple[str, str]] = re.findall(places, body, re.MULTILINE)
+        self.place, self.kind = addresses[0] if addresses else ("", "")
         place = re.escape(self.place)
         self.loads = re.findall(rf"^  %[^\n]* = load {self.kind}, ptr {place},[^\n]*\n", body, re.MULTILINE)
         self.stores = re.findall(rf"^  store {self.kind} [^\n]*, ptr {place},[^\n]*\n", body, re.MULTILINE)
-        made = re.search(rf"^  {base} = alloca [^\n]*\n", text, re.MULTILINE)
-        known = ("@llvm.lifetime", made[0] if made else "\0", filled[0])
+        allocation = re.search(rf"^  {base} = alloca [^\n]*\n", text, re.MULTILINE)
+        known = ("@llvm.lifetime", allocation[0] if allocation else "\0", filled[0])
         lines = text.splitlines(keepends=True)
         self.others = [line for line in lines if _uses(line, self.base) and not any(k in line for k in known)]
         self.bytes, self.text = count * _WIDTHS.get(self.kind, 0), text
         self.plain = bool(
-            made and len(found) == len(self.loads) == 1 and len(self.stores) <= 1 and int(filled[4]) == self.bytes
+            allocation
+            and len(addresses) == len(self.loads) == 1
+            and len(self.stores) <= 1
+            and int(filled[4]) == self.bytes
         ) and len(_uses(body, self.place)) == 2 + len(self.stores)
         if self.plain and self.stores:
             self.plain = body.index(self.loads[0]) < body.index(self.stores[0])
@@ -404,7 +407,7 @@ _SUM = re.compile(rf"^  {_NAME} = phi (?:\w+ )*(float|double) \[ {_NAME}, {_NAME
 
 def _index_first(block: str, body: str) -> tuple[str, str]:
     """The block's body with the phi of its index before those of sums, and the block with it."""
-    lines = [found[0] for found in _PHI.finditer(body)]
+    lines = [match[0] for match in _PHI.finditer(body)]
     if any(re.match(r"  %\d+ =", line) for line in lines):  # numbers have their places
         return body, block
     first = sorted(lines, key=lambda line: " = phi i64 " not in line)
@@ -413,8 +416,8 @@ def _index_first(block: str, body: str) -> tuple[str, str]:
 
 
 def _sums_beside(body: str, this: str) -> bool:
-    """Whether all that iterations hand on beside the index are sums whose order is free."""
-    for line in [found[0] for found in _PHI.finditer(body)][1:]:
+    """Return whether all that iterations hand on beside the index are sums whose order is free."""
+    for line in [match[0] for match in _PHI.finditer(body)][1:]:
         total = _SUM.match(line)
         if total is None or total[4] != this or len(_uses(body, total[1])) != 2 or len(_uses(body, total[3])) != 2:
             return False
@@ -426,7 +429,7 @@ def _sums_beside(body: str, this: str) -> bool:
 
 
 def _is_elementwise(body: str, index: str, roots: dict[str, str]) -> bool:
-    """Whether memory is touched at the index only, and nothing else has an effect."""
+    """Return whether memory is touched at the index only, and nothing else has an effect."""
     element = re.compile(
         rf"^  {_NAME} = getelementptr (?:inbounds |nuw |nusw )*(\w+), ptr {_NAME}, i64 {re.escape(index)}(?=[,\n])",
         re.MULTILINE,

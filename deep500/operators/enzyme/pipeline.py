@@ -65,7 +65,7 @@ FIRST_LINK_SECONDS = 900.0
 
 @dataclass(frozen=True)
 class Options:
-    """How a library is built.
+    """The settings by which a library is built.
 
     Attributes:
         pipeline: ``enzyme`` (optimise, differentiate) or ``ref`` (differentiate, optimise).
@@ -125,7 +125,7 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
     clang = find_clang(engine)
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".build-", dir=library.parent) as folder:
-        before, made = Path(folder) / "before.ll", Path(folder) / library.name
+        before, built = Path(folder) / "before.ll", Path(folder) / library.name
         stage("compiling")
         prepare(clang, tu, before, ["-g0", *flags], options)
         stage("differentiating")
@@ -139,17 +139,17 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
             prepare(clang, tu, modules[0], ["-gline-tables-only", *flags], replace(options, listing=None))
             raise refusal(*differentiate(engine, clang, modules[0], options), modules[0], options)
         missing = {}
-        for module, (code, ir, said) in zip(modules, results, strict=True):
+        for module, (code, ir, message) in zip(modules, results, strict=True):
             if failed(code, ir):
-                missing[module.stem] = str(refusal(code, ir, said, module, options))
+                missing[module.stem] = str(refusal(code, ir, message, module, options))
             joined = spare_gradients(once(loosen(inline_functions(ir))))
             owned = plain_updates(joined) if options.owned else joined
             module.write_text(turn_loops(owned) if options.turn else owned, encoding="utf-8")
         if missing:
             raise EnzymeError("\n".join(missing.values()), missing=missing)
         stage("linking")
-        back(clang, modules, made, options)
-        made.replace(library)
+        back(clang, modules, built, options)
+        built.replace(library)
 
 
 def _modules(before: Path, options: Options) -> list[Path]:
@@ -195,9 +195,9 @@ def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: Optio
         *_listing_flags(clang, options),
         "-Wno-unused-command-line-argument",
     ]
-    code, said = _compiler(command, options.timeout, options, tu.parent)
+    code, message = _compiler(command, options.timeout, options, tu.parent)
     if code:
-        raise (options.complain or _complaint(options))(said)
+        raise (options.complain or _complaint(options))(message)
     if options.listing is not None and clang.is_zig:
         _as_rule(options.listing, tu, Path(clang.command[0]).parent)
 
@@ -235,22 +235,24 @@ def differentiate(engine: Engine, clang: Clang, ir: Path, options: Options) -> t
         return ENDLESS, "", ""
 
 
-def failed(code: int, made: str) -> bool:
-    """Whether Enzyme failed: an exit code of 0 does not say that everything was differentiated."""
-    return bool(code or not made or LEFT_OVER.search(made))
+def failed(code: int, text: str) -> bool:
+    """Return whether Enzyme failed: an exit code of 0 does not say that everything was differentiated."""
+    return bool(code or not text or LEFT_OVER.search(text))
 
 
-def refusal(code: int, made: str, said: str, ir: Path, options: Options) -> EnzymeError:
+def refusal(code: int, result: str, errors: str, ir: Path, options: Options) -> EnzymeError:
     """The error for code that Enzyme refuses."""
     if code == ENDLESS:
         cures = "; ".join(hints(_own_source(options))) or "simplify the operator"
         return EnzymeError(
             f"{options.name}: got no end of Enzyme in {options.timeout:g} s; expected one\nwhat to change: {cures}"
         )
-    left = LEFT_OVER.search(made)
-    said = f"error: Enzyme: not differentiated: {left[0].strip()}" if left and not said else said
-    text = explain(said, code, ir.read_text(encoding="utf-8"), _own_source(options))
-    return EnzymeError(f"{options.name}: got C++ that Enzyme cannot differentiate; expected what it can\n{text}", said)
+    left = LEFT_OVER.search(result)
+    errors = f"error: Enzyme: not differentiated: {left[0].strip()}" if left and not errors else errors
+    text = explain(errors, code, ir.read_text(encoding="utf-8"), _own_source(options))
+    return EnzymeError(
+        f"{options.name}: got C++ that Enzyme cannot differentiate; expected what it can\n{text}", errors
+    )
 
 
 def back(clang: Clang, modules: Sequence[Path], library: Path, options: Options) -> None:
@@ -271,13 +273,13 @@ def back(clang: Clang, modules: Sequence[Path], library: Path, options: Options)
         *(VECTOR_MATH if options.fast_math else ()),
         *(openmp_flags(clang)[1] if options.openmp else ()),
     ]
-    code, said = _compiler(command, FIRST_LINK_SECONDS, options)
+    code, message = _compiler(command, FIRST_LINK_SECONDS, options)
     if code:
         # Enzyme's derivative of tgamma calls this, and no library has it.
-        cures = hints(_own_source(options)) if "undefined symbol: digamma" in said else []
+        cures = hints(_own_source(options)) if "undefined symbol: digamma" in message else []
         raise CompileError(
             f"{library.name}: got code that does not link; expected it to: {'; '.join(cures) or 'mend it'}\n"
-            f"{compiler_lines(said)}"
+            f"{compiler_lines(message)}"
         )
 
 
@@ -366,12 +368,12 @@ def refuse_shared_pointers(ir: str, options: Options) -> None:
 
 def _compiler(command: Sequence[str], timeout: float, options: Options, folder: Path | None = None) -> tuple[int, str]:
     try:
-        code, _, said = run(command, timeout, folder)
+        code, _, message = run(command, timeout, folder)
     except subprocess.TimeoutExpired as error:
         raise CompileError(
             f"{options.name}: got no end of the compiler in {timeout:g} s; expected one: simplify the operator"
         ) from error
-    return code, said
+    return code, message
 
 
 def run(command: Sequence[str], timeout: float, folder: Path | None = None) -> tuple[int, str, str]:
@@ -387,16 +389,16 @@ def run(command: Sequence[str], timeout: float, folder: Path | None = None) -> t
         cwd=folder,
     ) as process:
         try:
-            out, said = process.communicate(timeout=timeout)
+            out, errors = process.communicate(timeout=timeout)
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             raise
-    return process.returncode, out, said
+    return process.returncode, out, errors
 
 
-def compiler_lines(said: str, most: int = 40) -> str:
+def compiler_lines(output: str, most: int = 40) -> str:
     """The compiler's messages, without notes of its own on itself, at most ``most`` lines."""
-    lines = [t for t in said.splitlines() if t.strip() and "argument unused during compilation" not in t]
+    lines = [t for t in output.splitlines() if t.strip() and "argument unused during compilation" not in t]
     return "\n".join([*lines[:most], *(["..."] if len(lines) > most else [])])
 
 
@@ -412,13 +414,13 @@ def _as_rule(listing: Path, tu: Path, compiler: Path) -> None:
     """Rewrite clang's list of headers as a rule of make, without system headers; dots may stand for the depth."""
     lines = listing.read_text(encoding="utf-8").splitlines()
     headers = dict.fromkeys(re.sub(r"^\.+ ", "", line) for line in lines)
-    own = [path for path in headers if not path.startswith((f"{compiler}{os.sep}", "/usr/include/"))]
-    words = [path.replace(" ", "\\ ") for path in (str(tu), *own)]
+    headers_of_user = [path for path in headers if not path.startswith((f"{compiler}{os.sep}", "/usr/include/"))]
+    words = [path.replace(" ", "\\ ") for path in (str(tu), *headers_of_user)]
     listing.write_text(f"{tu.stem}.o: {' '.join(words)}\n", encoding="utf-8")
 
 
 def _llvm(switches: Sequence[str]) -> list[str]:
-    """As clang takes them."""
+    """Return switches as clang takes them."""
     return [word for switch in switches for word in ("-mllvm", switch)]
 
 
@@ -427,12 +429,12 @@ def _mathematics(options: Options) -> tuple[str, ...]:
 
 
 def _complaint(options: Options) -> Callable[[str], CompileError]:
-    def made(said: str) -> CompileError:
+    def complain(output: str) -> CompileError:
         return CompileError(
-            f"{options.name}: got C++ that does not compile; expected C++17: mend it\n{compiler_lines(said)}"
+            f"{options.name}: got C++ that does not compile; expected C++17: mend it\n{compiler_lines(output)}"
         )
 
-    return made
+    return complain
 
 
 def _own_source(options: Options) -> str:

@@ -95,18 +95,18 @@ class Library:
         self.call("forward", ("input", encoded(self.inputs, x), False), ("output", outputs, True))
         return decoded(self.outputs, outputs)
 
-    def backward(self, dy: list[np.ndarray], x: list[np.ndarray], wanted: Sequence[int]) -> list[np.ndarray]:
+    def backward(self, dy: list[np.ndarray], x: list[np.ndarray], numbers: Sequence[int]) -> list[np.ndarray]:
         """Gradients of the wanted inputs."""
         outputs: list[np.ndarray | None] = [empty(t, s) for t, s in zip(self.outputs, self.shapes[1], strict=True)]
         inputs = encoded(self.inputs, x)
         self.call("forward", ("input", inputs, False), ("output", outputs, True))
-        made = [
-            empty(t, s) if i in wanted else None
+        gradients = [
+            empty(t, s) if i in numbers else None
             for i, (t, s) in enumerate(zip(self.inputs, self.shapes[0], strict=True))
         ]
         groups = (("output gradient", encoded(self.outputs, dy), False), ("input", inputs, False))
-        self.call("backward", *groups, ("output", outputs, False), ("input gradient", made, True))
-        return decoded(self.inputs, made)
+        self.call("backward", *groups, ("output", outputs, False), ("input gradient", gradients, True))
+        return decoded(self.inputs, gradients)
 
     def jvp(self, x: list[np.ndarray], v: list[np.ndarray]) -> list[np.ndarray]:
         """Change of the outputs along v."""
@@ -118,10 +118,10 @@ class Library:
 
     def hvp(self, dy: list[np.ndarray], x: list[np.ndarray], v: list[np.ndarray]) -> list[np.ndarray]:
         """Change of the gradient along v."""
-        made: list[np.ndarray | None] = [empty(t, s) for t, s in zip(self.inputs, self.shapes[0], strict=True)]
+        results: list[np.ndarray | None] = [empty(t, s) for t, s in zip(self.inputs, self.shapes[0], strict=True)]
         groups = (("output gradient", encoded(self.outputs, dy), False), ("input", encoded(self.inputs, x), False))
-        self.call("hvp", *groups, ("tangent", encoded(self.inputs, v), False), ("result", made, True))
-        return decoded(self.inputs, made)
+        self.call("hvp", *groups, ("tangent", encoded(self.inputs, v), False), ("result", results, True))
+        return decoded(self.inputs, results)
 
 
 def empty(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -131,7 +131,7 @@ def empty(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def is_float(dtype: str) -> bool:
-    """Whether it can have a gradient."""
+    """Return whether it can have a gradient."""
     return dtype in TOLERANCE
 
 
@@ -144,7 +144,7 @@ def encode(dtype: str, values: np.ndarray) -> np.ndarray:
 
 
 def decode(dtype: str, stored: np.ndarray) -> np.ndarray:
-    """What the library stored, as float64."""
+    """Return what the library stored, as float64."""
     if dtype == "bfloat16":
         return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return stored.astype(np.float64 if is_float(dtype) else np.int64)
@@ -169,11 +169,11 @@ def draw(library: Library, kind: str, rng: np.random.Generator, whole: dict[str,
     values = []
     for i, (dtype, shape) in enumerate(zip(library.inputs, library.shapes[0], strict=True)):
         if is_float(dtype):
-            made: np.ndarray = rng.standard_normal(shape) if kind == "normal" else rng.uniform(0.25, 0.95, shape)
+            array: np.ndarray = rng.standard_normal(shape) if kind == "normal" else rng.uniform(0.25, 0.95, shape)
         else:
             low, high = whole.get(str(i), (0, 2 if least > 1 else 1))
-            made = rng.integers(low, high, shape)
-        values.append(decode(dtype, encode(dtype, np.asarray(made))))
+            array = rng.integers(low, high, shape)
+        values.append(decode(dtype, encode(dtype, np.asarray(array))))
     return values
 
 
@@ -187,8 +187,8 @@ class Probe:
         self.whole = job["whole"]
         floats = [t for t in (*self.library.inputs, *self.library.outputs) if is_float(t)]
         self.dtype = max(floats, key=lambda t: TOLERANCE[t])  # the coarsest
-        own = [t for t in (*self.reference.inputs, *self.reference.outputs) if is_float(t)]
-        self.reference_dtype = max(own, key=lambda t: TOLERANCE[t])
+        reference_floats = [t for t in (*self.reference.inputs, *self.reference.outputs) if is_float(t)]
+        self.reference_dtype = max(reference_floats, key=lambda t: TOLERANCE[t])
         self.rng = np.random.default_rng(SEED)
         self.wrong: list[dict[str, str]] = []
         self.zero: list[int] = []
@@ -247,15 +247,15 @@ class Probe:
         if not child:
             with suppress(Exception):
                 os.write(
-                    writing, json.dumps([found for i in self.active for found in self.where_forms_change(i)]).encode()
+                    writing, json.dumps([change for i in self.active for change in self.where_forms_change(i)]).encode()
                 )
             os._exit(0)
         os.close(writing)
         ready, _, _ = select.select([reading], [], [], PATIENCE)
-        said = os.read(reading, 1 << 16) if ready else b""
+        answer = os.read(reading, 1 << 16) if ready else b""
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        self.at_zero = json.loads(said) if said else []
+        self.at_zero = json.loads(answer) if answer else []
 
     def directions(self, i: int) -> Iterator[list[np.ndarray]]:
         """A random direction of input i, and one along which the parts of its gradient do not cancel."""
@@ -283,15 +283,15 @@ class Probe:
         return slopes
 
     def noise_along(self, v: list[np.ndarray]) -> float:
-        """How far <dy, forward> jumps about along v: what its sixth differences leave of anything smooth.
+        """Return how far <dy, forward> jumps about along v: what its sixth differences leave of anything smooth.
 
         Of independent errors of size s, sixth differences have the size s sqrt(12! / 6!^2) (Hamming 1962, chapter 10).
         """
-        found = []
+        sizes = []
         for h in SPACINGS:
             values = [sum(self.along(v, k * h)) for k in range(-4, 5)]
-            found.append(float(np.sqrt(np.mean(np.diff(values, 6) ** 2) / 924)))
-        return min(found)
+            sizes.append(float(np.sqrt(np.mean(np.diff(values, 6) ** 2) / 924)))
+        return min(sizes)
 
     def run_wide(self) -> None:
         """The gradient once more at larger sizes, coarsely: more elements have more kinks beside them."""
@@ -320,7 +320,7 @@ class Probe:
 
         slopes = [slope(h) for h in LONG]
         pairs = zip(slopes, slopes[1:], LONG, strict=False)
-        return min(((a, 4 * noise / h + abs(a - b)) for a, b, h in pairs), key=lambda found: found[1])
+        return min(((a, 4 * noise / h + abs(a - b)) for a, b, h in pairs), key=lambda pair: pair[1])
 
     def against_differences(self, i: int, factor: float = 1.0) -> None:
         """The reference's gradient of input i against central differences."""
@@ -379,9 +379,9 @@ class Probe:
     def against_reference(self) -> None:
         """The library's gradients against the reference's: all at once, again, and one by one."""
         calls = [self.active, self.active, *([i] for i in self.active)]
-        for wanted in calls:
-            alone = self.library.backward(self.dy, self.x, wanted)
-            for i in wanted:
+        for numbers in calls:
+            alone = self.library.backward(self.dy, self.x, numbers)
+            for i in numbers:
                 self.compare("backward", f"the gradient of input {i}", alone[i], self.gradients[i])
 
     def compare(self, part: str, what: str, got: np.ndarray, expected: np.ndarray, factor: float = 1.0) -> None:
@@ -437,8 +437,8 @@ def main() -> None:
         if judged and not probe.find_point(job["wide"]):
             probe.run_wide()
         probe.zero, probe.unclear = doubtful
-    found = {"wrong": probe.wrong, "zero": probe.zero, "unclear": probe.unclear, "at_zero": probe.at_zero}
-    json.dump({"unusable": unusable, **found}, sys.stdout)
+    findings = {"wrong": probe.wrong, "zero": probe.zero, "unclear": probe.unclear, "at_zero": probe.at_zero}
+    json.dump({"unusable": unusable, **findings}, sys.stdout)
 
 
 if __name__ == "__main__":

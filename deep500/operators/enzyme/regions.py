@@ -61,18 +61,18 @@ def own_regions(ir: str) -> str:
           ret void
         }
     """
-    starts = [parameters(found[1]) for found in _START.finditer(ir)]
+    starts = [parameters(match[1]) for match in _START.finditer(ir)]
     if not starts:
         return ir
     names = {_name(arguments) for arguments in starts}
-    regions = {found[1]: _Region(found[0], parameters(found[2]), found[3]) for found in _FUNCTION.finditer(ir)}
+    regions = {match[1]: _Region(match[0], parameters(match[2]), match[3]) for match in _FUNCTION.finditer(ir)}
     regions = {name: region for name, region in regions.items() if name in names}
     handed = {name: _handed(ir, name, region) for name, region in regions.items()}
     count, functions = itertools.count(), []
 
-    def started(found: re.Match[str]) -> str:
-        places = handed.get(_name(parameters(found[1])), [])
-        call, function = _apart(found, next(count), places)
+    def started(match: re.Match[str]) -> str:
+        places = handed.get(_name(parameters(match[1])), [])
+        call, function = _apart(match, next(count), places)
         functions.append(function)
         return call
 
@@ -83,7 +83,7 @@ def own_regions(ir: str) -> str:
 
 
 def _apart(start: re.Match[str], number: int, handed: list[int]) -> tuple[str, str]:
-    """What stands for the start of a region, and the function that it calls."""
+    """Return what stands for the start of a region, and the function that it calls."""
     arguments = parameters(start[1])
     loads, passed = [], list(arguments[3:])
     for place in handed:
@@ -109,7 +109,7 @@ def _name(arguments: list[str]) -> str:
 
 
 def _handed(ir: str, name: str, region: _Region) -> list[int]:
-    """Which arguments of a region, from its third on, are addresses of pointers that are the same throughout."""
+    """Return which arguments of a region, from its third on, are addresses of pointers that are the same throughout."""
     starts = list(_callers(ir, name))
     if len(re.findall(rf"@{re.escape(name)}(?![-\w.$\"])", ir)) != 1 + len(starts):  # called otherwise, too
         return []
@@ -126,20 +126,20 @@ def _callers(ir: str, name: str) -> Iterator[tuple[str, list[str]]]:
     """Every start of a region: the function around it, and its arguments."""
     for function in _FUNCTION.finditer(ir):
         if f"@{name}" in function[3]:
-            for found in _START.finditer(function[0]):
-                arguments = parameters(found[1])
+            for start in _START.finditer(function[0]):
+                arguments = parameters(start[1])
                 if _name(arguments) == name:
                     yield function[0], arguments
 
 
 def _is_read(body: str, reference: str) -> bool:
-    """Whether a region loads a pointer from there, and does nothing else with it."""
+    """Return whether a region loads a pointer from there, and does nothing else with it."""
     uses = _lines(body, reference)
     return bool(uses) and all(re.match(rf"  %\S+ = load ptr, ptr {re.escape(reference)}(?:,|$)", use) for use in uses)
 
 
 def _is_local(caller: str, name: str) -> bool:
-    """Whether it is a local variable that only its function and the regions that it starts can reach."""
+    """Return whether it is a local variable that only its function and the regions that it starts can reach."""
     uses = _lines(caller, name)
     known = re.compile(_HARMLESS.format(name=re.escape(name)))
     return any(f"{name} = alloca ptr" in use for use in uses) and all(

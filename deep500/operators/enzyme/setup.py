@@ -100,12 +100,12 @@ def try_out(path: Path) -> None:
                 check=False,
             )
             works = done.returncode == 0 and "2.000000e+00" in done.stdout
-            said = "" if works else done.stderr.strip() or f"exit code {done.returncode}"
+            problem = "" if works else done.stderr.strip() or f"exit code {done.returncode}"
         except (OSError, subprocess.TimeoutExpired) as error:
-            said = str(error)
-    if said:
+            problem = str(error)
+    if problem:
         raise MissingEngine(
-            f"got an Enzyme engine that does not run ({said.splitlines()[0]}); expected one that does: remove "
+            f"got an Enzyme engine that does not run ({problem.splitlines()[0]}); expected one that does: remove "
             f"{path.parent}, then deep500 setup enzyme"
         )
 

@@ -47,7 +47,7 @@ CAUSES = {
 
 @dataclass(frozen=True)
 class Defect:
-    """What is wrong with one part (``backward``, ``jvp``, ``hvp``) of a library."""
+    """A defect of one part (``backward``, ``jvp``, ``hvp``) of a library."""
 
     part: str
     text: str

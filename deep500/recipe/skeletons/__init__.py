@@ -51,22 +51,20 @@ def skeleton(kind: str, name: str) -> dict[str, str]:
     return files
 
 
-def _new(words: argparse.Namespace) -> int:
-    files = {words.out / file: text for file, text in skeleton(words.kind, words.name).items()}
+def _new(args: argparse.Namespace) -> int:
+    files = {args.out / file: text for file, text in skeleton(args.kind, args.name).items()}
     there = next((path for path in files if path.exists()), None)
     if there is not None:
         raise ResultsError(f"got {there}, which exists; expected a name that is free: choose another, or another --out")
     try:
-        words.out.mkdir(parents=True, exist_ok=True)
+        args.out.mkdir(parents=True, exist_ok=True)
         for path, text in files.items():
             path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ResultsError(
-            f"got {error.strerror!r} on {words.out}; expected a folder to write to: --out DIR"
-        ) from error
+        raise ResultsError(f"got {error.strerror!r} on {args.out}; expected a folder to write to: --out DIR") from error
     written, tested = files
-    run = f"deep500 run {written}" if words.kind in ("recipe", "task") else f"its docstring says how to use {written}"
+    run = f"deep500 run {written}" if args.kind in ("recipe", "task") else f"its docstring says how to use {written}"
     first = "" if importlib.util.find_spec("pytest") else "pip install pytest; "
     said = f"{written}\n{tested}\nnext: {run}; {first}python -m pytest {tested}"
-    say_written(words, written, tested, text=said)
+    say_written(args, written, tested, text=said)
     return 0

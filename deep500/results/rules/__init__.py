@@ -53,7 +53,7 @@ def summary_of(rule: Rule) -> str:
 
 
 def check(path: Path, more: Sequence[dict[str, Any]] = (), only: Collection[str] | None = None) -> dict[str, Finding]:
-    """What the rules say of a results folder, by id; raises ResultsError if the folder is none.
+    """Judge a results folder by the rules, by id; raises ResultsError if the folder is none.
 
     Args:
         path: results folder.

@@ -128,7 +128,7 @@ _KINDS = {
 
 
 def problems_of(claim: Any) -> list[str]:
-    """What is wrong with a claim, in words; empty where it is one that rules can judge.
+    """Return what is wrong with a claim, in words; empty where it is one that rules can judge.
 
     Example:
         >>> problems_of({"type": "speed-up", "value": 3.0})
@@ -154,7 +154,7 @@ def sound(claims: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def close(a: float, b: float, rel: float = 1e-6, least: float = 0.0) -> bool:
-    """Whether two figures agree but for rounding.
+    """Return whether two figures agree but for rounding.
 
     Example:
         >>> close(1.0, 1.0 + 1e-9), close(1.0, 1.1)

@@ -15,8 +15,8 @@ def d1_known_claims(run: RunView) -> Finding:
     if wrong:
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         return failed(f"{wrong[0]}{more}", "write it as deep500.results.rules.claim_types has it")
-    own = [claim for claim in run.sound_claims if claim.get("by") == BY]
-    if run.is_finished and run.series and not own:
+    own_claims = [claim for claim in run.sound_claims if claim.get("by") == BY]
+    if run.is_finished and run.series and not own_claims:
         return missing("what the report shows is not claimed", f"keep {CLAIMS} as the run wrote it")
     if not run.all_claims and not run.is_finished:
         return not_applicable("nothing is claimed")
@@ -30,13 +30,13 @@ def d2_quiet_machine(run: RunView) -> Finding:
     load = load_of_run(run.curve, run.manifest)
     if load is None or load["seconds"] <= 0:
         return missing("how busy the machine was is not recorded", "record it: run the recipe with this version")
-    found = disturbances(load)
-    if found is None:
+    disturbing = disturbances(load)
+    if disturbing is None:
         return not_applicable(f"{load['seconds']:.2g} s are too short to tell how busy the machine was")
-    if not found:
+    if not disturbing:
         known = load["busy"] is not None
         return passed("the machine was quiet" if known else "not measured: the kernel does not tell how busy it was")
-    said = "; ".join(found)
+    causes = "; ".join(disturbing)
     fix = "run it again on a quiet machine, see deep500 env --check; until then call its times observations"
     called = [
         f"{name} q{estimate['q']:g}"
@@ -45,5 +45,5 @@ def d2_quiet_machine(run: RunView) -> Finding:
         if estimate.get("standing") != OBSERVATION
     ]
     if called:
-        return failed(f"the machine was busy ({said}), and results are claimed: {', '.join(called[:4])}", fix)
-    return passed(f"the machine was busy ({said}), and times are called observations")
+        return failed(f"the machine was busy ({causes}), and results are claimed: {', '.join(called[:4])}", fix)
+    return passed(f"the machine was busy ({causes}), and times are called observations")

@@ -39,10 +39,10 @@ def r1_base_of_speedups(run: RunView) -> Finding:
         base = claim.get("base") or {}
         if not base.get("kind") or not base.get("seconds") or (base["kind"] == "other" and not base.get("text")):
             return failed(f"speedup {claim['value']} has no base with a kind and a time", fix)
-        own = claim.get("seconds")
-        if own is not None and not close(claim["value"], base["seconds"] / own, 0.02):
+        seconds = claim.get("seconds")
+        if seconds is not None and not close(claim["value"], base["seconds"] / seconds, 0.02):
             return failed(
-                f"a speedup of {claim['value']:.4g} from {base['seconds']:.4g} s to {own:.4g} s", "divide the times"
+                f"a speedup of {claim['value']:.4g} from {base['seconds']:.4g} s to {seconds:.4g} s", "divide the times"
             )
     named = [m["name"] for m in run.summary.get("metrics", []) if SPEEDUP.search(str(m["name"]))]
     if named and not claims:
@@ -51,7 +51,7 @@ def r1_base_of_speedups(run: RunView) -> Finding:
 
 
 def r2_all_of_the_suite(run: RunView) -> Finding:
-    """What was declared ran, or has a reason: benchmarks, seeds, metrics, series, and cores that were there."""
+    """All that was declared ran, or has a reason: benchmarks, seeds, metrics, series, and cores that were there."""
     suite = run.manifest.get("suite", {})
     silent = sorted(set(suite.get("declared", [])) - set(suite.get("ran", [])) - _reasoned(suite))
     silent += _not_run(run) if run.is_finished else []
@@ -72,7 +72,7 @@ def _reasoned(suite: Mapping[str, Any]) -> set[str]:
 
 
 def _not_run(run: RunView) -> list[str]:
-    """What the recipe asks for and the files do not have: seeds, metrics, series."""
+    """Return what the recipe asks for and the files do not have: seeds, metrics, series."""
     resolved = run.manifest.get("resolved", {})
     asked = dict.fromkeys([*run.manifest.get("seeds", []), *resolved.get("seeds", [])])
     trained = {line["seed"] for line in run.curve}
@@ -152,7 +152,7 @@ def _twins(run: RunView) -> tuple[Any, Any] | None:
 
 
 def _claims_too_much(run: RunView, series: str, estimate: Mapping[str, Any]) -> bool:
-    """Whether an interval within launches passes as one over launches, or as any result although launches differ."""
+    """Return whether an interval within launches passes as one over them, or as a result although launches differ."""
     standing = estimate.get("standing", "result")
     if standing == "observation" or estimate["ci"].get("cluster") == LAUNCHES:
         return False
@@ -175,15 +175,15 @@ def r7_sound_comparisons(run: RunView) -> Finding:
     """Faster and slower need a corrected p value, and an interval of the ratio of times on their side of 1."""
     claims = run.claims("comparison")
     for claim in claims:
-        said, effect, p = claim["verdict"], claim.get("effect"), claim.get("p")
+        verdict, effect, p = claim["verdict"], claim.get("effect"), claim.get("p")
         fix = "test in pairs, and say what follows"
-        if said in ("faster", "slower") and (p is None or p >= 0.05 or not effect or effect[0] <= 1 <= effect[1]):
-            return failed(f"'{said}' with p {p} and effect {effect}", fix)
-        if effect and said in ("faster", "slower") and (effect[1] < 1) != (said == "faster"):
-            return failed(f"'{said}' with {effect[0]:.4g} to {effect[1]:.4g} times the time", fix)
-        if said == "equivalent" and (not effect or not claim.get("margin") or not _within(effect, claim["margin"])):
+        if verdict in ("faster", "slower") and (p is None or p >= 0.05 or not effect or effect[0] <= 1 <= effect[1]):
+            return failed(f"'{verdict}' with p {p} and effect {effect}", fix)
+        if effect and verdict in ("faster", "slower") and (effect[1] < 1) != (verdict == "faster"):
+            return failed(f"'{verdict}' with {effect[0]:.4g} to {effect[1]:.4g} times the time", fix)
+        if verdict == "equivalent" and (not effect or not claim.get("margin") or not _within(effect, claim["margin"])):
             return failed(f"'equivalent' with effect {effect} and margin {claim.get('margin')}", fix)
-        if said in ("faster", "slower") and len(claims) > 1 and not claim.get("corrected"):
+        if verdict in ("faster", "slower") and len(claims) > 1 and not claim.get("corrected"):
             return failed(f"{len(claims)} comparisons without correction", "correct by Holm's method")
         ratio = _ratio(run, claim.get("series", []))
         if ratio is not None and effect and not effect[0] <= ratio <= effect[1]:
@@ -205,7 +205,7 @@ def _ratio(run: RunView, series: list[str]) -> float | None:
 
 
 def r8_is_the_centre_enough(run: RunView) -> Finding:
-    """Where latency matters the tail is reported, from as many samples as the quantile needs."""
+    """The tail is reported where latency matters, from as many samples as the quantile needs."""
     claims = run.claims("percentile")
     for claim in claims:
         stat = run.series.get(claim["series"], {})
@@ -226,8 +226,8 @@ def r8_is_the_centre_enough(run: RunView) -> Finding:
 def _latencies(run: RunView) -> set[str]:
     """Series of which every sample is a wait: declared so, or the time of one step, batch or query."""
     declared = run.manifest.get("series", {})
-    said = {name for name, facts in declared.items() if facts.get("latency") or facts.get("samples_each")}
-    return {name for name in said | ({"step"} & declared.keys()) if not is_of_rank(name)}
+    latencies = {name for name, facts in declared.items() if facts.get("latency") or facts.get("samples_each")}
+    return {name for name in latencies | ({"step"} & declared.keys()) if not is_of_rank(name)}
 
 
 def r9_documented(run: RunView) -> Finding:

@@ -67,7 +67,7 @@ def f2_test_accuracy(run: RunView) -> Finding:
 
 
 def _tuned_on(run: RunView) -> str:
-    """What of a run of two splits was chosen by its validation data; nothing if nothing was."""
+    """Return what of a run of two splits was chosen by its validation data; nothing if nothing was."""
     stops = [entry.get("stopped_by") or "" for entry in run.seeds.values()]
     if any(stop.startswith(EARLY) for stop in stops):
         return "training was stopped"
@@ -107,9 +107,9 @@ def f4_same_generation(run: RunView) -> Finding:
     for claim in claims:
         if not claim.get("device") or not claim.get("own_device"):
             return missing("the hardware of the baseline, or of this run", "say year and peak of both")
-        old, own = claim["device"], claim["own_device"]
-        years = abs(own["year"] - old["year"])
-        peak = max(own["peak_flops"], old["peak_flops"]) / min(own["peak_flops"], old["peak_flops"])
+        old, device = claim["device"], claim["own_device"]
+        years = abs(device["year"] - old["year"])
+        peak = max(device["peak_flops"], old["peak_flops"]) / min(device["peak_flops"], old["peak_flops"])
         if (years > MOST_YEARS or peak > MOST_TIMES_PEAK) and not claim.get("normalised"):
             return failed(
                 f"hardware {years} years and {peak:.1f} times in peak apart",
@@ -145,7 +145,7 @@ def f5_whole_steps(run: RunView) -> Finding:
 
 
 def _steps_between_starts(run: RunView) -> float | None:
-    """What part of the time from one step's start to the next one's the step lasts, usually; None without steps."""
+    """Return the usual share of a step in the time from its start to the next one's; None without steps."""
     parts = []
     for series, launch in run.samples.names():
         if series == "step" and run.is_of_recipe and run.manifest.get("ranks", 1) == 1:
@@ -158,11 +158,11 @@ def _steps_between_starts(run: RunView) -> float | None:
 
 def _wall(run: RunView, claim: Mapping[str, Any]) -> float | None:
     """The whole of a breakdown: what the run's clock recorded where it is of the run, else what it says itself."""
-    of = claim.get("of", "run" if claim.get("by") == BY else "")
-    if of == "epochs" and run.is_of_recipe:
+    scope = claim.get("of", "run" if claim.get("by") == BY else "")
+    if scope == "epochs" and run.is_of_recipe:
         recorded = breakdown(run.record, run.manifest)
         return recorded[0]["wall"] if recorded else None
-    if of == "run" or (run.is_of_recipe and not of):
+    if scope == "run" or (run.is_of_recipe and not scope):
         return wall_of_run(run.record)
     return claim["wall"]
 
@@ -202,7 +202,7 @@ def f7_operations(run: RunView) -> Finding:
 
 
 def _undeclared_precision(run: RunView) -> bool:
-    """Whether a run was on a GPU, which may round float32 to TF32, and does not say if it did."""
+    """Return whether a run was on a GPU, which may round float32 to TF32, and does not say if it did."""
     used = str((run.manifest.get("device") or {}).get("used", ""))
     declared = (run.manifest.get("numerics") or {}).get("float32")
     return used.startswith("gpu") and run.manifest.get("dtype") == "float32" and not declared
@@ -270,7 +270,7 @@ def f12_fair_comparison(run: RunView) -> Finding:
         absent = {"time_to_accuracy", "final_accuracy", "cost"} - set(claim.get("measures", []))
         if absent:
             return failed(f"compared without {', '.join(sorted(absent))}", "compare all three")
-        own, other = claim.get("own_tuning_runs"), claim.get("tuning_runs")
-        if own is not None and other is not None and own > TUNING * max(other, 1):
-            return failed(f"{own} tuning runs against the baseline's {other}", "tune both alike")
+        tuning, other = claim.get("own_tuning_runs"), claim.get("tuning_runs")
+        if tuning is not None and other is not None and tuning > TUNING * max(other, 1):
+            return failed(f"{tuning} tuning runs against the baseline's {other}", "tune both alike")
     return passed("compared by time, accuracy and cost") if claims else not_applicable("no baseline is claimed")

@@ -1,4 +1,4 @@
-"""What rules look at: the files of one results folder, and the claims that are made from it.
+"""The view that rules have of a run: the files of one results folder, and the claims that are made from it.
 
 Claims are in ``claims.json``; their types and fields are in :mod:`deep500.results.rules.claim_types`.
 """
@@ -25,7 +25,7 @@ FLAGGED = (FAIL, MISSING)
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule says of a run: ``pass``, ``fail``, ``missing`` or ``not applicable``, why, and what to do about it.
+    """The finding of a rule: ``pass``, ``fail``, ``missing`` or ``not applicable``, why, and what to do about it.
 
     ``missing``: the rule is about this run, and does not find what it needs to judge it.
     """
@@ -107,12 +107,12 @@ class RunView:
 
     @property
     def is_of_recipe(self) -> bool:
-        """Whether it is the run of a recipe, and not a comparison or a folder of another program."""
+        """Return whether it is the run of a recipe, and not a comparison or a folder of another program."""
         return "recipe" in self.manifest and "seeds" in self.manifest and "comparison" not in self.manifest
 
     @property
     def is_finished(self) -> bool:
-        """Whether a recipe was trained to its end."""
+        """Return whether a recipe was trained to its end."""
         return self.is_of_recipe and self.summary.get("status") == "finished"
 
     def claims(self, *types: str) -> list[dict[str, Any]]:
@@ -126,11 +126,11 @@ class RunView:
 
     @cached_property
     def all_claims(self) -> list[Any]:
-        """As they were written, also those that rule D1 refuses."""
+        """The claims as they were written, also those that rule D1 refuses."""
         return [*self._json(CLAIMS).get("claims", []), *self.more]
 
     def has(self, name: str) -> bool:
-        """Whether a file of this name is in the folder."""
+        """Return whether a file of this name is in the folder."""
         return (self.path / name).exists()
 
     def _json(self, name: str) -> dict[str, Any]:

@@ -22,17 +22,17 @@ def read_audio(path: Path, rate: int) -> np.ndarray:
     if path.suffix.lower() == ".flac":
         soundfile = _soundfile(path)
         try:
-            samples, found = soundfile.read(path, dtype="float64", always_2d=True)
+            samples, file_rate = soundfile.read(path, dtype="float64", always_2d=True)
         except (soundfile.LibsndfileError, OSError) as error:
             raise _unreadable(path, error) from error
     else:
-        samples, found = _read_wav(path)
-    _check_rate(path, found, rate)
+        samples, file_rate = _read_wav(path)
+    _check_rate(path, file_rate, rate)
     return samples.mean(axis=1)
 
 
 def sound_length(path: Path, rate: int) -> int:
-    """How many samples a file has; only the head of a FLAC file is read. Raises as :func:`read_audio`."""
+    """Return the number of samples in a file; only the head of a FLAC file is read. Raises as :func:`read_audio`."""
     if path.suffix.lower() != ".flac":
         return len(read_audio(path, rate))
     soundfile = _soundfile(path)
@@ -66,9 +66,9 @@ def _read_wav(path: Path) -> tuple[np.ndarray, int]:
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
-    said = str(error).strip().splitlines() or [type(error).__name__]
+    lines = str(error).strip().splitlines() or [type(error).__name__]
     return DataError(
-        f"{path}: got a sound file that cannot be read ({said[0]}); expected WAV or FLAC: replace or remove it"
+        f"{path}: got a sound file that cannot be read ({lines[0]}); expected WAV or FLAC: replace or remove it"
     )
 
 
@@ -132,7 +132,7 @@ class LogMel:
             )
 
     def frames(self, samples: int) -> int:
-        """How many frames a signal of so many samples has."""
+        """Return the number of frames of a signal of so many samples."""
         return max(0, (samples - self.window) // self.step + 1)
 
     @property

@@ -83,8 +83,8 @@ class BoxDataset(Dataset):
                 (self.boxes[..., :2] >= 0).all(axis=-1) & (self.boxes[..., 2] <= width) & (self.boxes[..., 3] <= height)
             ),
         }
-        for what, found in wrong.items():
-            places = np.argwhere(found & there)
+        for what, is_wrong in wrong.items():
+            places = np.argwhere(is_wrong & there)
             if len(places):
                 image, place = (int(number) for number in places[0])
                 raise DataError(
@@ -168,8 +168,8 @@ class BoxFiles(BoxDataset):
     def _pictures(self, where: int | slice | np.ndarray) -> np.ndarray:
         if isinstance(where, int):
             return read_image(self.files[where], self.shape)
-        found = [read_image(self.files[number], self.shape) for number in np.arange(len(self))[where]]
-        return np.stack(found) if found else np.empty((0, *self.shape), np.float32)
+        pictures = [read_image(self.files[number], self.shape) for number in np.arange(len(self))[where]]
+        return np.stack(pictures) if pictures else np.empty((0, *self.shape), np.float32)
 
     def _contents(self) -> list[np.ndarray]:
         digests = [hashlib.sha256(path.read_bytes()).digest() for path in self.files]

@@ -22,7 +22,7 @@ Pair: TypeAlias = tuple[Dataset, Dataset]
 
 @dataclass(frozen=True)
 class Search:
-    """Where :func:`~deep500.training.data.load.load_dataset` looks for files and what it does without them.
+    """The folders in which :func:`~deep500.training.data.load.load_dataset` looks, and what it does without files.
 
     Attributes:
         roots: folders to look in; downloads go into the first.
@@ -39,7 +39,7 @@ class Search:
 
 @dataclass(frozen=True)
 class DatasetInfo(abc.ABC):
-    """What is fixed about a data set.
+    """The fixed facts of a data set.
 
     Attributes:
         name: as given to :func:`deep500.training.data.load_dataset`.

@@ -48,19 +48,19 @@ class DebianPackage:
         Raises:
             DataError: there is none, and how to get one; or it is not the pinned one.
         """
-        found = next((folder / self.file for folder in folders if (folder / self.file).is_file()), None)
-        if found is None:
+        file = next((folder / self.file for folder in folders if (folder / self.file).is_file()), None)
+        if file is None:
             if not download:
                 raise MissingDataset(
                     f"got no {self.file} in {', '.join(map(str, folders))}; expected it: add --download "
                     f"(download=True), or put the file there ('apt-get download {self.package}={self.version}')"
                 )
-            found = self._download(folders[0])
+            file = self._download(folders[0])
         try:
-            compare(found, self.sha256)
+            compare(file, self.sha256)
         except WheelError as error:
-            raise DataError(f"{found}: {error}") from error
-        return found
+            raise DataError(f"{file}: {error}") from error
+        return file
 
     def _download(self, folder: Path) -> Path:
         cure = f"put {self.file} (SHA-256 {self.sha256}) of Debian's pool into {folder} by hand"
@@ -73,8 +73,8 @@ class DebianPackage:
         except subprocess.TimeoutExpired as error:
             raise DataError(f"got no answer from apt-get in {SECONDS} s; expected {self.file}: {cure}") from error
         if done.returncode or not (folder / self.file).is_file():
-            said = " ".join(done.stderr.split())
-            raise DataError(f"got no {self.file} from apt-get ({said}); expected it: run 'apt-get update', or {cure}")
+            answer = " ".join(done.stderr.split())
+            raise DataError(f"got no {self.file} from apt-get ({answer}); expected it: run 'apt-get update', or {cure}")
         return folder / self.file
 
 

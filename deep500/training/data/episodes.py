@@ -66,7 +66,7 @@ class Episodes(Dataset):
 def episodes(
     environment: str | Callable[..., Any], samples: int = 8192, judged: int = 100, **keywords: Any
 ) -> tuple[Episodes, Episodes, Episodes]:
-    """What the recipe key ``environment`` stands for: acting to train, fresh episodes to validate, others at the end.
+    """Make the data of the recipe key ``environment``: acting to train, fresh episodes to validate, others at the end.
 
     Args:
         environment: a gymnasium id such as ``"CartPole-v1"``, or a callable.

@@ -51,11 +51,11 @@ class Prefetch:
             for number in islice(following, self.depth):
                 ahead.append(pool.submit(self.sampler.batch, epoch, number))
             for number in numbers:
-                made = ahead.popleft().result()
+                batch = ahead.popleft().result()
                 for later in islice(following, 1):
                     ahead.append(pool.submit(self.sampler.batch, epoch, later))
                 self.sampler.handed_out(number)
-                yield made
+                yield batch
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -87,7 +87,7 @@ class Prefetch:
         self.sampler.set_epoch(epoch)
 
     def state(self) -> dict[str, int]:
-        """Where the consumer is (not the threads), see :meth:`Sampler.state`."""
+        """The place of the consumer (not of the threads), see :meth:`Sampler.state`."""
         return self.sampler.state()
 
     def resume(self, state: dict[str, int]) -> None:

@@ -97,19 +97,19 @@ def read_archive(archive: Path, names: Iterable[str], known: Mapping[str, str]) 
     Raises:
         DataError: the archive is damaged, lacks a member or holds an implausibly large one.
     """
-    wanted, files = set(names), {}
+    chosen, files = set(names), {}
     try:
         with tarfile.open(archive, "r|gz") as tar:  # a stream: seeking in gzip would decompress it again and again
             for member in tar:
                 name = member.name.rpartition("/")[2]
-                stream = tar.extractfile(member) if name in wanted and member.isreg() else None
+                stream = tar.extractfile(member) if name in chosen and member.isreg() else None
                 if stream is not None and member.size <= _LARGEST_MEMBER:
                     files[name] = RawFile(f"{archive}!{name}", stream.read(), known.get(name))
     except _TAR_ERRORS as error:
         raise _archive(archive, known).error(f"a damaged archive ({error})", "a complete .tar.gz") from error
-    if wanted - set(files):
-        missing = ", ".join(sorted(wanted - set(files)))
-        raise _archive(archive, known).error(f"an archive without usable {missing}", f"{len(wanted)} files in it")
+    if chosen - set(files):
+        missing = ", ".join(sorted(chosen - set(files)))
+        raise _archive(archive, known).error(f"an archive without usable {missing}", f"{len(chosen)} files in it")
     return files
 
 

@@ -127,9 +127,9 @@ class Sampler(abc.ABC):
 
     def _walk(self, epoch: int, start: int) -> Iterator[Batch]:
         for number in range(start, len(self.batches(epoch))):
-            made = self.batch(epoch, number)
+            batch = self.batch(epoch, number)
             self.handed_out(number)
-            yield made
+            yield batch
 
     def begin(self) -> tuple[int, int]:
         """(epoch, first batch) of the iteration that starts now: batch 0, unless :meth:`resume` said otherwise."""
@@ -149,7 +149,7 @@ class Sampler(abc.ABC):
     # -- resuming
 
     def state(self) -> dict[str, int]:
-        """Where the consumer is, as numbers that fit into JSON: the next batch would be (epoch, position)."""
+        """The place of the consumer, as numbers that fit into JSON: the next batch would be (epoch, position)."""
         return {
             "epoch": self.epoch,
             "position": self._position,
@@ -325,12 +325,12 @@ class BucketSampler(Sampler):
             raise InputError(f"got no seq_lengths, and {dataset!r} has none; expected one per sample: give them")
         if lengths.shape != (len(dataset),):
             raise InputError(f"got lengths of shape {lengths.shape}; expected ({len(dataset)},); give one per sample")
-        kept = np.flatnonzero(lengths <= (np.inf if max_length is None else max_length))
-        if not len(kept):
+        short_enough = np.flatnonzero(lengths <= (np.inf if max_length is None else max_length))
+        if not len(short_enough):
             raise DataError(f"got no sample of length <= {max_length}; expected at least one; raise max_length")
-        edges = np.histogram_bin_edges(lengths[kept], checked_integer("num_buckets", num_buckets, 1))
-        number = np.digitize(lengths[kept], edges[1:-1])
-        self.buckets = [kept[number == i] for i in np.unique(number)]
+        edges = np.histogram_bin_edges(lengths[short_enough], checked_integer("num_buckets", num_buckets, 1))
+        number = np.digitize(lengths[short_enough], edges[1:-1])
+        self.buckets = [short_enough[number == i] for i in np.unique(number)]
         if not len(self):
             raise DataError(
                 f"got no bucket with {self.batch_size} samples (the largest has {max(map(len, self.buckets))}); "

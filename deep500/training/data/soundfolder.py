@@ -43,7 +43,7 @@ def _classes(folder: Path) -> dict[str, list[Path]]:
         raise DataError(f"{folder}: got no such folder; expected one with sub-folders of sound files: check the path")
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     files = {name: sorted(f for f in (folder / name).iterdir() if f.suffix.lower() in SUFFIXES) for name in names}
-    empty = [name for name, found in files.items() if not found]
+    empty = [name for name, sounds in files.items() if not sounds]
     if empty or not files:
         got = f"class {empty[0]!r} without samples" if empty else "no sub-folders"
         raise DataError(
@@ -55,7 +55,7 @@ def _classes(folder: Path) -> dict[str, list[Path]]:
 
 def _half(folder: Path, files: dict[str, list[Path]], settings: dict[str, Any]) -> AudioFiles:
     labels = [number for number, name in enumerate(files) for _ in files[name]]
-    every = [file for found in files.values() for file in found]
+    every = [file for sounds in files.values() for file in sounds]
     source = f"audio folder {folder}"
     return AudioFiles(every, labels, LogMel(**settings), name=folder.name, classes=len(files), provenance=source)
 

@@ -80,11 +80,11 @@ def hold_out(dataset: Dataset, share: float) -> tuple[Subset, Subset]:
     groups = [np.arange(len(dataset))]
     if labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu":
         groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    held = np.sort(np.concatenate([rng.permutation(group)[: round(share * len(group))] for group in groups]))
-    if not 0 < len(held) < len(dataset):
+    validation = np.sort(np.concatenate([rng.permutation(group)[: round(share * len(group))] for group in groups]))
+    if not 0 < len(validation) < len(dataset):
         raise InputError(
-            f"got share {share} of {len(dataset)} samples to hold out, which is {len(held)}; expected both parts to "
-            "have some: take another share"
+            f"got share {share} of {len(dataset)} samples to hold out, which is {len(validation)}; expected both parts "
+            "to have some: take another share"
         )
-    kept = np.setdiff1d(np.arange(len(dataset)), held)
-    return Subset(dataset, kept, "trained on"), Subset(dataset, held, "held out for validation")
+    rest = np.setdiff1d(np.arange(len(dataset)), validation)
+    return Subset(dataset, rest, "trained on"), Subset(dataset, validation, "held out for validation")

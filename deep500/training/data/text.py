@@ -71,13 +71,13 @@ class Passages(Dataset):
         chosen = self._starts[where]
         places = chosen[:, None] + np.arange(self.length)
         last = len(self.tokens) - 1
-        wanted = places < last
-        wanted[:, : self.context] &= (chosen == 0)[:, None]
+        judged = places < last
+        judged[:, : self.context] &= (chosen == 0)[:, None]
         tokens = np.where(places <= last, self.tokens[np.minimum(places, last)], 0)
         tokens[places == last] = 0
         return {
             self.input_name: tokens,
-            self.label_name: np.where(wanted, self.tokens[np.minimum(places + 1, last)], IGNORE),
+            self.label_name: np.where(judged, self.tokens[np.minimum(places + 1, last)], IGNORE),
         }
 
     def digest(self) -> str:

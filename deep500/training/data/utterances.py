@@ -46,10 +46,10 @@ class Utterances(SequenceDataset):
         self.alphabet = alphabet
         if alphabet is not None:
             options.setdefault("classes", alphabet.classes)
-        made = [np.asarray(sequence, np.float32) for sequence in sequences]
-        for i, sequence in enumerate(made):
+        arrays = [np.asarray(sequence, np.float32) for sequence in sequences]
+        for i, sequence in enumerate(arrays):
             check_frames(sequence, f"{options.get('name', 'sequences')}: utterance {i}")
-        super().__init__(made, labels, **options)
+        super().__init__(arrays, labels, **options)
         self._check_labels()
 
     def _check_labels(self) -> None:

@@ -70,77 +70,77 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
     add("--operator", action="append", default=[], metavar="FILE.py:NAME", help="an activation of your own")
 
 
-def execute(words: argparse.Namespace) -> int:
+def execute(args: argparse.Namespace) -> int:
     """Optimize or replay, write the model, report the result.
 
     Raises:
         OutOfMemory: the model alone does not fit.
     """
     try:
-        return _execute(words)
+        return _execute(args)
     except MemoryError as error:
         if isinstance(error, OutOfMemory):
             raise
-        size = words.model.stat().st_size if words.model.is_file() else 0
+        size = args.model.stat().st_size if args.model.is_file() else 0
         raise OutOfMemory(
-            f"got {words.model}, {size} bytes, and no memory for it ({error or 'MemoryError'}); expected a model that "
+            f"got {args.model}, {size} bytes, and no memory for it ({error or 'MemoryError'}); expected a model that "
             "fits: take a machine with more"
         ) from error
 
 
-def _execute(words: argparse.Namespace) -> int:
-    load_plugins([str(Path(plugin).expanduser().resolve()) for plugin in words.custom_op])
-    for activation in words.operator:
+def _execute(args: argparse.Namespace) -> int:
+    load_plugins([str(Path(plugin).expanduser().resolve()) for plugin in args.custom_op])
+    for activation in args.operator:
         load_activation(activation)
-    if words.replay is not None and words.history is not None:
+    if args.replay is not None and args.history is not None:
         raise InputError("got --replay and --history; expected one of them: what is replayed has its history already")
-    if words.replay is not None and words.report is not None:
+    if args.replay is not None and args.report is not None:
         raise InputError("got --replay and --report; expected one of them: a replay measures nothing to report")
-    for path in filter(None, (words.out, words.history, words.report)):
+    for path in filter(None, (args.out, args.history, args.report)):
         if path.is_dir() or not path.parent.is_dir():
             raise InputError(f"got {path}; expected the name of a file in a folder that exists: make the folder first")
-    network = Network.from_onnx(words.model)
-    source = Source.read(words.model)
+    network = Network.from_onnx(args.model)
+    source = Source.read(args.model)
 
     def write(result: Network, history: History) -> None:
-        versions = {"opset": words.opset, "ir_version": words.ir_version}
-        deliver(result, history, source, words.out, **versions, rules=words.rules or None)
+        versions = {"opset": args.opset, "ir_version": args.ir_version}
+        deliver(result, history, source, args.out, **versions, rules=args.rules or None)
 
-    if words.replay is not None:
-        history = History.load(words.replay)
-        result = replay_history(network, history, words.rules or None, words.unproved)
+    if args.replay is not None:
+        history = History.load(args.replay)
+        result = replay_history(network, history, args.rules or None, args.unproved)
         write(result, history)
-        sys.stdout.write(f"{len(network.nodes)} -> {len(result.nodes)} operators, as {words.replay} says\n")
+        sys.stdout.write(f"{len(network.nodes)} -> {len(result.nodes)} operators, as {args.replay} says\n")
         if history.unproved:
             sys.stdout.write(f"NOT PROVED: rules {', '.join(history.unproved)} were applied without a proof\n")
         return 0
-    with _Bar(words.budget, words.quiet or words.json) as bar:
+    with _Bar(args.budget, args.quiet or args.json) as bar:
         optimized = optimize_network(
             network,
-            words.backend,
-            words.budget,
-            training=words.training,
-            alpha=words.alpha,
-            rules=words.rules or None,
-            unproved=words.unproved,
-            database=words.database,
-            measure=not words.no_measure,
-            seed=words.seed,
-            sizes=_sizes(words.size),
+            args.backend,
+            args.budget,
+            training=args.training,
+            alpha=args.alpha,
+            rules=args.rules or None,
+            unproved=args.unproved,
+            database=args.database,
+            measure=not args.no_measure,
+            seed=args.seed,
+            sizes=_sizes(args.size),
             progress=bar.update,
-            fresh_prices=words.fresh_prices,
+            fresh_prices=args.fresh_prices,
         )
     write(optimized.network, optimized.history)
-    judged = judge_files(optimized, source, words.out, _sizes(words.size), words.seed, FILES * words.budget)
+    judged = judge_files(optimized, source, args.out, _sizes(args.size), args.seed, FILES * args.budget)
     if judged is not optimized:
         optimized = judged
         write(optimized.network, optimized.history)
-    if words.report is not None:
-        save_page(optimized, words.report, words.rules or None)
-    if words.history is not None:
-        optimized.history.save(words.history)
+    if args.report is not None:
+        save_page(optimized, args.report, args.rules or None)
+    if args.history is not None:
+        optimized.history.save(args.history)
     summary = (
-        json.dumps({"files": [str(words.out)], "found": str(optimized)}) if words.json else f"{optimized}\n{words.out}"
+        json.dumps({"files": [str(args.out)], "found": str(optimized)}) if args.json else f"{optimized}\n{args.out}"
     )
     sys.stdout.write(summary + "\n")
     return 0

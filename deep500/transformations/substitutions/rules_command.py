@@ -29,25 +29,25 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     return execute
 
 
-def execute(words: argparse.Namespace) -> int:
+def execute(args: argparse.Namespace) -> int:
     """Exit codes: 0 done (prove: all are proved), 1 prove: some rule is refuted or unknown, 2 bad usage."""
-    for activation in words.operator:
+    for activation in args.operator:
         load_activation(activation)
-    least, most, do = COUNTS[words.what]
-    if not least <= len(words.names) <= most or (words.out is not None) != (words.what == "apply"):
-        raise InputError(f"got rules {words.what} {' '.join(words.names)}; expected deep500 rules {do}")
-    return WORDS[words.what](words)
+    least, most, do = COUNTS[args.what]
+    if not least <= len(args.names) <= most or (args.out is not None) != (args.what == "apply"):
+        raise InputError(f"got rules {args.what} {' '.join(args.names)}; expected deep500 rules {do}")
+    return WORDS[args.what](args)
 
 
-def _list(words: argparse.Namespace) -> int:
-    for written in written_rules(words.names[0] if words.names else None):
+def _list(args: argparse.Namespace) -> int:
+    for written in written_rules(args.names[0] if args.names else None):
         name = f"{written.name}  " if written.name != written.rule.id else ""
         sys.stdout.write(f"{written.rule.id}  {name}{readable(written.rule)}\n")
     return 0
 
 
-def _show(words: argparse.Namespace) -> int:
-    name, *files = words.names
+def _show(args: argparse.Namespace) -> int:
+    name, *files = args.names
     written = one_rule(files[0] if files else None, name)
     sys.stdout.write(
         f"{written.name}\n{readable(written.rule)}\n\n{to_text(written.rule)}\n\n{prove(written.rule)[0]}\n"
@@ -55,12 +55,12 @@ def _show(words: argparse.Namespace) -> int:
     return 0
 
 
-def _prove(words: argparse.Namespace) -> int:
-    if len(words.names) == 2:
-        both = rule(Path(words.names[0]), Path(words.names[1]))
+def _prove(args: argparse.Namespace) -> int:
+    if len(args.names) == 2:
+        both = rule(Path(args.names[0]), Path(args.names[1]))
         names, verdicts = [to_text(both)], prove(both)
     else:
-        names, verdicts = [written.name for written in written_rules(words.names[0])], prove(words.names[0])
+        names, verdicts = [written.name for written in written_rules(args.names[0])], prove(args.names[0])
     for name, verdict in zip(names, verdicts, strict=True):
         sys.stdout.write(f"{name}: {verdict} ({verdict.seconds:.2f} s)\n")
     count = {kind: sum(verdict.rule.verdict == kind for verdict in verdicts) for kind in KINDS}
@@ -68,14 +68,14 @@ def _prove(words: argparse.Namespace) -> int:
     return 0 if count["proved"] == len(verdicts) else 1
 
 
-def _apply(words: argparse.Namespace) -> int:
-    rules, model = words.names
-    if words.out.is_dir() or not words.out.parent.is_dir():
-        raise InputError(f"got {words.out}; expected the name of a file in a folder that exists: make the folder first")
+def _apply(args: argparse.Namespace) -> int:
+    rules, model = args.names
+    if args.out.is_dir() or not args.out.parent.is_dir():
+        raise InputError(f"got {args.out}; expected the name of a file in a folder that exists: make the folder first")
     network, source = Network.from_onnx(model), Source.read(model)
-    applied = apply_rules(network, rules, words.unproved)
-    deliver(applied.network, applied.history, source, words.out, rules=rules)
-    sys.stdout.write(f"{len(network.nodes)} -> {len(applied.network.nodes)} operators\n{applied}\n{words.out}\n")
+    applied = apply_rules(network, rules, args.unproved)
+    deliver(applied.network, applied.history, source, args.out, rules=rules)
+    sys.stdout.write(f"{len(network.nodes)} -> {len(applied.network.nodes)} operators\n{applied}\n{args.out}\n")
     return 0
 
 

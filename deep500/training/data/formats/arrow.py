@@ -61,23 +61,23 @@ class ArrowRows(Rows):
         return values
 
     def _group(self, group: int, column: str) -> Any:
-        kept = self._kept()
-        found = kept.pop((group, column), None)
-        if found is None:
+        cache = self._kept()
+        array = cache.pop((group, column), None)
+        if array is None:
             import pyarrow
 
             number, inner, _ = self._groups[group]
             try:
-                found = self._opened[number]()[2](inner, column)
+                array = self._opened[number]()[2](inner, column)
             except (OSError, pyarrow.ArrowException) as error:
                 raise DataError(
                     f"{self.files[number]}: got {_line(error)} in column {column!r}; expected readable values: the "
                     "file is damaged, restore it"
                 ) from error
-        kept[group, column] = found
-        while len(kept) > 1 and sum(array.nbytes for array in kept.values()) > KEPT:
-            kept.popitem(last=False)
-        return found
+        cache[group, column] = array
+        while len(cache) > 1 and sum(values.nbytes for values in cache.values()) > KEPT:
+            cache.popitem(last=False)
+        return array
 
     def update(self, sha: Any) -> None:
         hash_files(self.files, sha)

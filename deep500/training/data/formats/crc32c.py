@@ -36,11 +36,11 @@ def crc32c(data: bytes) -> int:
     values = np.frombuffer(data, np.uint8)
     for start in range(0, len(values), BLOCK):
         block = values[start : start + BLOCK].copy()
-        kept = state >> np.uint32(8 * len(block)) if len(block) < 4 else np.uint32(0)
+        unread = state >> np.uint32(8 * len(block)) if len(block) < 4 else np.uint32(0)
         before = np.array([state], "<u4").view(np.uint8)[: len(block)]
         block[: len(before)] ^= before
         distances = np.arange(len(block) - 1, -1, -1)
-        state = np.bitwise_xor.reduce(table[distances, block]) ^ kept
+        state = np.bitwise_xor.reduce(table[distances, block]) ^ unread
     return int(state) ^ 0xFFFFFFFF
 
 

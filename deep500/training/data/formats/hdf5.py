@@ -26,8 +26,8 @@ class Hdf5Rows(Rows):
         path, _, self._group = str(source).partition("::")
         self.path = Path(path)
         self._file = PerProcess(partial(_opened, self.path))
-        found = {column: self._array(column) for column in columns}
-        lengths = {column: len(array) for column, array in found.items()}
+        arrays = {column: self._array(column) for column in columns}
+        lengths = {column: len(array) for column, array in arrays.items()}
         if len(set(lengths.values())) > 1:
             raise DataError(f"{source}: got lengths {lengths}; expected the same: correct the file, or name others")
         self._length = next(iter(lengths.values()))

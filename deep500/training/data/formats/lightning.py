@@ -81,7 +81,7 @@ class LmdbRows(Rows):
 
 
 class _Table:
-    """What holds an environment: `lmdb` opens each once in a process."""
+    """Holder of an environment: `lmdb` opens each once in a process."""
 
     def __init__(self, environment: Any) -> None:
         self.environment = environment

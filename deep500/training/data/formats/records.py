@@ -51,7 +51,7 @@ class Rows(abc.ABC):
         """Add the content to a SHA-256."""
 
     def row(self, position: int) -> str:
-        """What messages call a row."""
+        """Return the name of a row in messages."""
         return f"{self.where}, row {position}"
 
 
@@ -150,17 +150,17 @@ class Records(Dataset):
 
     def _sample(self, value: Any, position: int, expected: tuple[int, ...] | None) -> np.ndarray:
         try:
-            found = _numbers(value, self._wanted, self.raw, self.scale)
+            sample = _numbers(value, self._wanted, self.raw, self.scale)
         except _Refused as problem:
             raise DataError(f"{self.rows.row(position)}: column {self.column!r}: {problem}") from problem
-        if self._wanted is not None and found.size == np.prod(self._wanted, dtype=int):
-            found = found.reshape(self._wanted)
-        if expected is not None and found.shape != expected:
+        if self._wanted is not None and sample.size == np.prod(self._wanted, dtype=int):
+            sample = sample.reshape(self._wanted)
+        if expected is not None and sample.shape != expected:
             raise DataError(
-                f"{self.rows.row(position)}: column {self.column!r}: got shape {found.shape}; expected {expected}: "
+                f"{self.rows.row(position)}: column {self.column!r}: got shape {sample.shape}; expected {expected}: "
                 "give shape=..., or bring all samples to one"
             )
-        return found.astype(self.dtype, copy=False)
+        return sample.astype(self.dtype, copy=False)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -180,15 +180,15 @@ class Records(Dataset):
     def digest(self) -> str:
         """SHA-256 of the source's content and of what is made of it."""
         if self._digest is None:
-            made = (self.column, self.label_column, self._wanted, self.dtype.str, self.raw.str, self.scale)
-            sha = hashlib.sha256(repr(made).encode())
+            settings = (self.column, self.label_column, self._wanted, self.dtype.str, self.raw.str, self.scale)
+            sha = hashlib.sha256(repr(settings).encode())
             self.rows.update(sha)
             self._digest = sha.hexdigest()
         return self._digest
 
 
 class _Refused(Exception):
-    """What was got, expected and is to be done."""
+    """A refused value: what was got, expected and is to be done."""
 
 
 def _label(value: Any, rows: Rows, position: int) -> np.ndarray:
@@ -254,17 +254,17 @@ def splits(rows: Callable[[Any], Rows], parts: Sequence[Any], input: str, label:
     Raises:
         DataError: parts of different shapes, or a label that the training part's classes do not hold.
     """
-    made: list[Records] = []
+    records: list[Records] = []
     for part in (part for part in parts if part is not None):
-        if made and options.get("classes") is None:
-            options["classes"] = made[0].classes
-        made.append(Records(rows(part), input, label, **options))
-        if made[-1].shape != made[0].shape:
+        if records and options.get("classes") is None:
+            options["classes"] = records[0].classes
+        records.append(Records(rows(part), input, label, **options))
+        if records[-1].shape != records[0].shape:
             raise DataError(
-                f"{made[-1].rows.where}: got samples of shape {made[-1].shape}; expected {made[0].shape}, as in "
-                f"{made[0].rows.where}: give shape=..., or files that belong together"
+                f"{records[-1].rows.where}: got samples of shape {records[-1].shape}; expected {records[0].shape}, "
+                f"as in {records[0].rows.where}: give shape=..., or files that belong together"
             )
-    return tuple(made)
+    return tuple(records)
 
 
 def missing(package: str) -> DataError:
@@ -280,16 +280,16 @@ def files_of(source: Files) -> list[Path]:
     """
     if not isinstance(source, (str, os.PathLike)) and not isinstance(source, Sequence):
         raise InputError(f"got {type(source).__name__} as files; expected a path, a pattern or a list of paths")
-    each = [source] if isinstance(source, (str, os.PathLike)) else list(source)
-    found: list[Path] = []
-    for entry in each:
+    entries = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    paths: list[Path] = []
+    for entry in entries:
         path = Path(entry)
         pattern = not path.exists() and any(mark in str(path) for mark in "*?[")
-        found += sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor)))) if pattern else [path]
-    absent = next((path for path in found if not path.is_file()), None)
-    if absent is not None or not found:
+        paths += sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor)))) if pattern else [path]
+    absent = next((path for path in paths if not path.is_file()), None)
+    if absent is not None or not paths:
         raise DataError(f"{absent or source}: got no such file; expected one: check the path")
-    return found
+    return paths
 
 
 def opened(path: Path) -> BinaryIO:
@@ -321,7 +321,7 @@ class _Handles(dict[int, BinaryIO]):
 
 
 class Shards:
-    """Where each row lies in files, in three arrays, and the reading of it: for formats that are indexed by one pass.
+    """The place of each row in files, in three arrays, and the reading of it: for formats that are indexed by one pass.
 
     Attributes:
         files: in order.

@@ -68,7 +68,7 @@ class TFRecordRows(Rows):
 
 
 def _index(path: Path) -> list[tuple[int, int]]:
-    """Where the data of each record begin, and how long they are."""
+    """Return where the data of each record begin, and how long they are."""
     places: list[tuple[int, int]] = []
     at, total = 0, path.stat().st_size
     with opened(path) as file:

@@ -39,7 +39,7 @@ class WebDatasetRows(Rows):
                         )
                     places[column].append((number, *parts[extension]))
                 self._keys.append(f"{path}, {key}")
-        self._places = {column: np.array(each, np.int64).reshape(-1, 3) for column, each in places.items()}
+        self._places = {column: np.array(triples, np.int64).reshape(-1, 3) for column, triples in places.items()}
 
     def __len__(self) -> int:
         return len(self._keys)

@@ -35,13 +35,13 @@ class LibriSpeech(DatasetInfo):
         **settings: Any,
     ) -> Pair:
         folders = [root / "LibriSpeech" for root in search.roots]
-        found = next((folder for folder in folders if folder.is_dir()), None)
-        if found is None:
+        place = next((folder for folder in folders if folder.is_dir()), None)
+        if place is None:
             raise MissingDataset(
                 f"got no data set {self.name!r}: no {' and no '.join(map(str, folders))}; expected the folder that the "
                 "official archives unpack to, from https://www.openslr.org/12: unpack them there"
             )
-        return librispeech(found, train, **settings), librispeech(found, test, **settings)
+        return librispeech(place, train, **settings), librispeech(place, test, **settings)
 
 
 LIBRISPEECH = register_dataset(

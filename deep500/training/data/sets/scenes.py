@@ -30,13 +30,13 @@ def digit_scenes(seed: int = 0, train: int = COUNTS[0], test: int = COUNTS[1]) -
         train, test: numbers of scenes.
     """
     images, labels = scans()
-    made = []
+    scenes = []
     for half, count, stream in zip(split(), (train, test), (1, 2), strict=True):
         rng = np.random.default_rng([seed, stream])
-        made.append(_compose(images[half] / np.float32(16), labels[half], count, rng))
+        scenes.append(_compose(images[half] / np.float32(16), labels[half], count, rng))
     where = f"scenes composed of scikit-learn's digits (1,797 real scans; seed {seed})"
     return tuple(  # type: ignore[return-value]
-        BoxDataset(*part, name="digit_scenes", classes=10, scale=255, provenance=where) for part in made
+        BoxDataset(*part, name="digit_scenes", classes=10, scale=255, provenance=where) for part in scenes
     )
 
 
@@ -48,9 +48,9 @@ def _compose(
     boxes, numbers = np.zeros((count, MOST, 4), np.float32), np.full((count, MOST), -1, np.int64)
     for scene in range(count):
         placed = 0
-        wanted = int(rng.integers(1, MOST + 1))
+        number = int(rng.integers(1, MOST + 1))
         for _ in range(TRIES):
-            if placed == wanted:
+            if placed == number:
                 break
             which, side = int(rng.integers(len(scans))), int(rng.integers(SMALLEST, LARGEST + 1))
             top, left = rng.integers(0, SIDE - side + 1, 2)
@@ -66,7 +66,7 @@ def _compose(
 
 
 def _apart(box: np.ndarray, others: np.ndarray) -> bool:
-    """Whether a box keeps a pixel's distance to all others."""
+    """Return whether a box keeps a pixel's distance to all others."""
     low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
     return not ((high - low) > -1).all(axis=1).any()
 

@@ -93,11 +93,11 @@ def read_connected_digits(
     if not 1 <= shortest <= longest:
         raise DataError(f"connected_digits: got {shortest} to {longest} digits; expected at least 1, in this order")
     recordings, digits, train, test = _halves(contents[0])
-    made = []
+    halves = []
     for half, count, stream in ((train, TRAIN_STRINGS, seed + _TEST + 1), (test, TEST_STRINGS, _TEST)):
         rng = np.random.default_rng(stream)
         strings = [rng.choice(half, rng.integers(shortest, longest + 1)) for _ in range(count)]
-        made.append(
+        halves.append(
             Utterances(
                 [np.concatenate([recordings[i] for i in string]) for string in strings],
                 [digits[string] + 1 for string in strings],
@@ -108,7 +108,7 @@ def read_connected_digits(
                 provenance=f"{_SOURCE}, joined",
             )
         )
-    return made[0], made[1]
+    return halves[0], halves[1]
 
 
 def read_japanese_vowels(contents: Sequence[bytes], seed: int = 0) -> tuple[Utterances, Utterances]:

@@ -39,7 +39,7 @@ _BOOKS = (
 
 
 def unpack_lzw(data: bytes, most_bits: int = 16) -> bytes:
-    """What ``compress`` packed in block mode (Welch 1984), without its three bytes of header.
+    """Unpack what ``compress`` packed in block mode (Welch 1984), without its three bytes of header.
 
     Codes are 9 bits wide at first; code 256 forgets the table. Codes come in groups of eight of one width, so where the
     width changes the rest of a group is skipped.
@@ -187,17 +187,17 @@ def make_numbers(seed: int = 0, back: bool = False, train: int = 20000, test: in
     sides = (words, digits) if back else (digits, words)
 
     def pairs(numbers: np.ndarray) -> list[tuple[str, str]]:
-        made = [(str(number), in_words(int(number))) for number in numbers]
-        return [(b, a) for a, b in made] if back else made
+        parts = [(str(number), in_words(int(number))) for number in numbers]
+        return [(b, a) for a, b in parts] if back else parts
 
     lengths = (12, 7) if back else (7, 12)
     about = "numbers in English words, generated"
     seen = max(len(sides[0].encode(source)) for source, _ in pairs(known))
-    made = [
+    parts = [
         Pairs(pairs(numbers), *sides, lengths=lengths, seen=seen, name="number_pairs", provenance=about)
         for numbers in (known, np.concatenate([order[:test], lengthy]))
     ]
-    return made[0], made[1]
+    return parts[0], parts[1]
 
 
 KJV = register_dataset(

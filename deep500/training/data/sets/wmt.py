@@ -42,8 +42,8 @@ class ParallelTexts(DatasetInfo):
         longest: int = 128,
     ) -> Pair:
         folders = [root / "wmt" for root in search.roots]
-        found = next((folder for folder in folders if folder.is_dir()), None)
-        if found is None:
+        place = next((folder for folder in folders if folder.is_dir()), None)
+        if place is None:
             raise MissingDataset(
                 f"got no data set {self.name!r}: no {' and no '.join(map(str, folders))}; expected a folder with "
                 f"{train}.{source}, {train}.{target}, {test}.{source} and {test}.{target}, a sentence a line: put the "
@@ -52,25 +52,25 @@ class ParallelTexts(DatasetInfo):
         if tokens not in KINDS or longest < 1:
             raise DataError(f"got tokens={tokens!r}, longest={longest}; expected one of {KINDS}, and at least 1 token")
         split: Callable[[str], list[str]] = list if tokens == "characters" else _words
-        every = [read_wmt(found, part, source, target) for part in (train, test)]
-        kept = [[pair for pair in part if max(len(split(side)) for side in pair) <= longest] for part in every]
+        every = [read_wmt(place, part, source, target) for part in (train, test)]
+        short = [[pair for pair in part if max(len(split(side)) for side in pair) <= longest] for part in every]
         separator = "" if tokens == "characters" else " "
         sides = [
-            Words(sorted({token for part in kept for pair in part for token in split(pair[side])}), separator)
+            Words(sorted({token for part in short for pair in part for token in split(pair[side])}), separator)
             for side in (0, 1)
         ]
         lengths = (longest + 1, longest + 1)
-        made = [
+        parts = [
             Pairs(
                 pairs,
                 *sides,
                 lengths=lengths,
                 name=self.name,
-                provenance=f"{found}, {part} ({len(whole) - len(pairs)} pairs of more than {longest} tokens left out)",
+                provenance=f"{place}, {part} ({len(whole) - len(pairs)} pairs of more than {longest} tokens left out)",
             )
-            for part, whole, pairs in zip((train, test), every, kept, strict=True)
+            for part, whole, pairs in zip((train, test), every, short, strict=True)
         ]
-        return made[0], made[1]
+        return parts[0], parts[1]
 
 
 def _words(text: str) -> list[str]:
