@@ -47,7 +47,7 @@ _SHORT.maxstring = _SHORT.maxother = 60
 
 
 class _Refused(Exception):
-    """What was got and expected, and where: the path is put together on the way up."""
+    """A refused value, what was expected, and where: the path is put together on the way up."""
 
     def __init__(self, got: str, expected: str, *place: str) -> None:
         super().__init__(got)
@@ -156,7 +156,7 @@ def _parse(data: bytes, decoder: json.JSONDecoder) -> Any:
 
 
 def _depth(data: bytes) -> int:
-    """How deep brackets are nested outside text, without parsing: linear, and no Python per character."""
+    """Return how deep brackets are nested outside text, without parsing: linear, and no Python per character."""
     if (most := data.count(b"[") + data.count(b"{")) <= MOST_DEEP:
         return most
     if b"\\" in data:  # escapes are found in text only; without them every quote is an end of one
@@ -221,14 +221,14 @@ def _character(part: str) -> None:
 # -- declarations -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Kind:
-    """What a value must be: in words, and what raises where it is something else."""
+    """A kind of value: in words, and what raises where it is something else."""
 
     expected: str
     check: Callable[[Any], None]
 
 
 def declare(kind: Any) -> Kind:
-    """What values of a format are, from a description that can be read.
+    """Make the kind of a format's values from a description that can be read.
 
     =====================================  =========================================================================
     ``str``, ``bool``, ``int``, ``float``  text, true or false, a whole number, a number (whole ones too)
@@ -257,12 +257,12 @@ def declare(kind: Any) -> Kind:
     if kind is None or isinstance(kind, type):
         return _of_type(type(None) if kind is None else kind)
     if isinstance(kind, tuple):
-        return _any_of([declare(each) for each in kind])
+        return _any_of([declare(inner) for inner in kind])
     if isinstance(kind, list):
-        return _list(declare(kind[0])) if len(kind) == 1 else _sequence([declare(each) for each in kind])
+        return _list(declare(kind[0])) if len(kind) == 1 else _sequence([declare(inner) for inner in kind])
     if str in kind:
         return _mapping(declare(kind[str]))
-    return _record({name: declare(each) for name, each in kind.items()})
+    return _record({name: declare(inner) for name, inner in kind.items()})
 
 
 _WORDS = {str: "text", bool: "true or false", list: "a list", dict: "an object", type(None): "null"}
@@ -360,10 +360,10 @@ def that(kind: Any, holds: Callable[[Any], bool], expected: str) -> Kind:
 
 
 def _sequence(inner: list[Kind]) -> Kind:
-    each, expected = _list(Kind("anything", lambda value: None)), f"a list of {len(inner)} values"
+    items, expected = _list(Kind("anything", lambda value: None)), f"a list of {len(inner)} values"
 
     def check(value: Any) -> None:
-        each.check(value)
+        items.check(value)
         if len(value) != len(inner):
             raise _Refused(f"{len(value)} values", expected)
         for place, (kind, item) in enumerate(zip(inner, value, strict=True)):
@@ -383,14 +383,14 @@ def _mapping(inner: Kind) -> Kind:
 
 
 def _record(fields: Mapping[str, Kind]) -> Kind:
-    each = [(name.removesuffix("?"), kind, name.endswith("?")) for name, kind in fields.items() if name != "*"]
-    named, others = {name for name, _, _ in each}, fields.get("*")
-    required = ", ".join(name for name, _, optional in each if not optional)
+    entries = [(name.removesuffix("?"), kind, name.endswith("?")) for name, kind in fields.items() if name != "*"]
+    named, others = {name for name, _, _ in entries}, fields.get("*")
+    required = ", ".join(name for name, _, optional in entries if not optional)
 
     def check(value: Any) -> None:
         if not isinstance(value, dict):
             raise _Refused(_SHORT.repr(value), "an object")
-        for name, kind, optional in each:
+        for name, kind, optional in entries:
             if name in value:
                 _field(f".{name}", value[name], kind)
             elif not optional:
@@ -412,11 +412,11 @@ NO_OTHER = Kind("no field of this name", _no_other)
 
 def chosen(field: str, kinds: Mapping[str, Any], otherwise: Any = dict) -> Kind:
     """An object whose kind depends on one of its fields, such as ``type``; ``otherwise`` where no kind is given."""
-    each, rest = {name: declare(kind) for name, kind in kinds.items()}, declare(otherwise)
+    declared, rest = {name: declare(kind) for name, kind in kinds.items()}, declare(otherwise)
 
     def check(value: Any) -> None:
         name = value.get(field) if isinstance(value, dict) else None
-        (each.get(name, rest) if isinstance(name, str) else rest).check(value)
+        (declared.get(name, rest) if isinstance(name, str) else rest).check(value)
 
     return Kind("an object", check)
 
@@ -426,9 +426,9 @@ def partial(fields: Mapping[Any, Any]) -> dict[Any, Any]:
 
     def inner(kind: Any) -> Any:
         if isinstance(kind, tuple):
-            return tuple(inner(each) for each in kind)
+            return tuple(inner(inner_kind) for inner_kind in kind)
         if isinstance(kind, list):
-            return [inner(each) for each in kind]
+            return [inner(inner_kind) for inner_kind in kind]
         return partial(kind) if isinstance(kind, dict) else kind
 
     marks = {name: name if name == "*" or name is str or name.endswith("?") else f"{name}?" for name in fields}
@@ -444,7 +444,7 @@ def _field(place: str, value: Any, kind: Kind) -> None:
 
 
 def problem_of(value: Any, kind: Kind) -> str:
-    """What was got and expected where a value is not of a kind, in words; empty where it is.
+    """Say what was got and expected where a value is not of a kind; empty where it is.
 
     Example:
         >>> problem_of(7, number(0, 1)), problem_of(0.5, number(0, 1))

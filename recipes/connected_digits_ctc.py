@@ -1,4 +1,4 @@
-"""What is said: strings of three to seven digits, transcribed by connectionist temporal classification.
+"""Transcription of spoken strings of three to seven digits by connectionist temporal classification.
 
 python recipes/connected_digits_ctc.py --download
 python recipes/connected_digits_ctc.py --framework tensorflow

@@ -1,4 +1,4 @@
-"""What comes next in the King James Bible: characters, by a recurrent network, judged in bits a character.
+"""A language model of the King James Bible's characters, by a recurrent network, judged in bits a character.
 
 python recipes/kjv_language_model.py --download
 python recipes/kjv_language_model.py --open "dataset='python_prose'"

@@ -1,4 +1,4 @@
-"""Which digit is said: convolutions over 13 MFCCs a frame of 3,000 real recordings; 98 % in seconds of one core.
+"""Recognition of spoken digits: convolutions over 13 MFCCs a frame of 3,000 recordings; 98 % in seconds of one core.
 
 python recipes/spoken_digits.py --download
 python recipes/spoken_digits.py --framework jax --repeat 5

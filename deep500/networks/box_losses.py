@@ -21,21 +21,21 @@ SMALLEST_AREA = 1e-7
 """Added to areas that are divided by, as in torchvision."""
 
 
-def sigmoid_cross_entropy(op: Emitter, logits: str, wanted: str) -> str:
+def sigmoid_cross_entropy(op: Emitter, logits: str, target: str) -> str:
     """-t log p - (1 - t) log(1 - p) with p = sigmoid(x), without overflow: max(x, 0) - x t + log(1 + exp(-|x|))."""
     overflow_free = op("Softplus", op("Neg", op("Abs", logits)))
-    return op("Add", op("Sub", op("Relu", logits), op("Mul", logits, wanted)), overflow_free)
+    return op("Add", op("Sub", op("Relu", logits), op("Mul", logits, target)), overflow_free)
 
 
 def focal_loss(
-    op: Emitter, logits: str, wanted: str, alpha: float = 0.25, gamma: float = 2.0, dtype: str = "float32"
+    op: Emitter, logits: str, target: str, alpha: float = 0.25, gamma: float = 2.0, dtype: str = "float32"
 ) -> str:
     """-alpha_t (1 - p_t)^gamma log p_t, element by element (Lin et al. 2017, arXiv 1708.02002, equation 5).
 
     Args:
         op: writes the nodes.
         logits: any shape.
-        wanted: 1 where the class is present, else 0, of that shape and dtype.
+        target: 1 where the class is present, else 0, of that shape and dtype.
         alpha: weight of what is present; 1 - alpha that of what is not. Negative: both weigh 1.
         gamma: how little what is easy counts; 0 is cross entropy.
         dtype: of the logits.
@@ -43,36 +43,36 @@ def focal_loss(
     Returns:
         the name of the losses, of the shape of the logits.
     """
-    entropy = sigmoid_cross_entropy(op, logits, wanted)
-    p, one = op("Sigmoid", logits), op.constant(np.array(1, dtype))
-    other = op("Sub", one, wanted)
-    miss = op("Add", op("Mul", op("Sub", one, p), wanted), op("Mul", p, other))  # 1 - p_t
+    entropy = sigmoid_cross_entropy(op, logits, target)
+    p, unit = op("Sigmoid", logits), op.constant(np.array(1, dtype))
+    other = op("Sub", unit, target)
+    miss = op("Add", op("Mul", op("Sub", unit, p), target), op("Mul", p, other))  # 1 - p_t
     loss = entropy
     if gamma == 2.0:
         loss = op("Mul", loss, op("Mul", miss, miss))
     elif gamma:
         loss = op("Mul", loss, op("Pow", miss, op.constant(np.array(gamma, dtype))))
     if alpha >= 0:
-        present = op("Mul", wanted, op.constant(np.array(alpha, dtype)))
+        present = op("Mul", target, op.constant(np.array(alpha, dtype)))
         absent = op("Mul", other, op.constant(np.array(1 - alpha, dtype)))
         loss = op("Mul", loss, op("Add", present, absent))
     return loss
 
 
-def smooth_l1(op: Emitter, value: str, wanted: str, beta: float = 1.0, dtype: str = "float32") -> str:
+def smooth_l1(op: Emitter, value: str, target: str, beta: float = 1.0, dtype: str = "float32") -> str:
     """d^2 / (2 beta) where d = |value - wanted| < beta, else d - beta / 2 (Girshick 2015, equation 3).
 
     That is :func:`deep500.networks.losses.huber` with delta = beta, divided by beta, which must be positive.
     """
-    return op("Div", huber(op, value, wanted, beta, dtype), op.constant(np.array(beta, dtype)))
+    return op("Div", huber(op, value, target, beta, dtype), op.constant(np.array(beta, dtype)))
 
 
-def giou_loss(op: Emitter, boxes: str, wanted: str, dtype: str = "float32") -> str:
+def giou_loss(op: Emitter, boxes: str, target: str, dtype: str = "float32") -> str:
     """1 - (intersection / union - (hull - union) / hull) of boxes (..., 4) as corners (Rezatofighi et al. 2019).
 
     Args:
         op: writes the nodes.
-        boxes, wanted: x1, y1, x2, y2 in the last axis.
+        boxes, target: x1, y1, x2, y2 in the last axis.
         dtype: of the boxes.
 
     Returns:
@@ -87,7 +87,7 @@ def giou_loss(op: Emitter, boxes: str, wanted: str, dtype: str = "float32") -> s
         sides = op("Relu", op("Sub", high, low))
         return op("ReduceProd", sides, op.ints(last), keepdims=0)
 
-    (low, high), (wanted_low, wanted_high) = corners(boxes), corners(wanted)
+    (low, high), (wanted_low, wanted_high) = corners(boxes), corners(target)
     inner = area(op("Max", low, wanted_low), op("Min", high, wanted_high))
     hull = area(op("Min", low, wanted_low), op("Max", high, wanted_high))
     union = op("Sub", op("Add", area(low, high), area(wanted_low, wanted_high)), inner)
@@ -161,12 +161,12 @@ def add_detection_loss(
     logits = op("Slice", output, op.ints(4), op.ints(shape[2]), op.ints(-1))
     label = op("Unsqueeze", "anchor_label", op.ints(-1))
     numbers = op.constant(np.arange(shape[2] - 4, dtype=np.int64))
-    wanted = op("Cast", op("Equal", label, numbers), to=_onnx_type(dtype))
+    target = op("Cast", op("Equal", label, numbers), to=_onnx_type(dtype))
     judged, present = (
         op("Cast", op("Greater", label, op.constant(np.array(least, np.int64))), to=_onnx_type(dtype))
         for least in (-2, -1)
     )
-    classes = op("Mul", focal_loss(op, logits, wanted, alpha, gamma, dtype), judged)
+    classes = op("Mul", focal_loss(op, logits, target, alpha, gamma, dtype), judged)
     if box_loss == "giou":
         corners = decoded(op, offsets, anchors, variances, longest, dtype)
         boxes = op("Unsqueeze", giou_loss(op, corners, "anchor_box", dtype), op.ints(-1))

@@ -86,24 +86,24 @@ def straight_through(network: AnyGraph) -> AnyGraph:
 
 def _unfit(network: Graph, descriptors: Mapping[str, TensorDescriptor]) -> dict[str, str]:
     """Nodes that keep the estimator from being right, and why."""
-    found = {}
+    reasons = {}
     for node in network.nodes:
         inner = [proto.op_type for graph in node.graphs for proto in graph.node]
         if node.op_type in INTEGER_OPERATORS:
-            found[node.name] = "it computes with quantised values"
+            reasons[node.name] = "it computes with quantised values"
         elif INTEGER_OPERATORS.union({"QuantizeLinear"}).intersection(inner):
-            found[node.name] = "its sub-graph quantises"
+            reasons[node.name] = "its sub-graph quantises"
         elif node.op_type == "QuantizeLinear" and not node.domain:
             others = [n.op_type for n in network.consumers(node.outputs[0]) if n.op_type not in _READERS]
             dtype = descriptors.get(node.outputs[0], UNKNOWN).dtype or "unknown"
             x, scale = (descriptors.get(v, UNKNOWN).shape for v in node.inputs[:2])
             if others:
-                found[node.name] = f"its values are read by {', '.join(sorted(set(others)))}"
+                reasons[node.name] = f"its values are read by {', '.join(sorted(set(others)))}"
             elif "int" not in dtype:
-                found[node.name] = f"to {dtype}"
+                reasons[node.name] = f"to {dtype}"
             elif node.attribute("block_size") or scale is None or (scale and x is None):
-                found[node.name] = "by blocks, or by scales of unknown shape"
-    return found
+                reasons[node.name] = "by blocks, or by scales of unknown shape"
+    return reasons
 
 
 _READERS = ("DequantizeLinear", "Identity")
@@ -126,8 +126,8 @@ def _estimate(work: Graph, source: Node, node: Node, descriptors: Mapping[str, T
     def number(value: float) -> str:
         return emit.constant(np.array(value, numpy_dtype(wide)))
 
-    def real(value: str, of: str | None) -> str:
-        return value if of == wide else emit("Cast", value, to=dtype_to_onnx(wide))
+    def real(value: str, source_dtype: str | None) -> str:
+        return value if source_dtype == wide else emit("Cast", value, to=dtype_to_onnx(wide))
 
     x, scale = (real(v, descriptors[v].dtype) for v in source.inputs[:2])
     zero = source.inputs[2] if len(source.inputs) > 2 else ""
@@ -145,8 +145,8 @@ def _estimate(work: Graph, source: Node, node: Node, descriptors: Mapping[str, T
     inside = emit("And", emit("GreaterOrEqual", level, number(low)), emit("LessOrEqual", level, number(high)))
     part = emit("Where", inside, emit("Sub", steps, rounded), number(0))
     whole = emit("Cast", emit("Mul", part, number(_BITS)), to=dtype_to_onnx("int64"))
-    held = emit("Mul", real(whole, None), number(1 / _BITS))
-    term = emit("Mul", emit("Sub", part, held), scale)
+    real_part = emit("Mul", real(whole, None), number(1 / _BITS))
+    term = emit("Mul", emit("Sub", part, real_part), scale)
     y = emit("DequantizeLinear", *node.inputs, **node.attributes)
     out = descriptors[node.outputs[0]].dtype or wide
     return emit("Add", y, term if out == wide else emit("Cast", term, to=dtype_to_onnx(out)))

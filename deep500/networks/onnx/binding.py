@@ -26,9 +26,9 @@ def bind_inputs(model: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> Non
         (['x'], ['w'])
     """
     graph = model.graph
-    kept = [value for value in graph.input if value.name not in values]
+    inputs = [value for value in graph.input if value.name not in values]
     del graph.input[:]
-    graph.input.extend(kept)
+    graph.input.extend(inputs)
     read = _read(graph)
     graph.initializer.extend(tensor_proto(array, name) for name, array in values.items() if name in read)
 
@@ -43,8 +43,8 @@ def rename_values(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
         >>> list(graph.node[0].input), graph.output[0].name
         (['input'], 'output')
     """
-    wanted = {old: new for old, new in names.items() if old != new}
-    _rename(graph, {**{new: f"{new}__inner" for new in wanted.values() if new not in wanted}, **wanted})
+    changes = {old: new for old, new in names.items() if old != new}
+    _rename(graph, {**{new: f"{new}__inner" for new in changes.values() if new not in changes}, **changes})
 
 
 def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:

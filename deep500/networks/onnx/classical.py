@@ -104,8 +104,8 @@ def _transformed(e: Emit, scores: str, post_transform: str) -> str:
 
 def _labels(e: Emit, numbers: Sequence[int], strings: Sequence[bytes]) -> tuple[str, int]:
     """The classes, and how many there are."""
-    held = np.array([s.decode() for s in strings], object) if strings else np.array(numbers, np.int64)
-    return e.constant(held), len(held)
+    classes = np.array([s.decode() for s in strings], object) if strings else np.array(numbers, np.int64)
+    return e.constant(classes), len(classes)
 
 
 def _classified(e: Emit, scores: str, classes: str) -> str:
@@ -167,20 +167,20 @@ def linear_classifier(
 class _Forest:
     """Nodes of all trees in one row; ``at`` finds (tree, node) in it."""
 
-    def __init__(self, e: Emit, given: dict[str, Any]) -> None:
-        self.e, self.modes = e, [mode.decode() for mode in given["nodes_modes"]]
-        trees, numbers = list(given["nodes_treeids"]), list(given["nodes_nodeids"])
+    def __init__(self, e: Emit, attributes: dict[str, Any]) -> None:
+        self.e, self.modes = e, [mode.decode() for mode in attributes["nodes_modes"]]
+        trees, numbers = list(attributes["nodes_treeids"]), list(attributes["nodes_nodeids"])
         self.at = {key: i for i, key in enumerate(zip(trees, numbers, strict=True))}
-        values = given["nodes_values_as_tensor"]
+        values = attributes["nodes_values_as_tensor"]
         self.values = (
-            np.array(given["nodes_values"], np.float32) if values is None else onnx.numpy_helper.to_array(values)
+            np.array(attributes["nodes_values"], np.float32) if values is None else onnx.numpy_helper.to_array(values)
         )
-        self.features = np.array(given["nodes_featureids"], np.int64)
-        self.tracks = np.array(given["nodes_missing_value_tracks_true"] or [0] * len(trees), bool)
+        self.features = np.array(attributes["nodes_featureids"], np.int64)
+        self.tracks = np.array(attributes["nodes_missing_value_tracks_true"] or [0] * len(trees), bool)
         if odd := sorted({mode for mode in self.modes if mode != "LEAF" and mode not in _COMPARED}):
             e.refuse(f"mode {odd[0]!r}", f"LEAF, {', '.join(_COMPARED)}")
         leads = []
-        for there in (given["nodes_truenodeids"], given["nodes_falsenodeids"]):
+        for there in (attributes["nodes_truenodeids"], attributes["nodes_falsenodeids"]):
             leads.append([self._next(i, trees[i], n) for i, n in enumerate(there)])
         self.yes, self.no = np.array(leads[0], np.int64), np.array(leads[1], np.int64)
         pointed = {n for lead in leads for i, n in enumerate(lead) if n != i}
@@ -216,41 +216,43 @@ class _Forest:
         kind = e.constant(np.array([kinds.index(_COMPARED[m]) if m != "LEAF" else 0 for m in self.modes], np.int64))
         turned = e.constant(np.array([mode == "BRANCH_NEQ" for mode in self.modes]))
         for _ in range(self.depth()):
-            found = op("GatherElements", x, op("Gather", table["features"], here), axis=1)
+            feature = op("GatherElements", x, op("Gather", table["features"], here), axis=1)
             value = op("Gather", table["values"], here)
-            holds = op(kinds[0], found, value)
+            holds = op(kinds[0], feature, value)
             for number, other in enumerate(kinds[1:], 1):
                 mine = op("Equal", op("Gather", kind, here), e.ints(number))
                 rest = op("And", op("Not", mine), holds)
-                holds = op("Or", op("And", mine, op(other, found, value)), rest)
+                holds = op("Or", op("And", mine, op(other, feature, value)), rest)
             if "BRANCH_NEQ" in self.modes:
                 holds = op("Xor", holds, op("Gather", turned, here))
             if self.tracks.any():
-                holds = op("Or", holds, op("And", op("IsNaN", found), op("Gather", table["tracks"], here)))
+                holds = op("Or", holds, op("And", op("IsNaN", feature), op("Gather", table["tracks"], here)))
             here = op("Where", holds, op("Gather", table["yes"], here), op("Gather", table["no"], here))
         return str(here)
 
     def sums(self, x: str, weights: np.ndarray, how: str, base: Any) -> str:
-        """What the leaves weigh, [N, K], over all trees."""
+        """Sum what the leaves weigh, [N, K], over all trees."""
         op = self.e.op
         if how not in ("SUM", "AVERAGE") and weights.shape[1] > 1:
             self.e.refuse(f"aggregate_function {how!r} of several targets", "SUM or AVERAGE")
         kinds = {"SUM": "ReduceSum", "AVERAGE": "ReduceMean", "MIN": "ReduceMin", "MAX": "ReduceMax"}
         if how not in kinds:
             self.e.refuse(f"aggregate_function {how!r}", ", ".join(kinds))
-        held = op("Gather", self.e.constant(weights), self.leaves(x))  # [N, trees, K]
-        y = op(kinds[how], held, self.e.ints(1), keepdims=0)
+        weights_of_leaves = op("Gather", self.e.constant(weights), self.leaves(x))  # [N, trees, K]
+        y = op(kinds[how], weights_of_leaves, self.e.ints(1), keepdims=0)
         return str(op("Add", y, self.e.constant(np.array(base, weights.dtype))) if len(base) else y)
 
 
-def _trees(e: Emit, given: dict[str, Any], prefix: str, count: int) -> tuple[_Forest, np.ndarray]:
+def _trees(e: Emit, attributes: dict[str, Any], prefix: str, count: int) -> tuple[_Forest, np.ndarray]:
     """The forest, and [nodes, count] weights of its leaves."""
-    forest = _Forest(e, given)
-    held = given[f"{prefix}_weights_as_tensor"]
-    amounts = np.array(given[f"{prefix}_weights"], np.float32) if held is None else onnx.numpy_helper.to_array(held)
+    forest = _Forest(e, attributes)
+    stored = attributes[f"{prefix}_weights_as_tensor"]
+    amounts = (
+        np.array(attributes[f"{prefix}_weights"], np.float32) if stored is None else onnx.numpy_helper.to_array(stored)
+    )
     weights = np.zeros((len(forest.modes), count), amounts.dtype)
-    keys = zip(given[f"{prefix}_treeids"], given[f"{prefix}_nodeids"], strict=True)
-    for key, column, amount in zip(keys, given[f"{prefix}_ids"], amounts, strict=True):
+    keys = zip(attributes[f"{prefix}_treeids"], attributes[f"{prefix}_nodeids"], strict=True)
+    for key, column, amount in zip(keys, attributes[f"{prefix}_ids"], amounts, strict=True):
         if key not in forest.at or not 0 <= column < count:
             e.refuse(f"a weight of node {key[1]} of tree {key[0]} for {column}", f"leaves, and numbers below {count}")
         weights[forest.at[key], column] += amount
@@ -265,45 +267,45 @@ _TREE = frozenset(f"nodes_{name}" for name in _NODES) | {"nodes_hitrates_as_tens
 _TREE |= {"post_transform", "base_values", "base_values_as_tensor"}
 
 
-def _given(e: Emit, prefix: str, attributes: dict[str, Any], more: set[str]) -> dict[str, Any]:
+def _with_defaults(e: Emit, prefix: str, attributes: dict[str, Any], more: set[str]) -> dict[str, Any]:
     parts = {f"{prefix}_{name}" for name in ("ids", "nodeids", "treeids", "weights", "weights_as_tensor")}
     known = _TREE | parts | more
     if odd := sorted(set(attributes) - known):
         e.refuse(f"attribute {odd[0]!r}", f"one of {sorted(known)}")
-    given = {name: None if name.endswith("_as_tensor") else () for name in known} | attributes
-    base = given["base_values_as_tensor"]
-    given["base"] = list(given["base_values"]) if base is None else onnx.numpy_helper.to_array(base).tolist()
-    return given
+    values = {name: None if name.endswith("_as_tensor") else () for name in known} | attributes
+    base = values["base_values_as_tensor"]
+    values["base"] = list(values["base_values"]) if base is None else onnx.numpy_helper.to_array(base).tolist()
+    return values
 
 
-def _asked(e: Emit, x: str, given: dict[str, Any]) -> str:
+def _asked(e: Emit, x: str, attributes: dict[str, Any]) -> str:
     """The samples in the dtype of the thresholds."""
-    held = given["nodes_values_as_tensor"]
-    return str(e.op("Cast", x, to=onnx.TensorProto.FLOAT if held is None else held.data_type))
+    tensor = attributes["nodes_values_as_tensor"]
+    return str(e.op("Cast", x, to=onnx.TensorProto.FLOAT if tensor is None else tensor.data_type))
 
 
 @fused("TreeEnsembleRegressor", domain=DOMAIN)
 def tree_ensemble_regressor(e: Emit, x: str, **attributes: Any) -> list[str]:
     """The sum (mean, least, largest) over all trees of what their leaves weigh."""
-    given = _given(e, "target", attributes, {"aggregate_function", "n_targets"})
-    forest, weights = _trees(e, given, "target", given["n_targets"] or 1)
-    y = forest.sums(_asked(e, x, given), weights, given["aggregate_function"] or "SUM", given["base"])
-    return [_transformed(e, _float(e, y), given["post_transform"] or "NONE")]
+    values = _with_defaults(e, "target", attributes, {"aggregate_function", "n_targets"})
+    forest, weights = _trees(e, values, "target", values["n_targets"] or 1)
+    y = forest.sums(_asked(e, x, values), weights, values["aggregate_function"] or "SUM", values["base"])
+    return [_transformed(e, _float(e, y), values["post_transform"] or "NONE")]
 
 
 @fused("TreeEnsembleClassifier", domain=DOMAIN)
 def tree_ensemble_classifier(e: Emit, x: str, **attributes: Any) -> list[str]:
     """The class of the largest sum of weights, and the sums."""
-    given = _given(e, "class", attributes, {"classlabels_int64s", "classlabels_strings"})
-    classes, count = _labels(e, given["classlabels_int64s"], given["classlabels_strings"])
-    forest, weights = _trees(e, given, "class", count)
-    kind, columns = given["post_transform"] or "NONE", sorted(set(given["class_ids"]))
+    values = _with_defaults(e, "class", attributes, {"classlabels_int64s", "classlabels_strings"})
+    classes, count = _labels(e, values["classlabels_int64s"], values["classlabels_strings"])
+    forest, weights = _trees(e, values, "class", count)
+    kind, columns = values["post_transform"] or "NONE", sorted(set(values["class_ids"]))
     single = count == 2 and columns == [0]  # what exporters write of two classes: it is the second's score
-    if len(given["base"]) not in (0, 1 if single else count):
-        e.refuse(f"{len(given['base'])} base values", f"{1 if single else count}, or none")
+    if len(values["base"]) not in (0, 1 if single else count):
+        e.refuse(f"{len(values['base'])} base values", f"{1 if single else count}, or none")
     if single:
         weights = weights[:, :1]
-    scores = _float(e, forest.sums(_asked(e, x, given), weights, "SUM", given["base"]))
+    scores = _float(e, forest.sums(_asked(e, x, values), weights, "SUM", values["base"]))
     if single:
         return _two(e, scores, classes, bool((weights >= 0).all()), kind)
     return [_classified(e, scores, classes), _transformed(e, scores, kind)]

@@ -1,4 +1,4 @@
-"""What the doors of frameworks share that need another package to write ONNX: finding it, its errors, its log."""
+"""The common part of importers that need another package to write ONNX: finding it, its errors, its log."""
 
 from __future__ import annotations
 

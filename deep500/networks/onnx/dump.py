@@ -134,13 +134,13 @@ def _relabelled(model: onnx.ModelProto, descriptors: Mapping[str, TensorDescript
     return lowest
 
 
-def _convert_down(model: onnx.ModelProto, opset: int, wanted: int) -> onnx.ModelProto:
+def _convert_down(model: onnx.ModelProto, opset: int, target: int) -> onnx.ModelProto:
     try:
         lower = version_converter.convert_version(model, opset)
     except Exception as error:
         reason = first_line(error).rpartition("failed: ")[2]
         raise NetworkError(
-            f"got opset {wanted}, to which {_inconvertible(model, opset)} cannot be converted ({reason}); "
+            f"got opset {target}, to which {_inconvertible(model, opset)} cannot be converted ({reason}); "
             "expected one that every operator of the network has: choose a higher opset or replace the operator"
         ) from error
     lower.ir_version = ir_version_for(lower.opset_import)

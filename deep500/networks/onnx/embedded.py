@@ -167,7 +167,7 @@ def _packed(content: bytes) -> list[int]:
 
 
 def _tag(number: int, length: int) -> bytes:
-    """How a part of so many bytes begins."""
+    """Return how a part of so many bytes begins."""
     coded = bytearray([number << 3 | _BYTES])
     while length > 127:
         coded.append(length & 127 | 128)

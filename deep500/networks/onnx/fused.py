@@ -78,14 +78,14 @@ class Emit:
         """Append what a fused node stands for."""
         rule, attributes = _RULES[node.domain, node.op_type]
         where = f"{self.source}: node {node.name or node.output[0]!r} ({node.domain}.{node.op_type})"
-        given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        if attributes is not None and (odd := sorted(set(given) - attributes)):
+        values = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        if attributes is not None and (odd := sorted(set(values) - attributes)):
             raise NetworkError(f"{where}: got attribute {odd[0]!r}; expected one of {sorted(attributes)}: export again")
         self.where, self.prefix, self.count = where, f"{node.output[0]}/{node.op_type}", 0
-        results = rule(self, *(v or None for v in node.input), **{n: _text(v) for n, v in given.items()})
-        wanted = [v for v in node.output[len(results) :] if v in self.read]
-        if wanted:
-            self.refuse(f"output {wanted[0]!r}, which is read", "the others alone")
+        results = rule(self, *(v or None for v in node.input), **{n: _text(v) for n, v in values.items()})
+        read = [v for v in node.output[len(results) :] if v in self.read]
+        if read:
+            self.refuse(f"output {read[0]!r}, which is read", "the others alone")
         for old, new in zip(node.output, results, strict=False):
             if not new and old in self.read:
                 self.refuse(f"output {old!r}, which is read", "the others alone")
@@ -199,13 +199,13 @@ def quick_gelu(e: Emit, x: str, *, alpha: float = 1.702) -> list[str]:
 
 
 def _activated(e: Emit, y: str, activation: str, first: Any = None, second: Any = None) -> str:
-    given = {n: v for n, v in zip(("alpha", "beta"), (first, second), strict=True) if v is not None}
+    parameters = {n: v for n, v in zip(("alpha", "beta"), (first, second), strict=True) if v is not None}
     if activation in ("", "Relu", "Tanh", "Sigmoid"):
         return e.op(activation, y) if activation else y
     if activation == "LeakyRelu":
         return e.op(activation, y, **({"alpha": first} if first is not None else {}))
     if activation == "HardSigmoid":
-        return e.op(activation, y, **given)
+        return e.op(activation, y, **parameters)
     if activation == "Clip":
         return e.op(activation, y, e.number(first, y), e.number(second, y))
     e.refuse(f"activation {activation!r}", "Relu, Tanh, Sigmoid, LeakyRelu, HardSigmoid or Clip")

@@ -1,4 +1,4 @@
-"""What a file may ask for before any of it is expanded: checks of the parsed message alone, in one pass.
+"""Limits on what a file may ask for before any of it is expanded: checks of the parsed message alone, in one pass.
 
 ONNX's checker looks at each node by itself. What it lets through and no tool survives is refused here: functions that
 double themselves at every level, constants with no value or two, sums over more letters than an index can have.
@@ -87,9 +87,9 @@ def _expanded(
 def _check_node(node: onnx.NodeProto, where: str) -> None:
     name = f"{where}: node {node.name or next(iter(node.output), '')!r} ({node.op_type})"
     if node.op_type == "Constant":
-        held = sorted(attribute.name for attribute in node.attribute if attribute.name in _VALUES)
-        if len(held) != 1:
-            what = f"the values {', '.join(held)}" if held else "no value"
+        names = sorted(attribute.name for attribute in node.attribute if attribute.name in _VALUES)
+        if len(names) != 1:
+            what = f"the values {', '.join(names)}" if names else "no value"
             raise NetworkError(f"{name}: got {what}; expected one: keep one of its attributes")
     if node.op_type == "Einsum":
         equation = next((a.s for a in node.attribute if a.name == "equation"), b"").decode("utf-8", "replace")

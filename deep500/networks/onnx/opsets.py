@@ -62,19 +62,19 @@ def strip_defaults(graph: onnx.GraphProto, opset: int) -> None:
     """Leave out attributes that an operator does not have at an opset and that say what holds without them."""
     for node in _nodes(graph):
         schema = _schema(node, opset)
-        kept = [a for a in node.attribute if schema is None or a.name in schema.attributes]
-        if len(kept) < len(node.attribute):
+        known = [a for a in node.attribute if schema is None or a.name in schema.attributes]
+        if len(known) < len(node.attribute):
             del node.attribute[:]
-            node.attribute.extend(kept)
+            node.attribute.extend(known)
 
 
 def _nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    found = []
+    nodes = []
     for node in graph.node:
-        found.append(node)
+        nodes.append(node)
         for inner in graphs_of(node):
-            found.extend(_nodes(inner))
-    return found
+            nodes.extend(_nodes(inner))
+    return nodes
 
 
 def _schema(node: onnx.NodeProto, opset: int) -> defs.OpSchema | None:
@@ -105,7 +105,7 @@ def _needed(node: onnx.NodeProto, described: Mapping[str, TensorDescriptor] | No
 
 @cache
 def _unchanged(operator: str, floor: int, at: int) -> bool:
-    """Whether no version since ``floor`` changed more of an operator than the types that it takes, for any node."""
+    """Return whether no version since ``floor`` changed more of an operator than the types that it takes."""
     newest = _version(operator, at)
     version = newest.since_version if newest is not None else floor
     while newest is not None and version > floor:
@@ -124,11 +124,11 @@ def _signature(schema: defs.OpSchema) -> object:
 def _allows(
     older: defs.OpSchema, newest: defs.OpSchema, node: onnx.NodeProto, described: Mapping[str, TensorDescriptor] | None
 ) -> bool:
-    """Whether an older version takes a node as it is."""
-    given = {a.name for a in node.attribute if not _says_default(a, newest)}
-    if not given <= older.attributes.keys() & newest.attributes.keys():
+    """Return whether an older version takes a node as it is."""
+    attributes = {a.name for a in node.attribute if not _says_default(a, newest)}
+    if not attributes <= older.attributes.keys() & newest.attributes.keys():
         return False
-    for name in older.attributes.keys() - given:  # a default that changed meanwhile would change the node
+    for name in older.attributes.keys() - attributes:  # a default that changed meanwhile would change the node
         if name not in newest.attributes or _default(older, name) != _default(newest, name):
             return False
     for schema in (older, newest):

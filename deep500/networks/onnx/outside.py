@@ -111,7 +111,7 @@ def move_out(
         location: the file's name, from the model's folder on.
     """
     inputs = [value for value in graph.input if value.name not in arrays]
-    held, end = {tensor.name: tensor for tensor in graph.initializer}, 0
+    tensors, end = {tensor.name: tensor for tensor in graph.initializer}, 0
     for name, array in arrays.items():
         start = -(-end // _PAGE) * _PAGE
         end = start + array.nbytes
@@ -119,12 +119,12 @@ def move_out(
         tensor.data_location = onnx.TensorProto.EXTERNAL
         for key, value in (("location", location), ("offset", str(start)), ("length", str(array.nbytes))):
             tensor.external_data.add(key=key, value=value)
-        held[name] = tensor
+        tensors[name] = tensor
     for field in (graph.input, graph.initializer):
         del field[:]
     graph.input.extend(inputs)
-    graph.initializer.extend(held.pop(name) for name in order if name in held)
-    graph.initializer.extend(held.values())
+    graph.initializer.extend(tensors.pop(name) for name in order if name in tensors)
+    graph.initializer.extend(tensors.values())
     return _content(arrays.values())
 
 

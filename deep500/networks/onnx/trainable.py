@@ -1,4 +1,4 @@
-"""Which arrays of an ONNX file are weights: no file says so, hence it is judged by what reads them and what they hold.
+"""The choice of an ONNX file's weights: no file says so, hence it is judged by what reads arrays and what they hold.
 
 Never weights: what is not floating; settings (:data:`SETTINGS`: bounds, scales, running statistics); ``Constant``
 nodes; what the version converter adds. Readers that ask only for an array's shape or type say nothing about it. What is
@@ -128,7 +128,7 @@ _PLAIN = "constant"  # surely no weight: not worth a warning
 
 
 def _readers(graph: onnx.GraphProto) -> dict[str, list[_Reader]]:
-    """Who reads a value: operator, position, node; sub-graphs at -1. Those that look at no element are left out."""
+    """Return a value's readers: operator, position, node; sub-graphs at -1. Those that read no element are left out."""
     readers: dict[str, list[_Reader]] = defaultdict(list)
     for node in graph.node:
         kind = node.op_type if node.domain == "" else f"{node.domain}.{node.op_type}"
@@ -163,7 +163,7 @@ def _doubt(
     sinusoids: set[str],
     constant: bool,
 ) -> str:
-    """Why an array that is read like a weight may be none; empty if there is no doubt."""
+    """Return why an array that is read like a weight may be none; empty if there is no doubt."""
     array = arrays[name]
     if constant:
         is_operand = any(kind in PRODUCTS and index == 1 for kind, index, _ in readers[name])
@@ -194,7 +194,7 @@ def _filled(name: str, array: np.ndarray, readers: Mapping[str, list[_Reader]]) 
     added to scores, coordinates of a grid, the identity.
     """
     low, high = float(array.min()), float(array.max())
-    found = _elementwise(name, readers)
+    elementwise = _elementwise(name, readers)
     places = {(kind, index) for kind, index, _ in readers[name]}
     if low == high:
         if places <= {("InstanceNormalization", 1), ("InstanceNormalization", 2)} and low in (0.0, 1.0):
@@ -202,12 +202,15 @@ def _filled(name: str, array: np.ndarray, readers: Mapping[str, list[_Reader]]) 
         if places <= {("ScatterElements", 2), ("ScatterND", 2)}:
             return _PLAIN
         before_softmax = any(
-            kind == "Softmax" for _, _, node in found for value in node.output for kind, _, _ in readers.get(value, [])
+            kind == "Softmax"
+            for _, _, node in elementwise
+            for value in node.output
+            for kind, _, _ in readers.get(value, [])
         )
         return "a mask: it adds the same to all scores" if before_softmax and array.ndim > 2 else ""
     if array.ndim == 2 and array.size > 1 and np.array_equal(array, np.eye(*array.shape, dtype=array.dtype)):
         return "the identity"
-    if found and array.ndim > 1 and LEAST_TABLE <= array.size <= MOST_TABLE:
+    if elementwise and array.ndim > 1 and LEAST_TABLE <= array.size <= MOST_TABLE:
         if np.unique(array.astype(np.float64)).size <= FEW * array.size:
             return "a computed table: its values repeat"
     return ""
@@ -215,20 +218,20 @@ def _filled(name: str, array: np.ndarray, readers: Mapping[str, list[_Reader]]) 
 
 def _elementwise(name: str, readers: Mapping[str, list[_Reader]]) -> list[_Reader]:
     """Readers that add or multiply element by element, also behind a change of shape."""
-    seen, todo, found = {name}, [name], []
+    seen, todo, readers_found = {name}, [name], []
     while todo:
         for kind, index, node in readers.get(todo.pop(), []):
             if kind in ("Add", "Mul", "Sub"):
-                found.append((kind, index, node))
+                readers_found.append((kind, index, node))
             elif kind in RESHAPES and index == 0:
                 more = [value for value in node.output if value not in seen]
                 seen.update(more)
                 todo += more
-    return found
+    return readers_found
 
 
 def _only_makes_waves(name: str, array: np.ndarray, readers: Mapping[str, list[_Reader]], fixed: set[str]) -> bool:
-    """Whether a vector is only multiplied by positions, to take sines and cosines of (rotary embeddings).
+    """Return whether a vector is only multiplied by positions, to take sines and cosines of (rotary embeddings).
 
     A weight of a network with sine activations also ends there, but multiplied by what comes from a floating input.
     """
@@ -287,7 +290,7 @@ def _largest(array: np.ndarray) -> float:
 
 
 def _is_multiplied_table(name: str, array: np.ndarray, fixed: set[str], readers: Mapping[str, list[_Reader]]) -> bool:
-    """Whether weights are applied to the array, as to an input, and it repeats values, as coordinates of a grid do."""
+    """Return whether weights are applied to the array, as to an input, and it repeats values, as a grid does."""
     seen, todo = {name}, [name]
     while todo:
         for kind, index, node in readers.get(todo.pop(), []):

@@ -72,7 +72,7 @@ def model_names() -> list[str]:
 
 
 def model_summary(name: str) -> str:
-    """What a model is, in a line.
+    """Return a line on what a model is.
 
     Example:
         >>> model_summary("resnet50")

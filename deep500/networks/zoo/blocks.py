@@ -144,8 +144,8 @@ class Blocks:
             parts[:2] = [self._turned(p, f"{name}.{w}") for p, w in zip(parts[:2], ("query", "key"), strict=True)]
         if cache:
             layer, batch, length = cache
-            kept = zip(parts[1:], ("key", "value"), strict=True)
-            parts[1:] = [self._kept(part, f"{layer}.{what}", batch, length) for part, what in kept]
+            cached = zip(parts[1:], ("key", "value"), strict=True)
+            parts[1:] = [self._kept(part, f"{layer}.{what}", batch, length) for part, what in cached]
         query, key, value = parts
         scale = build.constant("heads.scale", np.float32(1 / math.sqrt(self.size)))
         query = build.node("Mul", [query, scale], f"{name}.scaled", ())

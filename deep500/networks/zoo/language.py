@@ -79,7 +79,7 @@ def gru_language_model(
 def lstm_language_model(
     build: Builder, classes: int, *, width: int = 256, embedding: int = 64, layers: int = 1, dropout: float = 0.0
 ) -> Network:
-    """As :func:`gru_language_model`, of LSTMs: 4 * width * (inputs + width + 2) parameters each."""
+    """Build what :func:`gru_language_model` builds, of LSTMs: 4 * width * (inputs + width + 2) parameters each."""
     return _recurrent(build, classes, "LSTM", 4, width, embedding, layers, dropout)
 
 
@@ -159,19 +159,19 @@ def one_token_network(network: Network) -> Network | None:
     if not known or shape is None or len(shape) != 2 or not isinstance(shape[1], int):
         return None
     classes, width = parameters["embedding.weight"].value.shape
-    made = {
+    options = {
         "width": width,
         "heads": int(parameters["heads.split"].value[2]),
         "layers": sum(name.endswith(".mlp.wide.weight") for name in parameters),
         "hidden": parameters["layers.0.mlp.wide.weight"].value.shape[1],
         "positions": "learned" if "position.weight" in parameters else "rotary",
     }
-    full, step = (_made(shape, classes, cache=cache, **made) for cache in (False, True))
+    full, step = (_transformer(shape, classes, cache=cache, **options) for cache in (False, True))
     nodes = [(node.name, node.op_type) for node in network.nodes if node.op_type != "Dropout"]
-    wanted = [(node.name, node.op_type) for node in full.nodes]
+    expected = [(node.name, node.op_type) for node in full.nodes]
     shapes = {name: parameters[name].value.shape for name in full.trainable() if name in parameters}
     dtype = str(parameters["embedding.weight"].value.dtype)
-    if nodes[: len(wanted)] != wanted or shapes != {n: full.parameters[n].value.shape for n in full.trainable()}:
+    if nodes[: len(expected)] != expected or shapes != {n: full.parameters[n].value.shape for n in full.trainable()}:
         return None
     for name in step.trainable():
         step.set_parameter(name, parameters[name].value.astype(np.float32))
@@ -182,5 +182,5 @@ def one_token_network(network: Network) -> Network | None:
     return step
 
 
-def _made(shape: tuple[Any, ...], classes: int, **options: Any) -> Network:
+def _transformer(shape: tuple[Any, ...], classes: int, **options: Any) -> Network:
     return causal_transformer(Builder("causal_transformer", shape[0], (shape[1],), 0, "int64"), classes, **options)

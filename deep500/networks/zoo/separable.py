@@ -69,7 +69,7 @@ def _fit(build: Builder, previous: str | None, x: str, name: str, channels: int)
 
 
 def _ends(build: Builder, x: str, previous: str | None, name: str, channels: int) -> tuple[str, str]:
-    """What both kinds of cells begin with: h from x, p from the cell before, both in the cell's width."""
+    """Build what both kinds of cells begin with: h from x, p from the cell before, both in the cell's width."""
     p = _fit(build, previous, x, f"{name}.fit", channels)
     return _conv_norm(build, build.relu(x, f"{name}.relu"), f"{name}.begin", channels), p
 

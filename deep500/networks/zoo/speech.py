@@ -48,10 +48,10 @@ class _Frames:
             return x
         build, shape = self.build, self.build.shapes[x]
         if fresh:
-            zero, one = (build.constant(f"frames.{n}", np.int64(n)) for n in (0, 1))
+            zero, unit = (build.constant(f"frames.{n}", np.int64(n)) for n in (0, 1))
             two = build.constant("frames.axis", np.int64(2))
             size = build.node("Gather", [build.node("Shape", [x], f"{name}.shape", ()), two], f"{name}.frames", ())
-            clock = build.node("Range", [zero, size, one], f"{name}.clock", ())
+            clock = build.node("Range", [zero, size, unit], f"{name}.clock", ())
             axes = build.constant("frames.axes", np.array([1, 2], np.int64))
             column = build.node("Unsqueeze", [self.length, axes], f"{name}.length", ())
             counted = build.node("Less", [clock, column], f"{name}.counted", ())

@@ -106,7 +106,7 @@ def _gemm(s: Mapping[str, int]) -> tuple[str, dict[str, tuple[int, ...]], dict[s
 
 
 def _rnn(s: Mapping[str, Any]) -> tuple[str, dict[str, tuple[int, ...]], dict[str, Any]]:
-    """As many inputs as hidden units; the plain cell has a ReLU."""
+    """Build a recurrent operator with as many inputs as hidden units; the plain cell has a ReLU."""
     operator, gates = CELLS[s["cell"]]
     hidden = s["hidden"]
     weights = (1, gates * hidden, hidden)
@@ -221,14 +221,14 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--samples", type=int, default=10, metavar="N", help="times per median (10)")
     add("--memory", type=float, default=8.0, metavar="GIB", help="leave out what needs more (8)")
     add("--quick", action="store_true", help=f"the smallest problem of each kind, {MINIMUM_SAMPLES} samples")
-    chosen = parser.parse_args(argv)
-    if chosen.quick:
-        chosen.limit, chosen.samples = chosen.limit or 1, MINIMUM_SAMPLES
-    if chosen.samples < MINIMUM_SAMPLES:
-        parser.error(f"got --samples {chosen.samples}; expected at least {MINIMUM_SAMPLES}, for an interval")
-    if chosen.limit is not None and chosen.limit < 1:
-        parser.error(f"got --limit {chosen.limit}; expected at least 1")
-    return chosen
+    args = parser.parse_args(argv)
+    if args.quick:
+        args.limit, args.samples = args.limit or 1, MINIMUM_SAMPLES
+    if args.samples < MINIMUM_SAMPLES:
+        parser.error(f"got --samples {args.samples}; expected at least {MINIMUM_SAMPLES}, for an interval")
+    if args.limit is not None and args.limit < 1:
+        parser.error(f"got --limit {args.limit}; expected at least 1")
+    return args
 
 
 def main(argv: Sequence[str] | None = None) -> int:

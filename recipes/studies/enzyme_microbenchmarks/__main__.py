@@ -1,4 +1,4 @@
-"""What is gained by differentiating optimised code: seven micro-benchmarks, after Moses and Churavy (NeurIPS 2020).
+"""The gain of differentiating optimized code: seven micro-benchmarks, after Moses and Churavy (NeurIPS 2020).
 
 python -m recipes.studies.enzyme_microbenchmarks
 python -m recipes.studies.enzyme_microbenchmarks --rows rows.jsonl --json out.json --plot out.png
@@ -85,26 +85,26 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--rows", type=Path, metavar="FILE", help="keep finished launches here, and go on from those that are there")
     add("--json", type=Path, metavar="FILE", help="write everything, every sample too")
     add("--plot", type=Path, metavar="FILE", help="draw times against sizes: .png, .svg, .pdf")
-    chosen = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     for name, usual in (("launches", LAUNCHES), ("rounds", ROUNDS)):
-        if getattr(chosen, name) is None:
-            setattr(chosen, name, 1 if chosen.quick else usual)
-        if getattr(chosen, name) < 1:
-            parser.error(f"got --{name} {getattr(chosen, name)}; expected at least 1")
-    if chosen.memory <= 0:
-        parser.error(f"got --memory {chosen.memory}; expected GiB above 0")
+        if getattr(args, name) is None:
+            setattr(args, name, 1 if args.quick else usual)
+        if getattr(args, name) < 1:
+            parser.error(f"got --{name} {getattr(args, name)}; expected at least 1")
+    if args.memory <= 0:
+        parser.error(f"got --memory {args.memory}; expected GiB above 0")
     for name in ("rows", "json", "plot"):
-        file = getattr(chosen, name)
+        file = getattr(args, name)
         if file and not file.absolute().parent.is_dir():
             parser.error(f"got --{name} {file}; expected a file in a folder that exists")
-    if chosen.plot and chosen.plot.suffix not in PICTURES:
-        parser.error(f"got --plot {chosen.plot}; expected a name that ends with one of {', '.join(PICTURES)}")
-    return chosen
+    if args.plot and args.plot.suffix not in PICTURES:
+        parser.error(f"got --plot {args.plot}; expected a name that ends with one of {', '.join(PICTURES)}")
+    return args
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is measured, and with what."""
+    """The benchmarks that are measured, and the libraries to measure with."""
 
     names: list[str]
     libraries: Libraries
@@ -117,14 +117,14 @@ class Study:
         return {variant: place for variant, place in places.items() if variant not in without}
 
     def refused(self, name: str) -> dict[str, str]:
-        """What cannot be built of it, and why."""
+        """Return what cannot be built of it, and why."""
         orders = {ENZYME: "enzyme", REF: "ref"}
-        found = {variant: self.libraries.refused[order] for variant, order in orders.items()}
-        by_engine = {variant: "refused by the engine" for variant, texts in found.items() if name in texts}
+        refusals = {variant: self.libraries.refused[order] for variant, order in orders.items()}
+        by_engine = {variant: "refused by the engine" for variant, texts in refusals.items() if name in texts}
         return by_engine | (self.missing if name in BENCHMARKS else {})
 
 
-def prepare(chosen: argparse.Namespace) -> Study:
+def prepare(args: argparse.Namespace) -> Study:
     """Fetch and build what is not there yet.
 
     Raises:
@@ -132,51 +132,51 @@ def prepare(chosen: argparse.Namespace) -> Study:
         InputError: a path of ``--source`` is no tool's.
     """
     tapes, missing = [], {}
-    if CPPAD not in chosen.without:
+    if CPPAD not in args.without:
         try:
             tapes.append(cppad())
         except WheelError as error:
             print(f"warning: no CppAD: {error}", file=sys.stderr)
             missing[CPPAD] = "no wheel"
-    tapes += [from_checkout(path) for path in chosen.source]
-    names = chosen.benchmark or list(BENCHMARKS)
-    styles = [] if chosen.no_styles else [name for name in STYLES if STYLES[name].of in names]
+    tapes += [from_checkout(path) for path in args.source]
+    names = args.benchmark or list(BENCHMARKS)
+    styles = [] if args.no_styles else [name for name in STYLES if STYLES[name].of in names]
     return Study([*names, *styles], libraries([*names, *styles], tapes), tapes, missing)
 
 
 def run(
-    chosen: argparse.Namespace, study: Study | None = None, instead: Mapping[tuple[str, str], Where] | None = None
+    args: argparse.Namespace, study: Study | None = None, instead: Mapping[tuple[str, str], Where] | None = None
 ) -> list[Measured]:
     """Measure launch after launch, benchmark after benchmark, what ``--rows`` does not hold yet.
 
     Args:
-        chosen: what ``options`` returns.
+        args: what ``options`` returns.
         study: what ``prepare`` returns; made if None.
         instead: other places of (benchmark, variant): (library or Python module, function).
 
     Raises:
         MissingEngine, InputError: see ``prepare``; ``--rows`` is of another study.
     """
-    study = study or prepare(chosen)
+    study = study or prepare(args)
     paths = sorted(path.parent.name for path in study.libraries.paths.values())
-    settings = (chosen.quick, chosen.rounds, chosen.memory, sorted(chosen.without), sorted(study.missing))
+    settings = (args.quick, args.rounds, args.memory, sorted(args.without), sorted(study.missing))
     key = hashlib.sha256(repr((paths, settings)).encode()).hexdigest()[:24]
-    finished = resuming.read(chosen.rows, key) if chosen.rows else {}
+    finished = resuming.read(args.rows, key) if args.rows else {}
     measured = []
     quiet = None if sys.stderr.isatty() else True  # for tqdm, None is: only in a terminal
-    points = [(launch, name) for launch in range(chosen.launches) for name in study.names]
+    points = [(launch, name) for launch in range(args.launches) for name in study.names]
     with tqdm(points, file=sys.stderr, disable=quiet, unit="launch") as bar:
         for launch, name in bar:
             bar.set_description(name)
             rows = finished.get((name, launch))
             if rows is None:
-                where = study.where(name, chosen.without)
+                where = study.where(name, args.without)
                 where |= {variant: place for (at, variant), place in (instead or {}).items() if at == name}
-                allocation, memory = study.libraries.paths["allocation"], int(chosen.memory * 2**30)
-                sizes = problems(name, chosen.quick)
-                rows = measure(sizes, where, study.refused(name), allocation, memory, chosen.rounds, launch)
-                if chosen.rows:
-                    resuming.append(chosen.rows, key, rows)
+                allocation, memory = study.libraries.paths["allocation"], int(args.memory * 2**30)
+                sizes = problems(name, args.quick)
+                rows = measure(sizes, where, study.refused(name), allocation, memory, args.rounds, launch)
+                if args.rows:
+                    resuming.append(args.rows, key, rows)
             measured += rows
     return measured
 

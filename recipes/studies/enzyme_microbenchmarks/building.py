@@ -35,7 +35,7 @@ REFUSED = "refused.json"
 
 @dataclass(frozen=True)
 class Libraries:
-    """What was built.
+    """The libraries that were built.
 
     Attributes:
         paths: of the libraries by name: ``plain``, ``allocation``, ``enzyme``, ``ref``, names of tape tools.
@@ -70,8 +70,8 @@ def libraries(names: Sequence[str], tapes: Sequence[Tape] = ()) -> Libraries:
     place = _built(key, lambda folder: _build(clang, folder, chosen))
     paths = {name: place / f"{name}.so" for name in ("plain", "allocation", *OPTIONS)}
     for tape in tapes:
-        own = hashlib.sha256(f"{key} {tape.version} {tape.include} {tape.sources}".encode()).hexdigest()[:24]
-        built = _built(own, lambda folder, tape=tape: _build_tape(clang, folder, tape, chosen))  # type: ignore[misc]
+        tape_key = hashlib.sha256(f"{key} {tape.version} {tape.include} {tape.sources}".encode()).hexdigest()[:24]
+        built = _built(tape_key, lambda folder, tape=tape: _build_tape(clang, folder, tape, chosen))  # type: ignore[misc]
         paths[tape.name] = built / f"{tape.name}.so"
     return Libraries(paths, json.loads((place / REFUSED).read_text(encoding="utf-8")))
 
@@ -92,8 +92,8 @@ def _flags(names: Sequence[str], written: Sequence[str] = ()) -> list[str]:
     """Flags that say which functions a file is about; for those of ``written`` it has code of their own."""
     lists = {"FOR_BENCHMARKS": BENCHMARKS, "FOR_STYLES": STYLES}
     calls = {macro: [f"DO({n})" for n in names if n in every and n not in written] for macro, every in lists.items()}
-    own = [SWITCHES[name] for name in names if name in written]
-    return [*own, *(f"-D{macro}(DO)={' '.join(items)}" for macro, items in calls.items())]
+    switches = [SWITCHES[name] for name in names if name in written]
+    return [*switches, *(f"-D{macro}(DO)={' '.join(items)}" for macro, items in calls.items())]
 
 
 def _build(clang: Clang, folder: Path, names: Sequence[str]) -> None:
@@ -111,9 +111,9 @@ def _build_tape(clang: Clang, folder: Path, tape: Tape, names: Sequence[str]) ->
 
 def _compile(clang: Clang, words: Sequence[str], folder: Path, name: str) -> None:
     command = [*clang.command, *PLAIN, *words, "-o", str(folder / f"{name}.so"), "-lmvec", "-lm"]
-    code, _, said = run(command, FIRST_LINK_SECONDS)
+    code, _, errors = run(command, FIRST_LINK_SECONDS)
     if code:
-        raise CompileError(f"{name}: got C++ that does not compile; expected C++17\n{compiler_lines(said)}")
+        raise CompileError(f"{name}: got C++ that does not compile; expected C++17\n{compiler_lines(errors)}")
 
 
 def _differentiate(library: Path, options: Options, names: Sequence[str]) -> dict[str, str]:

@@ -30,9 +30,9 @@ def _lstm(layers: int, units: int, steps: int) -> Loss:
                 (of_forget, of_admit, of_emit, of_new), bias = main[layer]
                 forget, emit = jax.nn.sigmoid(here * of_forget + bias[0]), jax.nn.sigmoid(here * of_emit + bias[2])
                 admit = jax.nn.sigmoid(hidden * of_admit + bias[1])
-                kept = memory * forget + admit * jnp.tanh(hidden * of_new + bias[3])
-                here = emit * jnp.tanh(kept)
-                new.append((here, kept))
+                cell = memory * forget + admit * jnp.tanh(hidden * of_new + bias[3])
+                here = emit * jnp.tanh(cell)
+                new.append((here, cell))
             return new, here
 
         _, tops = lax.scan(step, [(jnp.zeros(units), jnp.zeros(units))] * layers, sequence[:-1] * extra[0])

@@ -149,7 +149,7 @@ def _words(code: int) -> str:
 
 
 def variants(name: str, libraries: Libraries, tapes: Mapping[str, str]) -> dict[str, Where]:
-    """Where a benchmark's primal and gradients are; a style has no gradients but Enzyme's.
+    """Locate a benchmark's primal and gradients; a style has no gradients but Enzyme's.
 
     Args:
         name: of the benchmark or style.

@@ -109,9 +109,9 @@ def _cell(value: Interval) -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    kept = [i for i in range(len(rows[0])) if any(row[i] for row in rows[1:])]
-    widths = {i: max(len(row[i]) for row in rows) for i in kept}
-    padded = ([row[0].ljust(widths[0]), *(row[i].rjust(widths[i]) for i in kept[1:])] for row in rows)
+    filled = [i for i in range(len(rows[0])) if any(row[i] for row in rows[1:])]
+    widths = {i: max(len(row[i]) for row in rows) for i in filled}
+    padded = ([row[0].ljust(widths[0]), *(row[i].rjust(widths[i]) for i in filled[1:])] for row in rows)
     return ["  ".join(row).rstrip() for row in padded]
 
 

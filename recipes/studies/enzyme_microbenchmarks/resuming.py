@@ -32,10 +32,14 @@ def read(file: Path, key: str) -> Finished:
     for line in whole.splitlines():
         try:
             entry = json.loads(line)
-            found, at, rows = entry["key"], (entry["name"], entry["launch"]), [Measured(**row) for row in entry["rows"]]
+            its_key, at, rows = (
+                entry["key"],
+                (entry["name"], entry["launch"]),
+                [Measured(**row) for row in entry["rows"]],
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"got --rows {file}, which holds other lines; expected rows of this study") from error
-        if found != key:
+        if its_key != key:
             raise InputError(
                 f"got --rows {file} of other code, tools or settings; expected rows of these: name another file"
             )

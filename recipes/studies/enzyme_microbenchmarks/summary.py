@@ -1,4 +1,4 @@
-"""What rows of several launches say together.
+"""The summary of several launches' rows.
 
 A launch's quotient of two variants at one size is the median over its rounds, and its geometric mean is over sizes and
 benchmarks. Intervals are over launches: each has processes, memory layout and moment of its own, and its own rounds.
@@ -48,12 +48,12 @@ class Summary:
 
     def _launches(self, name: str, a: str, b: str, size: str = "") -> list[float] | None:
         """Means over sizes of logarithms, one for each launch."""
-        logs = [self._logs(name, each, a, b) for each in ([size] if size else self.sizes(name))]
-        there = [each for each in logs if each is not None]
+        logs = [self._logs(name, item, a, b) for item in ([size] if size else self.sizes(name))]
+        there = [item for item in logs if item is not None]
         if not there:
             return None
         launches = min(map(len, there))
-        return list(np.mean([each[:launches] for each in there], axis=0))
+        return list(np.mean([item[:launches] for item in there], axis=0))
 
     def ratio(self, names: Sequence[str], a: str, b: str, size: str = "") -> Interval | None:
         """The geometric mean of a/b over benchmarks, each over its sizes (or at one), with an interval over launches.
@@ -79,7 +79,7 @@ class Summary:
         return median_interval([float(np.median(row.seconds[variant])) for row in rows])
 
     def reason(self, name: str, size: str, variant: str) -> str:
-        """Why a variant is missing at a size; empty if it was never meant to be there."""
+        """Say why a variant is missing at a size; empty if it was never meant to be there."""
         return next((row.absent[variant] for row in self.rows[name, size] if variant in row.absent), "")
 
     def why(self, names: Sequence[str], variants: Sequence[str]) -> str:
@@ -89,8 +89,8 @@ class Summary:
 
     def memory(self, name: str, size: str, variant: str) -> str:
         """MiB, in words."""
-        found = [row.memory[variant] for row in self.rows[name, size] if variant in row.memory]
-        return f"{np.median(found):.0f}" if found else ""
+        sizes = [row.memory[variant] for row in self.rows[name, size] if variant in row.memory]
+        return f"{np.median(sizes):.0f}" if sizes else ""
 
     def worst(self, name: str, key: str) -> float:
         """The largest difference over sizes and launches."""
@@ -119,8 +119,8 @@ class Summary:
         choices = []
         for name in BENCHMARKS:
             names = [name, *(style for style in STYLES if STYLES[style].of == name)]
-            found = [self.ratio([each], REF, ENZYME) for each in names if each in self.names]
-            values = [log(ratio.median) for ratio in found if ratio is not None]
+            ratios = [self.ratio([choice], REF, ENZYME) for choice in names if choice in self.names]
+            values = [log(ratio.median) for ratio in ratios if ratio is not None]
             if values:
                 choices.append((min(values), max(values)))
         if not any(low < high for low, high in choices):

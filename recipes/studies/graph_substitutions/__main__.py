@@ -69,22 +69,20 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--database", type=Path, metavar="FILE", help="measured times of operators, kept for later (the user's cache)")
     add("--json", type=Path, metavar="FILE", help="write everything, every sample too")
     add("--report", type=Path, metavar="FILE", help="write the tables as one page, .html")
-    chosen = parser.parse_args(argv)
-    chosen.only = _names(parser, "--only", chosen.only, EXPERIMENTS, EXPERIMENTS)
-    chosen.networks = _names(
-        parser, "--networks", chosen.networks, SUBJECTS, DRY if chosen.dry_run else tuple(SUBJECTS)
-    )
+    args = parser.parse_args(argv)
+    args.only = _names(parser, "--only", args.only, EXPERIMENTS, EXPERIMENTS)
+    args.networks = _names(parser, "--networks", args.networks, SUBJECTS, DRY if args.dry_run else tuple(SUBJECTS))
     usual = tuple(name for name in BACKENDS if is_installed(name))
-    chosen.backends = _names(parser, "--backends", chosen.backends, backend_names(), usual)
+    args.backends = _names(parser, "--backends", args.backends, backend_names(), usual)
     for name, full, dry in (("budget", 120.0, 0.5), ("seconds", 20.0, 0.1), ("depth", 3, 2)):
-        if getattr(chosen, name) is None:
-            setattr(chosen, name, dry if chosen.dry_run else full)
-    if chosen.budget < 0 or chosen.seconds <= 0 or chosen.depth < 1:
+        if getattr(args, name) is None:
+            setattr(args, name, dry if args.dry_run else full)
+    if args.budget < 0 or args.seconds <= 0 or args.depth < 1:
         parser.error("got a --budget below 0, --seconds of 0 or a --depth below 1; expected more")
-    for option, file in (("--json", chosen.json), ("--report", chosen.report)):
+    for option, file in (("--json", args.json), ("--report", args.report)):
         if file and not file.absolute().parent.is_dir():
             parser.error(f"got {option} {file}; expected a file in a folder that exists")
-    return chosen
+    return args
 
 
 def _names(
@@ -99,49 +97,49 @@ def _names(
     return names or usual
 
 
-def run(chosen: argparse.Namespace) -> dict[str, Any]:
+def run(args: argparse.Namespace) -> dict[str, Any]:
     """Run the experiments, in the order of :data:`EXPERIMENTS`; by name: what has ``wrong``, ``as_json()`` and a text.
 
     Raises:
         Deep500Error: a backend or a prover is not installed.
     """
-    compiled = () if chosen.no_compile else (COMPILED,) if chosen.dry_run else chosen.networks
+    compiled = () if args.no_compile else (COMPILED,) if args.dry_run else args.networks
     settings = Settings(
-        chosen.dry_run,
-        chosen.networks,
-        chosen.backends,
-        chosen.budget,
-        chosen.seconds,
-        chosen.depth,
-        chosen.clock,
+        args.dry_run,
+        args.networks,
+        args.backends,
+        args.budget,
+        args.seconds,
+        args.depth,
+        args.clock,
         compiled,
-        chosen.database,
-        chosen.seed,
+        args.database,
+        args.seed,
     )
     for name in settings.backends:
         load_backend(name)
     results: dict[str, Any] = {}
-    if {"E1", "E5"} & set(chosen.only):
-        first, made = rules.generated(settings)
-        results |= {"E1": first} if "E1" in chosen.only else {}
-        results |= {"E5": rules.verified(settings, made)} if "E5" in chosen.only else {}
-    if "E6" in chosen.only:
+    if {"E1", "E5"} & set(args.only):
+        first, generation = rules.generated(settings)
+        results |= {"E1": first} if "E1" in args.only else {}
+        results |= {"E5": rules.verified(settings, generation)} if "E5" in args.only else {}
+    if "E6" in args.only:
         results["E6"] = rules.validated(settings)
-    if "E2" in chosen.only:
-        rows = _each([(n, b) for n in settings.networks for b in settings.backends], networks.measure, settings)
+    if "E2" in args.only:
+        rows = _measure_all([(n, b) for n in settings.networks for b in settings.backends], networks.measure, settings)
         results["E2"] = networks.Networks(rows, settings)
-    if "E3" in chosen.only:
+    if "E3" in args.only:
         sizes = grouping.QUICK_SWEEPS if settings.quick else grouping.SWEEPS
         todo = [(*size, backend) for size in sizes for backend in settings.backends]
-        results["E3"] = grouping.Grouping(_each(todo, grouping.sweep, settings))
-    if "E4" in chosen.only:
+        results["E3"] = grouping.Grouping(_measure_all(todo, grouping.sweep, settings))
+    if "E4" in args.only:
         results["E4"] = attention.Attention(
-            _each([(b,) for b in settings.backends], attention.measure, settings), settings
+            _measure_all([(b,) for b in settings.backends], attention.measure, settings), settings
         )
     return results
 
 
-def _each(todo: Sequence[tuple[Any, ...]], measure: Callable[..., Any], settings: Settings) -> list[Any]:
+def _measure_all(todo: Sequence[tuple[Any, ...]], measure: Callable[..., Any], settings: Settings) -> list[Any]:
     """Measure one after the other, with a progress bar in a terminal."""
     rows = []
     with tqdm(todo, file=sys.stderr, disable=None if sys.stderr.isatty() else True, unit="case") as bar:

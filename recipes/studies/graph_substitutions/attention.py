@@ -53,7 +53,7 @@ class Block:
 
     @property
     def wrong(self) -> str:
-        """What is wrong; empty if nothing is."""
+        """Say what is wrong; empty if nothing is."""
         if self.failure:
             return f"E4 in {self.backend}: {self.failure}"
         if len(set(self.layers.values())) > 1:

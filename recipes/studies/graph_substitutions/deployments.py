@@ -97,18 +97,18 @@ def _onnxsim(model: onnx.ModelProto) -> onnx.ModelProto:
     simplified, sound = import_module("onnxsim").simplify(model)
     if not sound:
         raise ValueError("onnxsim's own check failed")
-    made: onnx.ModelProto = simplified
-    return made
+    result: onnx.ModelProto = simplified
+    return result
 
 
 def _onnxoptimizer(model: onnx.ModelProto) -> onnx.ModelProto:
-    made: onnx.ModelProto = import_module("onnxoptimizer").optimize(model)
-    return made
+    result: onnx.ModelProto = import_module("onnxoptimizer").optimize(model)
+    return result
 
 
 def _onnxscript(model: onnx.ModelProto) -> onnx.ModelProto:
-    made: onnx.ModelProto = import_module("onnxscript.optimizer").optimize(model)
-    return made
+    result: onnx.ModelProto = import_module("onnxscript.optimizer").optimize(model)
+    return result
 
 
 PEERS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
@@ -119,67 +119,67 @@ PEERS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
 
 
 def peers(original: Network) -> tuple[dict[str, Network], dict[str, str]]:
-    """What each of the other optimizers makes of a network, and why some made nothing."""
-    made, absent = dict[str, Network](), dict[str, str]()
+    """Return what each of the other optimizers makes of a network, and why some made nothing."""
+    results, absent = dict[str, Network](), dict[str, str]()
     for name, optimize in PEERS.items():
         if find_spec(name) is None:
             absent[name] = "not installed"
             continue
         try:
-            made[name] = Network.from_onnx(optimize(original.to_onnx()))
+            results[name] = Network.from_onnx(optimize(original.to_onnx()))
         except Exception as error:  # noqa: BLE001  # each has its own
             absent[name] = f"failed: {line(error)}"
-    return made, absent
+    return results, absent
 
 
 # -- one row ----------------------------------------------------------------------------------------------------------
-def measure(name: str, where: str, chosen: argparse.Namespace) -> dict[str, Any]:
+def measure(name: str, where: str, args: argparse.Namespace) -> dict[str, Any]:
     """Optimise one network for one deployment and time it beside the others, as a row of the file."""
-    row: dict[str, Any] = {"network": name, "deployment": where, "full": chosen.full, "clock": chosen.clock}
-    original = network(name, chosen.full, chosen.seed)
+    row: dict[str, Any] = {"network": name, "deployment": where, "full": args.full, "clock": args.clock}
+    original = network(name, args.full, args.seed)
     try:
         deployment(where).prepare()
         begin = time.perf_counter()
-        found = d5.optimize_network(
-            original, where, chosen.budget, seed=chosen.seed, database=chosen.database or ":memory:"
+        optimized = d5.optimize_network(
+            original, where, args.budget, seed=args.seed, database=args.database or ":memory:"
         )
         whole = time.perf_counter() - begin
         variants, absent = peers(original)
-        variants = {ORIGINAL: original, OURS: found.network, **variants}
+        variants = {ORIGINAL: original, OURS: optimized.network, **variants}
         row |= {
             "nodes": {which: len(net.nodes) for which, net in variants.items()},
-            "search": found.seconds,
+            "search": optimized.seconds,
             "whole": whole,
-            "budget": chosen.budget,
+            "budget": args.budget,
             "load": os.getloadavg()[0],
             "date": datetime.now().astimezone().isoformat(timespec="minutes"),
-            "steps": len(found.history.steps),
-            "chosen": found.chosen,
-            "reason": found.reason,
+            "steps": len(optimized.history.steps),
+            "chosen": optimized.chosen,
+            "reason": optimized.reason,
             "absent": absent,
         }
-        row |= _timed(variants, where, chosen)
+        row |= _timed(variants, where, args)
     except Exception as error:  # noqa: BLE001  # each framework has its own; one row must not end the others
         row["failure"] = line(error)
     return row
 
 
-def _timed(variants: Mapping[str, Network], where: str, chosen: argparse.Namespace) -> dict[str, Any]:
+def _timed(variants: Mapping[str, Network], where: str, args: argparse.Namespace) -> dict[str, Any]:
     """Samples of all variants; networks that do the same work are run once, and a peer that fails is left out."""
     runs, same, apart, absent = dict[str, Runner](), dict[str, str](), dict[str, float](), dict[str, str]()
     known: dict[str, str] = {}
     answers: list[np.ndarray] | None = None
-    place, instances = deployment(where), 1 if chosen.full else INSTANCES.get(where, 2)
+    place, instances = deployment(where), 1 if args.full else INSTANCES.get(where, 2)
     for which, net in variants.items():
         twin = known.setdefault(work_hash(net), which)
         if twin != which:
             same[which] = twin  # as fast; the answers may be wrong nevertheless
             if answers is not None and content_hash(net) != content_hash(variants[twin]):
-                alone = Runner(net, place.backend, chosen.seed, **place.options)
+                alone = Runner(net, place.backend, args.seed, **place.options)
                 apart[which] = difference(alone.outputs(), answers)
             continue
         try:
-            runner = Runner(net, place.backend, chosen.seed, instances, **place.options)
+            runner = Runner(net, place.backend, args.seed, instances, **place.options)
             runner()
             got = runner.outputs()
         except Exception as error:
@@ -191,7 +191,7 @@ def _timed(variants: Mapping[str, Network], where: str, chosen: argparse.Namespa
         apart[which] = difference(got, answers)
         runs[which] = runner
     if len(runs) > 1:
-        timed = in_turns(runs, chosen.seconds, chosen.clock, chosen.seed, ROUNDS)
+        timed = in_turns(runs, args.seconds, args.clock, args.seed, ROUNDS)
         samples = {which: list(map(float, values)) for which, values in timed.samples.items()}
     else:
         samples = {}
@@ -209,12 +209,12 @@ def samples(row: Mapping[str, Any], which: str) -> np.ndarray | None:
 
 def ratio(row: Mapping[str, Any], which: str, other: str) -> Interval | None:
     """Time of one variant over that of another, paired in every round."""
-    one, two = samples(row, which), samples(row, other)
-    if one is None or two is None:
+    first, second = samples(row, which), samples(row, other)
+    if first is None or second is None:
         return None
-    if one is two or row["same"].get(which, which) == row["same"].get(other, other):
+    if first is second or row["same"].get(which, which) == row["same"].get(other, other):
         return median_interval([1.0])
-    return median_interval(one / two)
+    return median_interval(first / second)
 
 
 def best(row: Mapping[str, Any]) -> str:
@@ -228,12 +228,12 @@ def best(row: Mapping[str, Any]) -> str:
 
 
 def wrong(row: Mapping[str, Any]) -> str:
-    """What is wrong with a row; empty if nothing is."""
-    said = f"{row['network']} in {row['deployment']}"
+    """Say what is wrong with a row; empty if nothing is."""
+    where = f"{row['network']} in {row['deployment']}"
     if "failure" in row:
-        return f"{said}: {row['failure']}"
+        return f"{where}: {row['failure']}"
     apart = row["difference"].get(OURS, 0.0)
-    return "" if apart <= WRONG else f"{said}: answers differ by {apart:.1e}"
+    return "" if apart <= WRONG else f"{where}: answers differ by {apart:.1e}"
 
 
 def mean(rows: Sequence[Mapping[str, Any]]) -> Interval | None:
@@ -271,8 +271,8 @@ def as_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _least(row: Mapping[str, Any]) -> float:
-    found = ratio(row, best(row), OURS)
-    return float("nan") if found is None else found.median
+    gain = ratio(row, best(row), OURS)
+    return float("nan") if gain is None else gain.median
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[object, ...]:
@@ -280,16 +280,16 @@ def _cells(row: Mapping[str, Any]) -> tuple[object, ...]:
         return (row["network"], "failed", *[""] * (len(PEERS) + 5))
     shown = []
     for which in (OURS, *PEERS):
-        found = ratio(row, ORIGINAL, which)
+        gain = ratio(row, ORIGINAL, which)
         reason = {**row["absent"], **row["failed"]}.get(which, "not measured").partition(":")[0]
         same = "the same" if row["same"].get(which) == ORIGINAL else None
-        shown.append(same or (reason if found is None else cell(found)))
+        shown.append(same or (reason if gain is None else cell(gain)))
     first = samples(row, ORIGINAL)
     alone = f"{1e3 * float(np.median(first)):.3g}" if row["samples"] and first is not None else "-"
     beside, name = ratio(row, best(row), OURS), best(row)
     nodes = f"{row['nodes'][ORIGINAL]} -> {row['nodes'][OURS]}"
-    said = "-" if beside is None else f"{cell(beside)} ({name})"
-    return (row["network"], nodes, alone, *shown, said, f"{row['search']:.1f}", f"{row['whole']:.0f}")
+    best_peer = "-" if beside is None else f"{cell(beside)} ({name})"
+    return (row["network"], nodes, alone, *shown, best_peer, f"{row['search']:.1f}", f"{row['whole']:.0f}")
 
 
 # -- the command line -------------------------------------------------------------------------------------------------
@@ -308,16 +308,16 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--docs", type=Path, metavar="FILE", help="write the tables into this page, between its marks")
     add("--database", type=Path, metavar="FILE", help="measured times of operators (none is kept)")
     add("--seed", type=int, default=0)
-    chosen = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     for option, known in (("networks", tuple(NETWORKS)), ("deployments", DEPLOYMENTS)):
-        names = [name for name in getattr(chosen, option).split(",") if name]
+        names = [name for name in getattr(args, option).split(",") if name]
         for name in names:
             if name not in known:
                 parser.error(f"got --{option} {name}; expected some of: {nearest(name, known)}")
-        setattr(chosen, option, names)
-    if chosen.docs and (not chosen.docs.is_file() or BEGIN not in chosen.docs.read_text(encoding="utf-8")):
-        parser.error(f"got --docs {chosen.docs}; expected a page with the line {BEGIN}")
-    return chosen
+        setattr(args, option, names)
+    if args.docs and (not args.docs.is_file() or BEGIN not in args.docs.read_text(encoding="utf-8")):
+        parser.error(f"got --docs {args.docs}; expected a page with the line {BEGIN}")
+    return args
 
 
 def main(argv: Sequence[str] | None = None) -> int:

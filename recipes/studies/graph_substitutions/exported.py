@@ -142,19 +142,19 @@ def _dense(build: Builder, x: str, name: str, features: int) -> str:
 def _gelu(build: Builder, x: str, name: str) -> str:
     """x * (erf(x / sqrt 2) + 1) * 0.5, operator by operator."""
     shape = build.shapes[x]
-    root, one, half = (
+    root, unit, half = (
         build.constant(f"gelu.{word}", np.float32(value))
         for word, value in (("root", math.sqrt(2)), ("one", 1), ("half", 0.5))
     )
     y = build.node("Erf", [build.node("Div", [x, root], f"{name}.div", shape)], f"{name}.erf", shape)
-    y = build.node("Mul", [x, build.node("Add", [y, one], f"{name}.one", shape)], f"{name}.mul", shape)
+    y = build.node("Mul", [x, build.node("Add", [y, unit], f"{name}.one", shape)], f"{name}.mul", shape)
     return build.node("Mul", [y, half], name, shape)
 
 
 def _gelu_tanh(build: Builder, x: str, name: str) -> str:
     """0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), as transformers writes its NewGELU."""
     shape = build.shapes[x]
-    three, cubic, root, one, half = (
+    three, cubic, root, unit, half = (
         build.constant(f"gelu.{word}", np.float32(value))
         for word, value in (
             ("three", 3),
@@ -166,7 +166,7 @@ def _gelu_tanh(build: Builder, x: str, name: str) -> str:
     )
     y = build.node("Mul", [build.node("Pow", [x, three], f"{name}.pow", shape), cubic], f"{name}.cubic", shape)
     y = build.node("Mul", [build.node("Add", [x, y], f"{name}.sum", shape), root], f"{name}.inner", shape)
-    y = build.node("Add", [build.node("Tanh", [y], f"{name}.tanh", shape), one], f"{name}.one", shape)
+    y = build.node("Add", [build.node("Tanh", [y], f"{name}.tanh", shape), unit], f"{name}.one", shape)
     return build.node("Mul", [build.node("Mul", [x, half], f"{name}.half", shape), y], name, shape)
 
 

@@ -79,7 +79,7 @@ class Sweep:
 
     @property
     def verdict(self) -> str:
-        """Whether the pick is the best one, not measurably slower than it, or slower."""
+        """Judge whether the pick is the best one, not measurably slower than it, or slower."""
         assert self.timed is not None
         if self.picked is None or str(self.picked) not in self.timed.samples:
             return "another form, not one convolution"
@@ -91,7 +91,7 @@ class Sweep:
 
     @property
     def wrong(self) -> str:
-        """What is wrong; empty if nothing is."""
+        """Say what is wrong; empty if nothing is."""
         where = f"E3, {self.channels} channels, {self.side}x{self.side} in {self.backend}"
         if self.failure:
             return f"{where}: {self.failure}"
@@ -164,9 +164,9 @@ class Grouping:
                 continue
             times = [f"{1e3 * sweep.timed.seconds[which].median:.3g}" for which in (*columns, OURS)]
             ours = sweep.timed.gains[OURS]
-            said = "slower than ours" if ours.verdict != FASTER else "faster than ours"
-            said = {"equivalent": "equal to ours", "unresolved": "unresolved"}.get(ours.verdict, said)
-            cells.append((name, *times, sweep.best, sweep.picked or "", sweep.verdict, cell(ours.ratio), said))
+            words = "slower than ours" if ours.verdict != FASTER else "faster than ours"
+            words = {"equivalent": "equal to ours", "unresolved": "unresolved"}.get(ours.verdict, words)
+            cells.append((name, *times, sweep.best, sweep.picked or "", sweep.verdict, cell(ours.ratio), words))
         published = [f"{GROUPS[int(n)]:.4g}" for n in columns]
         cells.append(
             ("published, V100, 512 x 28 x 28: context only", *published, "", min(GROUPS, key=GROUPS.get), *[""] * 4)

@@ -60,7 +60,7 @@ class Row:
 
     @property
     def wrong(self) -> str:
-        """What is wrong with it; empty if nothing is."""
+        """Say what is wrong with it; empty if nothing is."""
         if self.failure:
             return f"{self.name} in {self.backend}: {self.failure}"
         if not self.difference <= WRONG:
@@ -149,10 +149,10 @@ def cell(value: Interval, factor: float = 1.0) -> str:
 
 
 def word(row: Row) -> str:
-    """What ours is, compared with the original."""
+    """Say what ours is, compared with the original."""
     assert row.timed is not None
-    said = row.timed.gains[OURS].verdict
-    return OPPOSITE.get(said, said)
+    verdict = row.timed.gains[OURS].verdict
+    return OPPOSITE.get(verdict, verdict)
 
 
 def mean_gain(rows: Sequence[Row]) -> Interval | None:
@@ -196,9 +196,9 @@ class Networks:
         for backend, rows in self._seven():
             mean = mean_gain(rows)
             measured = sum(row.timed is not None for row in rows)
-            said = NOT_MEASURED if mean is None else cell(mean)
+            gain = NOT_MEASURED if mean is None else cell(mean)
             parts.append(
-                f"geometric mean of original/ours in {backend} over {measured} of the {len(SEVEN)} networks: {said}"
+                f"geometric mean of original/ours in {backend} over {measured} of the {len(SEVEN)} networks: {gain}"
             )
         names = dict.fromkeys(row.name for row in self.rows)
         parts.append("\n".join(f"{name}: {SUBJECTS[name].note}" for name in names))

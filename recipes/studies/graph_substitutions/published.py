@@ -1,4 +1,4 @@
-"""What others published, printed beside our figures as context: other machines, versions and details of networks.
+"""Figures that others published, printed beside ours as context: other machines, versions and details of networks.
 
 TASO: Jia et al., SOSP 2019, with the chart of its repository (NVIDIA V100, batch 1). Tensat: Yang et al., MLSys 2021,
 whose comparison with TASO ran on an NVIDIA T4.

@@ -46,9 +46,9 @@ class Outcome:
         return self.text
 
 
-def generated(settings: Settings, made: Callable[..., Generation] = generation) -> tuple[Outcome, Generation]:
+def generated(settings: Settings, generate: Callable[..., Generation] = generation) -> tuple[Outcome, Generation]:
     """E1, and what it generated, for E5."""
-    run = made(settings.depth, settings.seed)
+    run = generate(settings.depth, settings.seed)
     rules = [*run.found.rules, *run.found.multiple]
     values = {
         "depth": run.depth,
@@ -63,14 +63,14 @@ def generated(settings: Settings, made: Callable[..., Generation] = generation) 
     ), run
 
 
-def verified(settings: Settings, made: Generation) -> Outcome:
+def verified(settings: Settings, generated_rules: Generation) -> Outcome:
     """E5 on the rules of E1, kept and open ones; Z3, where it is installed, gives a second opinion on all of them."""
-    rules = [*made.found.rules, *made.found.multiple, *made.found.open]
+    rules = [*generated_rules.found.rules, *generated_rules.found.multiple, *generated_rules.found.open]
     sample = (QUICK_SAMPLE if settings.quick else len(rules)) if find_spec("z3") else 0
     verdicts: Verification = verification(rules, settings.seed, sample)
-    kept = len(made.found.rules) + len(made.found.multiple)
+    expected = len(generated_rules.found.rules) + len(generated_rules.found.multiple)
     proved = verdicts.verdicts.get("proved", 0)
-    wrong = [f"E5: {proved} rules proved anew; expected the {kept} that E1 kept"] if proved < kept else []
+    wrong = [f"E5: {proved} rules proved anew; expected the {expected} that E1 kept"] if proved < expected else []
     return Outcome(str(verdicts), dict(vars(verdicts)), wrong)
 
 

@@ -1,4 +1,4 @@
-"""What a run of the experiments was asked for."""
+"""Settings of a run of the experiments."""
 
 from __future__ import annotations
 

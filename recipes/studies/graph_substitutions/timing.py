@@ -135,7 +135,7 @@ class Runner:
         executor.synchronize()
 
     def outputs(self) -> list[np.ndarray]:
-        """What it computes."""
+        """Compute the outputs."""
         executor = self.executors[self._now]
         arrays = executor.inference(self.feeds[self._now])
         return [np.array(executor.network.to_numpy(arrays[name])) for name in executor.network.outputs]

@@ -1,4 +1,4 @@
-"""What gradients of parallel programs cost and how they scale, after Moses et al. (SC 2022).
+"""Cost and scaling of parallel programs' gradients, after Moses et al. (SC 2022).
 
 python -m recipes.studies.parallel_gradients
 python -m recipes.studies.parallel_gradients --proxy hydro --json out.json --plot out.svg --page page.md
@@ -61,25 +61,25 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--json", type=Path, metavar="FILE", help="write everything, every sample too")
     add("--plot", type=Path, metavar="FILE", help="draw times against workers: .png, .svg, .pdf")
     add("--page", type=Path, metavar="FILE", help="write the page of documentation, with these figures")
-    chosen = parser.parse_args(argv)
-    chosen.proxies = chosen.proxy or list(TIMED)
-    chosen.rounds = (1 if chosen.quick else 8) if chosen.rounds is None else chosen.rounds
-    chosen.workers = (2 if chosen.quick else usable_cores()) if chosen.workers is None else chosen.workers
+    args = parser.parse_args(argv)
+    args.proxies = args.proxy or list(TIMED)
+    args.rounds = (1 if args.quick else 8) if args.rounds is None else args.rounds
+    args.workers = (2 if args.quick else usable_cores()) if args.workers is None else args.workers
     for name in ("rounds", "samples", "workers"):
-        if getattr(chosen, name) < 1:
-            parser.error(f"got --{name} {getattr(chosen, name)}; expected at least 1")
+        if getattr(args, name) < 1:
+            parser.error(f"got --{name} {getattr(args, name)}; expected at least 1")
     for name in ("json", "plot", "page"):
-        file = getattr(chosen, name)
+        file = getattr(args, name)
         if file and not file.absolute().parent.is_dir():
             parser.error(f"got --{name} {file}; expected a file in a folder that exists")
-    if chosen.plot and chosen.plot.suffix not in PICTURES:
-        parser.error(f"got --plot {chosen.plot}; expected a name that ends with one of {', '.join(PICTURES)}")
-    if chosen.no_times and (chosen.plot or chosen.page):
+    if args.plot and args.plot.suffix not in PICTURES:
+        parser.error(f"got --plot {args.plot}; expected a name that ends with one of {', '.join(PICTURES)}")
+    if args.no_times and (args.plot or args.page):
         parser.error("got --no-times with --plot or --page; expected times to show: leave one out")
-    return chosen
+    return args
 
 
-def run(chosen: argparse.Namespace) -> tuple[list[Checked], list[Timed]]:
+def run(args: argparse.Namespace) -> tuple[list[Checked], list[Timed]]:
     """Check, then time.
 
     Raises:
@@ -88,17 +88,17 @@ def run(chosen: argparse.Namespace) -> tuple[list[Checked], list[Timed]]:
         CommunicationError: a launch failed.
     """
     checked, timed = [], []
-    for proxy in chosen.proxies:
-        checked += check(proxy, checked_points(2 if chosen.quick else 8), CHECKED[proxy])
-    if chosen.no_times:
+    for proxy in args.proxies:
+        checked += check(proxy, checked_points(2 if args.quick else 8), CHECKED[proxy])
+    if args.no_times:
         return checked, timed
-    points = timed_points(chosen.workers)
-    total = chosen.rounds * len(chosen.proxies) * (2 * len(points) - sum(point.workers == 1 for point in points))
+    points = timed_points(args.workers)
+    total = args.rounds * len(args.proxies) * (2 * len(points) - sum(point.workers == 1 for point in points))
     with tqdm(total=total, file=sys.stderr, disable=None if sys.stderr.isatty() else True, unit="launch") as bar:
-        for proxy in chosen.proxies:
+        for proxy in args.proxies:
             bar.set_description(proxy)
-            problem = (QUICK if chosen.quick else TIMED)[proxy]
-            timed += time_all(proxy, points, problem, chosen.rounds, chosen.samples, bar.update)
+            problem = (QUICK if args.quick else TIMED)[proxy]
+            timed += time_all(proxy, points, problem, args.rounds, args.samples, bar.update)
     return checked, timed
 
 
@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         plot(timed, chosen.plot)
     if chosen.page:
         write_page(chosen.page, heading, checked, timed)
-    return 1 if any(each.wrong for each in checked) else 0
+    return 1 if any(result.wrong for result in checked) else 0
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ FLAGS = ("-fno-exceptions", "-fno-math-errno", "-DD500_RULES_OF_MESSAGES")
 
 @dataclass(frozen=True)
 class Form:
-    """How a program is parallel.
+    """A way in which a program is parallel.
 
     Attributes:
         title: for people.

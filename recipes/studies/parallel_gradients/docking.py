@@ -14,7 +14,7 @@ TEMPERATURE = 5.0
 
 
 class Deck(ctypes.Structure):
-    """As in docking.cpp."""
+    """The deck of docking.cpp."""
 
     _fields_ = [
         *((name, ctypes.c_long) for name in ("poses", "ligands", "proteins", "blocks")),
@@ -26,7 +26,7 @@ class Deck(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Deal:
-    """Which problem.
+    """The problem to solve.
 
     Attributes:
         poses: of all ranks.

@@ -25,7 +25,7 @@ BACKGROUND = 0.05
 
 
 class Links(ctypes.Structure):
-    """As in movement.hpp."""
+    """The links of movement.hpp."""
 
     _fields_ = [
         *((name, ctypes.c_long) for name in ("sources", "targets", "width", "blocks")),
@@ -34,7 +34,7 @@ class Links(ctypes.Structure):
 
 
 class Exchange(ctypes.Structure):
-    """As in deep500/communication.h."""
+    """The exchange of deep500/communication.h."""
 
     _fields_ = [
         *((name, ctypes.c_long) for name in ("neighbours", "width")),
@@ -43,7 +43,7 @@ class Exchange(ctypes.Structure):
 
 
 class Mesh(ctypes.Structure):
-    """As in hydro.cpp."""
+    """The mesh of hydro.cpp."""
 
     _fields_ = [
         *((name, ctypes.c_long) for name in ("nodes", "elements", "ghosts", "blocks", "steps", "regions")),
@@ -56,14 +56,14 @@ class Mesh(ctypes.Structure):
 
 
 class Ways(ctypes.Structure):
-    """As in hydro.cpp."""
+    """The ways of hydro.cpp."""
 
     _fields_ = [("corners", Links), ("beside", Links), ("shared", Exchange), ("borders", Exchange)]
 
 
 @dataclass(frozen=True)
 class Box:
-    """Which problem.
+    """The problem to solve.
 
     Attributes:
         shape: elements in each direction, of the whole box.

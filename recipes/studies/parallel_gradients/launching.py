@@ -56,7 +56,7 @@ class Point:
 
 
 def answer_of(proxy: str, point: Point, problem: dict[str, Any], samples: int = 0) -> dict[str, np.ndarray]:
-    """What a worker answers; builds the library if it is not there.
+    """Return what a worker answers; builds the library if it is not there.
 
     Args:
         proxy: see building.py.
@@ -81,8 +81,8 @@ def answer_of(proxy: str, point: Point, problem: dict[str, Any], samples: int = 
             raise CommunicationError(
                 f"{proxy}, {point.title}: got exit code {code}; expected an answer: see above what failed"
             )
-        with np.load(file) as found:
-            return dict(found)
+        with np.load(file) as arrays:
+            return dict(arrays)
 
 
 @contextmanager

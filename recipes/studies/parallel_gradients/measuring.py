@@ -48,15 +48,15 @@ class Checked:
 
     @property
     def wrong(self) -> list[str]:
-        """What is, in words."""
+        """Say what is wrong."""
         bounds = (
             (self.difference, AGREE, "differs from the serial gradient"),
             (self.dot, DOT, "is off forward mode"),
             (self.finite_difference, DIFFERENCES, "is off central differences"),
         )
         where = f"{self.proxy}, {self.point.title}"
-        found = [f"{where}: {what} by {error:.1e}" for error, bound, what in bounds if not error <= bound]
-        return found + ([] if self.is_unchanged else [f"{where}: changes what is constant"])
+        problems = [f"{where}: {what} by {error:.1e}" for error, bound, what in bounds if not error <= bound]
+        return problems + ([] if self.is_unchanged else [f"{where}: changes what is constant"])
 
 
 @dataclass

@@ -24,30 +24,32 @@ EFFICIENCY = 0.9
 
 
 def tables(checked: Sequence[Checked], timed: Sequence[Timed]) -> str:
-    """What was checked, what gradients cost, how they scale, and the bars."""
+    """Print what was checked, what gradients cost, how they scale, and the bars."""
     blocks = [_aligned(checks(checked))] if checked else []
     if timed:
         blocks += [_aligned(overheads(timed)), _aligned(scaling(timed)), bars(timed)]
-    wrong = [f"WRONG: {line}" for each in checked for line in each.wrong]
+    wrong = [f"WRONG: {line}" for result in checked for line in result.wrong]
     return "\n\n".join("\n".join(block) for block in [*blocks, wrong] if block)
 
 
 def checks(checked: Sequence[Checked]) -> list[list[str]]:
     """Relative errors."""
     rows = [["checked", "form", "against serial", "forward mode", "differences", "constants"]]
-    for each in checked:
-        errors = (f"{error:.0e}" for error in (each.difference, each.dot, each.finite_difference))
-        rows.append([each.proxy, each.point.title, *errors, "unchanged" if each.is_unchanged else "CHANGED"])
+    for result in checked:
+        errors = (f"{error:.0e}" for error in (result.difference, result.dot, result.finite_difference))
+        rows.append([result.proxy, result.point.title, *errors, "unchanged" if result.is_unchanged else "CHANGED"])
     return rows
 
 
 def overheads(timed: Sequence[Timed]) -> list[list[str]]:
     """Milliseconds on one worker, and gradient over primal."""
     rows = [["one worker", "form", "primal ms", "gradient ms", "gradient/primal", "by processors' time"]]
-    for each in timed:
-        if each.point.workers == 1:
-            parts = [_cell(each.interval(part)) for part in ("primal", "gradient")]
-            rows.append([each.proxy, each.point.title, *parts, _cell(each.overhead()), _cell(each.overhead(ALL))])
+    for result in timed:
+        if result.point.workers == 1:
+            parts = [_cell(result.interval(part)) for part in ("primal", "gradient")]
+            rows.append(
+                [result.proxy, result.point.title, *parts, _cell(result.overhead()), _cell(result.overhead(ALL))]
+            )
     return rows
 
 
@@ -66,14 +68,14 @@ def scaling(timed: Sequence[Timed]) -> list[list[str]]:
             "processors'",
         ]
     ]
-    for each in timed:
-        if each.point.workers == 1:
+    for result in timed:
+        if result.point.workers == 1:
             continue
-        base = base_of(each, timed)
-        parts = [efficiency(each, base, part) for part in ("primal", "gradient")]
-        own = [_cell(paired_ratio(part, [1.0] * len(part))) for part in parts]
-        relative = [_cell(relative_efficiency(each, base, clock)) for clock in ("", BUSIEST, ALL)]
-        rows.append([each.proxy, each.mode, each.point.title, _cell(each.overhead()), *own, *relative])
+        base = base_of(result, timed)
+        parts = [efficiency(result, base, part) for part in ("primal", "gradient")]
+        efficiencies = [_cell(paired_ratio(part, [1.0] * len(part))) for part in parts]
+        relative = [_cell(relative_efficiency(result, base, clock)) for clock in ("", BUSIEST, ALL)]
+        rows.append([result.proxy, result.mode, result.point.title, _cell(result.overhead()), *efficiencies, *relative])
     return rows
 
 
@@ -84,22 +86,22 @@ def relative_efficiency(timed: Timed, base: Timed, clock: str = "") -> Interval:
 
 
 def bars(timed: Sequence[Timed]) -> list[str]:
-    """What should hold, and whether it does."""
-    worst = max(timed, key=lambda each: each.overhead().median)
-    found = [
+    """Say what should hold, and whether it does."""
+    worst = max(timed, key=lambda result: result.overhead().median)
+    lines = [
         f"gradient/primal: worst {_cell(worst.overhead())} ({worst.proxy}, {worst.mode}, {worst.point.title}); bar "
         f"{WORST_PUBLISHED} (published worst): {_met(worst.overhead().median <= WORST_PUBLISHED)}"
     ]
-    two = [each for each in timed if each.point.workers == 2 and each.mode == STRONG]
+    two = [result for result in timed if result.point.workers == 2 and result.mode == STRONG]
     for clock, what in (("", "wall clock"), (BUSIEST, "busiest worker's time"), (ALL, "processors' time")):
         if two:
-            least = min(two, key=lambda each: relative_efficiency(each, base_of(each, timed), clock).median)
+            least = min(two, key=lambda result: relative_efficiency(result, base_of(result, timed), clock).median)
             value = relative_efficiency(least, base_of(least, timed), clock)
-            found.append(
+            lines.append(
                 f"gradient's efficiency over primal's on two workers, {what}: least {_cell(value)} ({least.proxy}, "
                 f"{least.point.title}); bar {EFFICIENCY}: {_met(value.median >= EFFICIENCY)}"
             )
-    return found
+    return lines
 
 
 def _met(holds: bool) -> str:
@@ -119,8 +121,8 @@ def as_json(checked: Sequence[Checked], timed: Sequence[Timed], about: dict[str,
     """Everything, every sample too."""
     return {
         "about": about,
-        "checked": [{**asdict(each), "wrong": each.wrong} for each in checked],
-        "timed": [asdict(each) for each in timed],
+        "checked": [{**asdict(result), "wrong": result.wrong} for result in checked],
+        "timed": [asdict(result) for result in timed],
         "bars": bars(timed) if timed else [],
     }
 
@@ -130,19 +132,19 @@ def plot(timed: Sequence[Timed], path: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullFormatter
 
-    proxies = list(dict.fromkeys(each.proxy for each in timed))
+    proxies = list(dict.fromkeys(result.proxy for result in timed))
     figure = Figure(figsize=(10, 3.6 * len(proxies) + 0.6), layout="constrained")
     grid = figure.subplots(len(proxies), 2, squeeze=False)
-    forms = list(dict.fromkeys(each.point.form for each in timed))
+    forms = list(dict.fromkeys(result.point.form for result in timed))
     for proxy, row in zip(proxies, grid, strict=True):
         for mode, axes in zip((STRONG, "weak"), row, strict=True):
             for number, form in enumerate(forms):
                 for part, style in (("primal", "--"), ("gradient", "-")):
-                    here = [each for each in timed if (each.proxy, each.point.form) == (proxy, form)]
-                    here = [each for each in here if each.mode == mode or each.point.workers == 1]
+                    here = [result for result in timed if (result.proxy, result.point.form) == (proxy, form)]
+                    here = [result for result in here if result.mode == mode or result.point.workers == 1]
                     best: dict[int, Interval] = {}
-                    for each in here:
-                        value, n = each.interval(part), each.point.workers
+                    for result in here:
+                        value, n = result.interval(part), result.point.workers
                         best[n] = min(best.get(n, value), value, key=lambda interval: interval.median)
                     label = here[0].point.title.partition(" ")[0] if here and part == "gradient" else None
                     axes.plot(
@@ -154,7 +156,7 @@ def plot(timed: Sequence[Timed], path: Path) -> None:
                         markersize=4,
                         label=label,
                     )
-            counts = sorted({each.point.workers for each in timed})
+            counts = sorted({result.point.workers for result in timed})
             axes.set(xscale="log", yscale="log", title=f"{proxy}, {mode} scaling", xlabel="workers", ylabel="ms")
             axes.set_xticks(counts, [str(n) for n in counts])
             axes.xaxis.set_minor_formatter(NullFormatter())

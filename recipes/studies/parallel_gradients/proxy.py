@@ -1,4 +1,4 @@
-"""What both proxies have in common: arrays in, arrays out, and one call each for result, gradient and tangent."""
+"""The common part of both proxies: arrays in, arrays out, and one call each for result, gradient and tangent."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class Part:
         getattr(library, f"{self.name}_tangent")(*pairs, *map(ctypes.byref, self.constants))
 
     def reverse_shadows(self, weights: Sequence[np.ndarray]) -> Arrays:
-        """What ``gradient`` takes for derivatives by results."""
+        """Return what ``gradient`` takes for derivatives by results."""
         return ([] if self.in_place else [np.zeros_like(a) for a in self.start]) + [w.copy() for w in weights]
 
     def forward_shadows(self, direction: Sequence[np.ndarray]) -> Arrays:
-        """What ``tangent`` takes for a direction of inputs."""
+        """Return what ``tangent`` takes for a direction of inputs."""
         return self.values(direction)
 
     def bytes_of_constants(self) -> bytes:
@@ -77,5 +77,5 @@ class Part:
 
 
 def address(array: np.ndarray) -> ctypes.c_void_p:
-    """Where an array's numbers are."""
+    """Return where an array's numbers are."""
     return ctypes.c_void_p(array.ctypes.data)

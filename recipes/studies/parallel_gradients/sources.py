@@ -128,24 +128,24 @@ def report_sources(paths: Sequence[Path], samples: int = 7) -> str:
                 lines += [f"    {line}" for line in str(error).splitlines()[1:4]]
                 continue
             for threads in THREADS if openmp else (1,):
-                found = in_a_process(library, size, steps, samples, threads)
-                ratio = paired_ratio(found["gradient_seconds"], found["primal_seconds"])
-                gradient = np.array(found["gradient"])
+                answer = in_a_process(library, size, steps, samples, threads)
+                ratio = paired_ratio(answer["gradient_seconds"], answer["primal_seconds"])
+                gradient = np.array(answer["gradient"])
                 serial = gradient if serial is None and not openmp else serial
                 off = np.inf if serial is None else abs(gradient - serial).max() / abs(serial).max()
-                right = found["error"] <= WORST_ERROR and (serial is None or off <= WORST_DIFFERENCE)
+                right = answer["error"] <= WORST_ERROR and (serial is None or off <= WORST_DIFFERENCE)
                 verdict = "" if right else "WRONG: "
                 with_threads = f", {threads} thread{'s'[: threads > 1]}" if openmp else ""
                 lines.append(
                     f"{verdict}{about}{with_threads}: gradient/primal {ratio}; off central differences by "
-                    f"{found['error']:.0e}, which differ among themselves by {found['noise']:.0e}"
+                    f"{answer['error']:.0e}, which differ among themselves by {answer['noise']:.0e}"
                     + (f"; off the serial gradient by {off:.0e}" if openmp and serial is not None else "")
                 )
     return "\n\n" + "\n".join(lines) if lines else ""
 
 
 def original_of(checkout: Path) -> Original:
-    """Which program is checked out there.
+    """Tell which program is checked out there.
 
     Raises:
         InputError: none of those that have a driver.
@@ -201,7 +201,7 @@ def _joined(checkout: Path, original: Original) -> str:
 
 
 def in_a_process(library: Path, size: int, steps: int, samples: int, threads: int) -> dict[str, Any]:
-    """What :func:`measure` finds, without the threads and memory of this process."""
+    """Run :func:`measure` without the threads and memory of this process."""
     words = [str(library), *map(str, (size, steps, samples, threads))]
     command = [sys.executable, "-m", __name__, *words]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False, env={**os.environ, **SETTINGS})

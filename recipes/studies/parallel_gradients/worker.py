@@ -111,7 +111,7 @@ def derivatives(ranks: Ranks, part: Part, library: ctypes.CDLL) -> dict[str, Any
         ends.append(product(part.results(values), weights))
     mine["differences"] = (ends[0] - ends[1]) / (2 * STEP)
     sums = ranks.gather(mine)
-    return {name: sum(each[name] for each in sums) for name in mine}
+    return {name: sum(sums_of_rank[name] for sums_of_rank in sums) for name in mine}
 
 
 def times(ranks: Ranks, part: Part, library: ctypes.CDLL, samples: int) -> dict[str, Any]:
@@ -150,11 +150,11 @@ def _timed(ranks: Ranks, call: Callable[[], None]) -> tuple[float, float, float]
 
 def _threads() -> dict[str, float]:
     """Processor's seconds of every thread, as Linux counts them (in nanoseconds)."""
-    found = {}
+    seconds = {}
     for place in Path("/proc/self/task").iterdir():
         with suppress(FileNotFoundError):
-            found[place.name] = int((place / "schedstat").read_text().split()[0]) / 1e9
-    return found
+            seconds[place.name] = int((place / "schedstat").read_text().split()[0]) / 1e9
+    return seconds
 
 
 def main(words: list[str]) -> None:

@@ -1,1 +1,1 @@
-"""What recomputation costs and saves: four networks profiled, planned for budgets of memory, run, compared."""
+"""Cost and gain of recomputation: four networks profiled, planned for budgets of memory, run, compared."""

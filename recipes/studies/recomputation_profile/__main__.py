@@ -1,4 +1,4 @@
-"""What recomputation costs and saves: four networks profiled, planned for several budgets, run, and compared.
+"""Cost and gain of recomputation: four networks profiled, planned for several budgets, run, and compared.
 
 python -m recipes.studies.recomputation_profile --quick
 python -m recipes.studies.recomputation_profile --network chain --budgets 0.5,0.35,0.3 --out results
@@ -47,52 +47,52 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--quick", action="store_true", help="small networks: shows everything, times say little")
     add("--dry-run", action="store_true", help="as --quick, two budgets, two rounds, without PyTorch's own planner")
     add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
-    chosen = parser.parse_args(argv)
-    if chosen.dry_run:
-        chosen.budgets, chosen.rounds, chosen.no_torch = "0.9,0.7", 2, True
-    chosen.budgets = chosen.budgets or (QUICK if chosen.quick else BUDGETS)
+    args = parser.parse_args(argv)
+    if args.dry_run:
+        args.budgets, args.rounds, args.no_torch = "0.9,0.7", 2, True
+    args.budgets = args.budgets or (QUICK if args.quick else BUDGETS)
     try:
-        chosen.budgets = tuple(float(word) for word in chosen.budgets.split(","))
+        args.budgets = tuple(float(word) for word in args.budgets.split(","))
     except ValueError:
-        chosen.budgets = (0.0,)
-    if not all(0 < budget <= 1 for budget in chosen.budgets):
+        args.budgets = (0.0,)
+    if not all(0 < budget <= 1 for budget in args.budgets):
         parser.error("got other --budgets than shares above 0, up to 1; expected for instance 0.7,0.5")
-    if chosen.rounds < 1:
-        parser.error(f"got --rounds {chosen.rounds}; expected at least 1")
-    chosen.backend = chosen.backend or ("pytorch" if is_installed("pytorch") else "reference")
-    if chosen.backend not in backend_names():
-        parser.error(f"got --backend {chosen.backend}; expected one of {', '.join(backend_names())}")
-    return chosen
+    if args.rounds < 1:
+        parser.error(f"got --rounds {args.rounds}; expected at least 1")
+    args.backend = args.backend or ("pytorch" if is_installed("pytorch") else "reference")
+    if args.backend not in backend_names():
+        parser.error(f"got --backend {args.backend}; expected one of {', '.join(backend_names())}")
+    return args
 
 
-def settings_of(chosen: argparse.Namespace) -> Settings:
-    """How to measure, by the options."""
-    torch = chosen.backend == "pytorch"
+def settings_of(args: argparse.Namespace) -> Settings:
+    """Return the settings by the options."""
+    torch = args.backend == "pytorch"
     return Settings(
-        chosen.backend,
-        chosen.budgets,
-        guided=chosen.budgets[1:3] or chosen.budgets,
-        torch=TORCH if torch and not chosen.no_torch else (),
-        rounds=chosen.rounds,
-        passes=2 if chosen.dry_run else 5,
-        options={"recompute": chosen.recompute} if torch else {},
+        args.backend,
+        args.budgets,
+        guided=args.budgets[1:3] or args.budgets,
+        torch=TORCH if torch and not args.no_torch else (),
+        rounds=args.rounds,
+        passes=2 if args.dry_run else 5,
+        options={"recompute": args.recompute} if torch else {},
     )
 
 
-def run(chosen: argparse.Namespace) -> dict[str, Profiled]:
+def run(args: argparse.Namespace) -> dict[str, Profiled]:
     """Profile, plan and run every network; by name."""
-    subjects = [s for s in (SMALL if chosen.quick or chosen.dry_run else FULL) if s.name in (chosen.network or NAMES)]
+    subjects = [s for s in (SMALL if args.quick or args.dry_run else FULL) if s.name in (args.network or NAMES)]
     profiled = {}
     with tqdm(subjects, file=sys.stderr, disable=None, unit="network") as bar:
         for subject in bar:
             bar.set_description(subject.name)
-            profiled[subject.name] = Bench(subject, settings_of(chosen)).run()
+            profiled[subject.name] = Bench(subject, settings_of(args)).run()
     return profiled
 
 
-def write(chosen: argparse.Namespace, profiled: dict[str, Profiled], about: Sequence[str]) -> Path:
+def write(args: argparse.Namespace, profiled: dict[str, Profiled], about: Sequence[str]) -> Path:
     """A folder per network with the record, the profile and every plan that ran; the page's path."""
-    base = chosen.out / "recomputation_profile"
+    base = args.out / "recomputation_profile"
     for name, result in profiled.items():
         folder = base / name
         with writing(folder):

@@ -32,7 +32,7 @@ def ways_table(record: RecomputationRecord) -> str:
 
 
 def guided_line(record: RecomputationRecord) -> str:
-    """How much faster than everything recomputed the guide's ways are; empty without those."""
+    """Say how much faster than everything recomputed the guide's ways are; empty without those."""
     ways = {choice.label: choice for choice in record.choices}
     if "everything" not in ways:
         return ""
@@ -50,5 +50,5 @@ def guided_line(record: RecomputationRecord) -> str:
 def profile_table(record: RecomputationRecord, most: int = 12) -> str:
     """The profile in its groups, up to ``most`` lines; the rest is in the files."""
     text = str(record.profile).split("\n")
-    kept, rest = text[: most + 4], len(text) - most - 4
-    return "\n".join(kept + [f"... and {rest} lines more, in recomputation.json and on the page"] * (rest > 0))
+    shown, rest = text[: most + 4], len(text) - most - 4
+    return "\n".join(shown + [f"... and {rest} lines more, in recomputation.json and on the page"] * (rest > 0))

@@ -25,7 +25,7 @@ SHOWN = 0.5
 
 @dataclass(frozen=True)
 class Settings:
-    """How to measure.
+    """The settings of the measurement.
 
     Attributes:
         backend, options: and what its ``from_model`` takes beside the network.
@@ -47,7 +47,7 @@ class Settings:
 
 @dataclass
 class Profiled:
-    """What came of one network: the record, the plans that ran by label, and what went wrong."""
+    """The outcome of one network: the record, the plans that ran by label, and what went wrong."""
 
     record: RecomputationRecord
     plans: dict[str, CheckpointingPlan]
@@ -148,8 +148,8 @@ class Bench:
             fed: dict[str, Any] = {name: executor.network.to_tensor(array) for name, array in self.arrays.items()}
             executor.inference_and_backprop(fed)
             executor.module.zero_grad(set_to_none=True)  # type: ignore[attr-defined]
-            at, held = timeline(lambda executor=executor, fed=fed: executor.inference_and_backprop(fed))  # type: ignore[misc]
-            curves.append(MemoryCurve(tuple(at), tuple(held)))
+            at, amounts = timeline(lambda executor=executor, fed=fed: executor.inference_and_backprop(fed))  # type: ignore[misc]
+            curves.append(MemoryCurve(tuple(at), tuple(amounts)))
         return curves
 
 

@@ -96,7 +96,7 @@ class Planner:
         return self._of(regions_named(self.regions, list(locations(per_instance(self.regions.root)))), "everything")
 
     def guide(self, budget: int) -> CheckpointingPlan:
-        """What the greedy guide leaves recomputed; raises BudgetError."""
+        """Plan what the greedy guide leaves recomputed; raises BudgetError."""
         placement = greedy(per_instance(self.regions.root), budget)
         return self._of(regions_named(self.regions, placement.recomputed), "greedy")
 
@@ -120,15 +120,15 @@ class ChainPlanner(Planner):
         return plan_chain(self.network, self.batch, self.regions, self.chain, budget, self.backend)
 
     def segments(self) -> CheckpointingPlan:
-        """As :meth:`Planner.segments`."""
+        """Plan as :meth:`Planner.segments`."""
         return self._placed(segmented(self.chain))
 
     def every(self) -> CheckpointingPlan:
-        """As :meth:`Planner.every`."""
+        """Plan as :meth:`Planner.every`."""
         return self._placed(every_stage(self.chain))
 
     def guide(self, budget: int) -> CheckpointingPlan:
-        """As :meth:`Planner.guide`, on the stages as regions beside each other."""
+        """Plan as :meth:`Planner.guide`, on the stages as regions beside each other."""
         parts = tuple(_region(i, stage) for i, stage in enumerate(self.chain))
         on = greedy(Region("network", (0,) * (len(parts) + 1), parts), budget).recomputed
         plan = tuple(Recompute(i, i, (keep,)) if str(i) in on else keep for i, keep in enumerate(keep_all(self.chain)))
@@ -152,21 +152,21 @@ class TreePlanner(Planner):
         return plan_tree(self.network, self.batch, self.regions, budget, self.backend)
 
     def segments(self) -> CheckpointingPlan:
-        """As :meth:`Planner.segments`."""
+        """Plan as :meth:`Planner.segments`."""
         return segment_plan(self.network, self.batch, self.regions, self.backend)
 
     def every(self) -> CheckpointingPlan:
-        """As :meth:`Planner.every`."""
+        """Plan as :meth:`Planner.every`."""
         return self._placed(
             placement_of(self.regions, [region.name for region in self.regions.innermost()], "every region")
         )
 
     def everything(self) -> CheckpointingPlan:
-        """As :meth:`Planner.everything`."""
+        """Plan as :meth:`Planner.everything`."""
         return self._placed(everything(per_instance(self.regions.root)))
 
     def guide(self, budget: int) -> CheckpointingPlan:
-        """As :meth:`Planner.guide`."""
+        """Plan as :meth:`Planner.guide`."""
         return self._placed(greedy(per_instance(self.regions.root), budget))
 
     def _placed(self, placement: Placement) -> CheckpointingPlan:

@@ -60,54 +60,54 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--sync", choices=["barrier", "window"], default="barrier", help="how steps timed rank by rank are begun")
     add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
     add("--dry-run", action="store_true", help="one short launch of 1 and of 2 ranks, strong scaling, no training")
-    chosen = parser.parse_args(argv)
-    if chosen.dry_run:
-        chosen.ranks, chosen.mode, chosen.seeds = "1,2", STRONG, 0
-        chosen.rounds, chosen.blocks, chosen.seconds = 1, 2, 0.02
-    wrong = [f"--{name} {getattr(chosen, name)}" for name in ("rounds", "blocks") if getattr(chosen, name) < 1]
-    wrong += [f"--seeds {chosen.seeds}"] if chosen.seeds < 0 else []
-    counts = [word.strip() for word in chosen.ranks.split(",")]
-    wrong += [] if all(word.isdecimal() and int(word) for word in counts) else [f"--ranks {chosen.ranks}"]
+    args = parser.parse_args(argv)
+    if args.dry_run:
+        args.ranks, args.mode, args.seeds = "1,2", STRONG, 0
+        args.rounds, args.blocks, args.seconds = 1, 2, 0.02
+    wrong = [f"--{name} {getattr(args, name)}" for name in ("rounds", "blocks") if getattr(args, name) < 1]
+    wrong += [f"--seeds {args.seeds}"] if args.seeds < 0 else []
+    counts = [word.strip() for word in args.ranks.split(",")]
+    wrong += [] if all(word.isdecimal() and int(word) for word in counts) else [f"--ranks {args.ranks}"]
     if wrong:
         parser.error(f"got {', '.join(wrong)}; expected whole numbers of at least 1 (--seeds: 0)")
-    chosen.ranks = sorted({1, *map(int, counts)})
-    return chosen
+    args.ranks = sorted({1, *map(int, counts)})
+    return args
 
 
-def points(chosen: argparse.Namespace, batch: int) -> list[PlannedPoint]:
+def points(args: argparse.Namespace, batch: int) -> list[PlannedPoint]:
     """Mode, scheme, ranks and global batch of everything to be measured; what a scheme or a batch cannot do is not."""
     todo = []
-    for mode in (STRONG, WEAK) if chosen.mode == "both" else (chosen.mode,):
-        for scheme in parse_schemes(chosen.schemes):
-            for ranks in chosen.ranks:
+    for mode in (STRONG, WEAK) if args.mode == "both" else (args.mode,):
+        for scheme in parse_schemes(args.schemes):
+            for ranks in args.ranks:
                 workers = len(scheme.workers(ranks))
                 whole = batch * workers if mode == WEAK else batch
                 if ranks >= scheme.kind.least_ranks and whole >= workers:
                     todo.append((mode, scheme, ranks, whole))
     if not todo:
-        raise InputError(f"got {chosen.schemes} on {chosen.ranks} ranks; expected more ranks, or another scheme")
+        raise InputError(f"got {args.schemes} on {args.ranks} ranks; expected more ranks, or another scheme")
     return todo
 
 
-def time_all(chosen: argparse.Namespace, todo: Sequence[PlannedPoint]) -> list[list[dict[str, Any]]]:
+def time_all(args: argparse.Namespace, todo: Sequence[PlannedPoint]) -> list[list[dict[str, Any]]]:
     """Launch every point once per round; answers by point."""
-    setting = {"recipe": str(find_recipe(chosen.recipe)), "overrides": []}
+    setting = {"recipe": str(find_recipe(args.recipe)), "overrides": []}
     job = {
         "do": "steps",
         "setting": setting,
-        "framework": chosen.framework,
-        "blocks": chosen.blocks,
-        "block_seconds": chosen.seconds,
-        "sync": chosen.sync,
+        "framework": args.framework,
+        "blocks": args.blocks,
+        "block_seconds": args.seconds,
+        "sync": args.sync,
     }
     answers: list[list[dict[str, Any]]] = [[] for _ in todo]
     rng = np.random.default_rng(0)
-    turns = [int(n) for _ in range(chosen.rounds) for n in rng.permutation(len(todo))]
+    turns = [int(n) for _ in range(args.rounds) for n in rng.permutation(len(todo))]
     with tqdm(turns, file=sys.stderr, disable=None, unit="launch") as bar:
         for number in bar:
             _, scheme, ranks, whole = todo[number]
             bar.set_description(f"{scheme} {ranks}")
-            more = {} if answers[number] else {"timed": 5 * chosen.blocks}
+            more = {} if answers[number] else {"timed": 5 * args.blocks}
             answers[number].append(on_ranks(ranks, {**job, **more, "scheme": str(scheme), "global_batch": whole}))
     return answers
 
@@ -126,15 +126,15 @@ def serial_times(answers: Sequence[dict[str, Any]]) -> Interval:
 
 
 def quality(
-    chosen: argparse.Namespace, scheme: SchemeChoice, ranks: int, whole: int
+    args: argparse.Namespace, scheme: SchemeChoice, ranks: int, whole: int
 ) -> tuple[float | None, float | None]:
     """Median accuracy of whole trainings on this number of ranks, and the low end of its interval over seeds."""
-    if not chosen.seeds:
+    if not args.seeds:
         return None, None
     arguments = [f"scheme_kwargs.{name}={value!r}" for name, value in scheme.arguments.items()]
     words = [
         "run",
-        chosen.recipe,
+        args.recipe,
         f"batch_size={whole}",
         f"scheme={scheme.name}",
         *arguments,
@@ -142,10 +142,10 @@ def quality(
         "--ranks",
         str(ranks),
         "--repeat",
-        str(chosen.seeds),
+        str(args.seeds),
         "--json",
     ]
-    words += ["--framework", chosen.framework] if chosen.framework else []
+    words += ["--framework", args.framework] if args.framework else []
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "deep500", *words, "--out", folder]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -157,12 +157,12 @@ def quality(
     return median.median, median.low
 
 
-def tables(chosen: argparse.Namespace, subject: Subject) -> list[Scaling]:
+def tables(args: argparse.Namespace, subject: Subject) -> list[Scaling]:
     """Measure everything; one table per mode."""
-    todo = points(chosen, int(subject.plan.values["batch_size"]))
+    todo = points(args, int(subject.plan.values["batch_size"]))
     if not any(ranks == 1 for _, _, ranks, _ in todo):
-        raise InputError(f"got {chosen.schemes}, none of which runs on one rank; expected one that does, for the base")
-    answers = time_all(chosen, todo)
+        raise InputError(f"got {args.schemes}, none of which runs on one rank; expected one that does, for the base")
+    answers = time_all(args, todo)
     ones = [answer for (_, _, ranks, _), group in zip(todo, answers, strict=True) if ranks == 1 for answer in group]
     batch = int(subject.plan.values["batch_size"])
     base = ScalingBase(
@@ -174,27 +174,29 @@ def tables(chosen: argparse.Namespace, subject: Subject) -> list[Scaling]:
     measured = []
     for mode in dict.fromkeys(mode for mode, *_ in todo):
         entries = []
-        for (of, scheme, ranks, whole), group in zip(todo, answers, strict=True):
-            if of == mode:
+        for (mode_of, scheme, ranks, whole), group in zip(todo, answers, strict=True):
+            if mode_of == mode:
                 seconds = combined([answer["seconds"] for answer in group])
                 entries.append(
-                    ScalingPoint(ranks, whole, str(scheme), seconds, "measured", *quality(chosen, scheme, ranks, whole))
+                    ScalingPoint(ranks, whole, str(scheme), seconds, "measured", *quality(args, scheme, ranks, whole))
                 )
-        measured.append(Scaling(base, tuple(entries), f"{QUALITY} (%)" if chosen.seeds else None))
-        folder = chosen.out / "scaling" / find_recipe(chosen.recipe).stem / mode
+        measured.append(Scaling(base, tuple(entries), f"{QUALITY} (%)" if args.seeds else None))
+        folder = args.out / "scaling" / find_recipe(args.recipe).stem / mode
         folder.mkdir(parents=True, exist_ok=True)
         measured[-1].write(folder)
-        last = max((n for n, (of, *_) in enumerate(todo) if of == mode), key=lambda n: todo[n][2])
+        last = max((n for n, (mode_of, *_) in enumerate(todo) if mode_of == mode), key=lambda n: todo[n][2])
         rank_table(answers[last][0]["ranks"]).write(folder)
     return measured
 
 
 def rank_table(answer: dict[str, Any]) -> Ranks:
     """The ranks of one launch."""
-    each = zip(answer["seconds"], answer["offsets"], answer["errors"], answer["waiting"], answer["sent"], strict=True)
+    columns = zip(
+        answer["seconds"], answer["offsets"], answer["errors"], answer["waiting"], answer["sent"], strict=True
+    )
     ranks = tuple(
         Rank(number, median_interval(seconds), offset, error, waiting, sent)
-        for number, (seconds, offset, error, waiting, sent) in enumerate(each)
+        for number, (seconds, offset, error, waiting, sent) in enumerate(columns)
     )
     return Ranks(ranks, answer["sync"], answer["summary"], answer["imbalance"], answer["rank_p"])
 
