@@ -59,7 +59,11 @@ class BodyFunction:
 
 
 def pure_function(
-    program: Program, training: bool, constants: Mapping[str, np.ndarray], items: Sequence[Item] | None = None
+    program: Program,
+    training: bool,
+    constants: Mapping[str, np.ndarray],
+    items: Sequence[Item] | None = None,
+    statistics: Sequence[str] = (),
 ) -> PureFunction:
     """The function of a program.
 
@@ -69,12 +73,13 @@ def pure_function(
         constants: parameters (and inputs) whose values it knows already.
         items: the program's nodes, with those that run again in groups; then the function has a fifth argument, which
             is false.
+        statistics: :func:`statistics_of` the network.
     """
 
     def function(
         parameters: Mapping[str, Any], state: Mapping[str, Any], inputs: Mapping[str, Any], key: Any, never: Any = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        context = RunContext(training, key, state, never=never)
+        context = RunContext(training, key, state, statistics, never=never)
         results = run(program, {**parameters, **state, **inputs, **constants}, context, items)
         return dict(zip(program.outputs, results, strict=True)), context.updates
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ class RunContext:
     ``mode_of`` is the node that is running; ``follows`` tells whether it belongs to the network itself (and so follows
     the executor's mode) or to the body of another node.
 
+    ``statistics`` are the running statistics: untrained parameters that batch normalization keeps.
     Where regions run again (:mod:`deep500.frameworks.jax.recompute`), ``never`` is a predicate that is false in every
     run; in regions (``keeping``) what custom nodes return is noted in ``kept``, by node, and taken from there.
     """
@@ -25,6 +26,7 @@ class RunContext:
     training: bool
     key: Any
     state: Mapping[str, Any] = field(default_factory=dict)
+    statistics: Container[str] = ()
     updates: dict[str, Any] = field(default_factory=dict)
     node: Node | None = None
     follows: bool = True

@@ -201,7 +201,7 @@ class Executor(GraphExecutor):
 
     def pure(self, compiled: Compiled, known: Mapping[str, Any]) -> PureFunction:
         """The function of a compiled program; ``known`` are the values that stand in it."""
-        return pure_function(compiled.program, compiled.training, known, compiled.items)
+        return pure_function(compiled.program, compiled.training, known, compiled.items, compiled.state)
 
     def function(self, outputs: Sequence[str] | None = None, training: bool = False) -> PureFunction:
         """The network as a pure function ``f(parameters, state, inputs, key) -> (outputs, new state)``, not jitted.

@@ -273,6 +273,7 @@ class Executor(GraphExecutor):
         self._results: dict[str, torch.Tensor] = {}
         self._version: int | None = None
         self._read_as_constants: set[str] = set()
+        self._differentiable: set[str] = set()  # losses whose parameters all have gradients
         self._numerics = Numerics()
         self._copies: torch.cuda.Stream | None = None  # of large inputs, once there was one
 
@@ -304,6 +305,7 @@ class Executor(GraphExecutor):
         self._trainable = [t for t in self.tensors.values() if isinstance(t, torch.nn.Parameter)]
         self.gradients = {gradient_name(n): Gradient(self.tensors[n]) for n in self.network.trainable()}
         self._compiled, self._planned, self._version = {}, {}, self.network.version
+        self._differentiable = set()
         if self._watcher is not None:
             self.watch_gradients(self._watcher)
 
@@ -398,6 +400,9 @@ class Executor(GraphExecutor):
         outputs = tuple(self.network.outputs)
         if loss not in outputs:
             outputs = (*outputs, find_loss(self.network, loss))
+        if loss not in self._differentiable:
+            self.network.gradient(loss)  # refuses what autograd would take for a constant
+            self._differentiable.add(loss)
         compiled = self._training(outputs, loss)
         compiled.check(inputs)
         module, events = compiled.module, self.events

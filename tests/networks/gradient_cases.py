@@ -464,13 +464,5 @@ row(
     symbolic=False,
 )
 
-_STATISTICS = "PyTorch does not differentiate with respect to running statistics"
-_FILL = "PyTorch takes the fill value of padding for a constant"
-DIFFERENT = {
-    "BatchNormalization-evaluation (4, 3)": _STATISTICS,
-    "BatchNormalization-evaluation (3, 2, 4, 4)": _STATISTICS,
-    "Dropout-evaluation": "backpropagation runs in training mode, where this Dropout drops",
-    "Pad-1": _FILL,
-    "Pad-2": _FILL,
-}
+DIFFERENT = {"Dropout-evaluation": "backpropagation runs in training mode, where this Dropout drops"}
 """Rows without an answer of PyTorch's to compare with, and why."""

@@ -40,6 +40,9 @@ class ArrayNetwork(BoundNetwork):
         for values in (self.gradients, self.results):
             if name in values:
                 return values[name]
+        owner = name.removesuffix(gradient_name(""))
+        if self.gradients and owner in self.parameters and self.parameters[owner].trainable:
+            return np.zeros_like(self.parameters[owner].value)  # the loss does not reach it
         raise unknown_value(name, [*self.parameters, *self.gradients, *self.results])
 
     def feed_tensor(self, name: str, value: Any) -> None:

@@ -12,7 +12,8 @@ Requirements of the seam, for those who write a backend:
   To miss one of those, or to give an unknown one, is an InputError. Any other may be absent, and is not checked
   (:func:`input_check`).
 * Editing ``executor.network`` recompiles before the next run: compare ``network.version``.
-* Gradients are those of one run, under ``gradient_name(parameter)``; they never accumulate.
+* Gradients are those of one run, under ``gradient_name(parameter)``; they never accumulate. A trainable parameter that
+  the loss does not reach has zeros, and is not in ``network.gradient(loss)``: optimizers leave it alone.
 * What cannot run is *one* UnsupportedOperator naming every offending node, raised while the executor is built.
 """
 

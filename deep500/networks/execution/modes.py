@@ -22,7 +22,8 @@ def training_network(network: Network) -> tuple[Network, dict[str, str]]:
     BatchNormalization normalises by the batch's statistics, Dropout drops. The running variance is the unbiased one, as
     in PyTorch: new = momentum * old + (1 - momentum) * var * n / (n - 1), with ONNX's momentum (0.9 is PyTorch's 0.1);
     ONNX itself would keep the biased one. Statistics that several nodes share are updated by one after the other.
-    Nodes with an explicit ``training_mode=1`` (a true one, for Dropout) mean what ONNX says and stay as they are.
+    Nodes with an explicit ``training_mode=1`` (a true one, for Dropout), and those whose statistics are trained or
+    computed, mean what ONNX says and stay as they are.
 
     Returns:
         a copy, and for each running statistic (a parameter) the name of the value, a further output of the copy, that
@@ -39,19 +40,22 @@ def training_network(network: Network) -> tuple[Network, dict[str, str]]:
     updates: dict[str, str] = {}
     replaced: dict[str, dict[str, str]] = {}
     descriptors = network.descriptors()
+    owned = {name for name, parameter in network.parameters.items() if not parameter.trainable}
     for node in network.nodes:
         if node.domain:
             continue
         if node.op_type == "Dropout" and not _has_mode(network, node):
             replaced[node.name] = _dropout(emitter, node)
-        elif node.op_type == "BatchNormalization" and not node.attribute("training_mode"):
+        elif (
+            node.op_type == "BatchNormalization"
+            and not node.attribute("training_mode")
+            and owned >= {*node.inputs[3:5]}
+        ):
             described = descriptors.get(node.inputs[0], TensorDescriptor(None, None))
             replaced[node.name] = _batch_normalization(emitter, node, described, updates)
     supersede(work, replaced)
-    for parameter, value in list(updates.items()):
-        if parameter not in network.parameters:
-            del updates[parameter]  # statistics that the network computes itself, not state
-        elif value not in work.outputs:
+    for value in updates.values():
+        if value not in work.outputs:
             work.add_output(value)
     return work, updates
 

@@ -25,7 +25,7 @@ from deep500.errors import NetworkError, UnsupportedOperator, nearest
 from deep500.networks.custom import is_custom
 from deep500.networks.emit import Emitter
 from deep500.networks.gradients.expansion import expand_nodes
-from deep500.networks.gradients.rules import RULES, ZERO, GradContext
+from deep500.networks.gradients.rules import FLAT, RULES, ZERO, GradContext
 from deep500.networks.gradients.rules.custom import find_rule, why_not
 from deep500.networks.graph import AnyGraph, Graph
 from deep500.networks.losses import find_loss, gradient_name
@@ -90,10 +90,19 @@ def pull_back(network: Graph, seeds: Mapping[str, str], targets: Sequence[str]) 
 
 
 def gradient_names(network: Graph, loss: str = "loss", quantization: str | None = None) -> list[tuple[str, str]]:
-    """``[(parameter, name of its gradient)]`` for the trainable parameters that ``loss`` depends on."""
+    """``[(parameter, name of its gradient)]`` for the trainable parameters that ``loss`` depends on.
+
+    A parameter from which only rounding leads to the loss (:data:`~deep500.networks.gradients.rules.FLAT`) is among
+    them, with a gradient of zeros; one that only decides (comparisons, indices, shapes) is not.
+
+    Raises:
+        UnsupportedOperator: a trainable parameter reaches an operand that has no gradient in any backend.
+    """
     network = differentiable(network, quantization)
     find_loss(network, loss)
-    flow = find_flow(network, [loss], network.trainable())
+    flow = find_flow(network, [loss], network.trainable(), flat=True)
+    if refused := _refused_operands(network, flow):
+        raise _refusal(refused)
     return [(name, gradient_name(name)) for name in network.trainable() if name in flow.values]
 
 
@@ -106,15 +115,16 @@ class Flow:
     descriptors: Mapping[str, TensorDescriptor]
 
 
-def find_flow(network: Graph, losses: Iterable[str], targets: Iterable[str]) -> Flow:
+def find_flow(network: Graph, losses: Iterable[str], targets: Iterable[str], flat: bool = False) -> Flow:
     """The part of a network through which a gradient flows from ``losses`` to ``targets``.
 
     A value is part of it if a target reaches it going forward *and* a loss reaches it going backward. Both walks are
     needed: the forward one alone would differentiate towards outputs other than the loss, the backward one alone would
-    run through inputs and frozen layers (and refuse operators there) although no gradient of them is wanted.
+    run through inputs and frozen layers (and refuse operators there) although no gradient of them is wanted. ``flat``:
+    operators that round count, too.
     """
     descriptors = network.descriptors()
-    edges = {node.name: _differentiable(node, descriptors) for node in network.nodes}
+    edges = {node.name: _differentiable(node, descriptors, flat) for node in network.nodes}
     reached = set(targets)
     for node in network.nodes:
         if any(value in reached for _, value in edges[node.name]):
@@ -143,9 +153,10 @@ def _floating(value: str, descriptors: Mapping[str, TensorDescriptor]) -> bool:
     return dtype is None or "float" in dtype or "complex" in dtype
 
 
-def _differentiable(node: Node, descriptors: Mapping[str, TensorDescriptor]) -> list[tuple[int, str]]:
+def _differentiable(node: Node, descriptors: Mapping[str, TensorDescriptor], flat: bool) -> list[tuple[int, str]]:
     """(index, value) of what a gradient may reach through a node; captured values count on after the inputs."""
-    if (node.op_type in ZERO and not node.domain) or not any(_floating(v, descriptors) for v in node.writes):
+    zero = node.op_type in ZERO and not node.domain and not (flat and node.op_type in FLAT)
+    if zero or not any(_floating(v, descriptors) for v in node.writes):
         return []
     rule = RULES.get((node.domain, node.op_type))
     blocked = rule.blocks(node) if rule else frozenset()
@@ -167,7 +178,20 @@ def _prepare(work: Graph, losses: Sequence[str], targets: Sequence[str]) -> tupl
     extend_outputs(work, wanted)
     if any(is_custom(work.node(name)) for name in wanted):  # their rules read the dtypes of all outputs
         flow = find_flow(work, losses, targets)
-    return flow, [(work.node(name), _why_not(work.node(name), flow)) for name in missing]
+    without = [(work.node(name), _why_not(work.node(name), flow)) for name in missing]
+    return flow, [*without, *_refused_operands(work, flow)]
+
+
+def _refused_operands(network: Graph, flow: Flow) -> list[tuple[Node, str]]:
+    """Nodes into whose operands a gradient would flow that no backend has."""
+    found = []
+    for name, indices in flow.inputs.items():
+        node = network.node(name)
+        rule = RULES.get((node.domain, node.op_type))
+        found += [
+            (node, f"{rule.refused[i]} has no gradient: do not train it") for i in indices if rule and i in rule.refused
+        ]
+    return found
 
 
 def _without_rule(network: Graph, flow: Flow) -> list[str]:

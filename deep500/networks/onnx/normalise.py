@@ -49,7 +49,7 @@ def normalise(graph: onnx.GraphProto, arrays: Arrays, constants: set[str]) -> No
     read = {value for node in graph.node for value in reads(node)} | {v.name for v in graph.output}
     for node in graph.node:
         if node.domain == "" and node.op_type == "BatchNormalization":
-            _follow_mode(node, read)
+            _follow_mode(node, read, arrays)
         elif node.domain == "" and node.op_type == "Dropout" and len(node.input) == 3:
             switch = arrays.get(node.input[2])
             if switch is not None and bool(switch):
@@ -116,10 +116,13 @@ def _split_identities(graph: onnx.GraphProto, arrays: Arrays, constants: set[str
         del arrays[name]
 
 
-def _follow_mode(node: onnx.NodeProto, read: set[str]) -> None:
-    """Let a BatchNormalization follow the executor's mode unless its running statistics are outputs that are read."""
+def _follow_mode(node: onnx.NodeProto, read: set[str], arrays: Arrays) -> None:
+    """Let a BatchNormalization follow the executor's mode unless its running statistics are outputs that are read.
+
+    Statistics that the graph computes are no running ones: ``F.batch_norm`` of weights (NFNet) uses the batch's always.
+    """
     training = any(a.name == "training_mode" and a.i for a in node.attribute)
-    if training and not read & set(node.output[1:]):
+    if training and not read & set(node.output[1:]) and arrays.keys() >= set(node.input[3:5]):
         kept = [a for a in node.attribute if a.name != "training_mode"]
         del node.attribute[:], node.output[1:]
         node.attribute.extend(kept)

@@ -38,8 +38,9 @@ def batch_norm(
     outputs: tuple[bool, ...] = (True,),
     context: Any,
 ) -> Any:
-    """Follows the executor's mode, keeping the unbiased variance; under ``training_mode=1`` it is ONNX's, biased."""
-    follows = context.training and context.follows and not training_mode
+    """Running statistics follow the mode, the variance unbiased; ``training_mode=1`` keeps ONNX's biased one."""
+    owned = all(name in context.statistics for name in context.node.inputs[3:5])
+    follows = context.training and context.follows and not training_mode and owned
     if not follows and not training_mode:
         return _normalised(x, mean, variance, scale, bias, epsilon)
     axes = (0, *range(2, x.ndim))

@@ -120,6 +120,9 @@ def pad(x: Tensor, pads: Any, value: Any = None, axes: Any = None, *, mode: str 
         flat = [n for axis in reversed(range(x.ndim)) for n in pairs.get(axis, (0, 0))]
         if x.dtype == torch.bool:
             return F.pad(x.to(torch.uint8), flat, value=int(scalar(value, 0))).to(torch.bool)
+        if isinstance(value, Tensor) and value.is_floating_point():  # as a number it would be a constant
+            inside = F.pad(torch.ones(x.shape, dtype=torch.uint8, device=x.device), flat).to(torch.bool)
+            return torch.where(inside, F.pad(x, flat), value.reshape(()))
         return F.pad(x, flat, value=scalar(value, 0))
     for axis, (before, after) in pairs.items():
         kept = np.arange(x.shape[axis])[max(-before, 0) : x.shape[axis] - max(-after, 0)]
@@ -248,7 +251,10 @@ def one_hot(indices: Tensor, depth: Any, values: Tensor, *, axis: int = -1) -> T
 
 @op("Range")
 def arange(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1) -> Tensor:
-    return torch.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype)
+    places = torch.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype)
+    if not (start.requires_grad or delta.requires_grad):
+        return places
+    return start.reshape(()) + torch.arange(len(places), dtype=start.dtype, device=start.device) * delta.reshape(())
 
 
 @op("ConstantOfShape", static=(0,))

@@ -63,7 +63,7 @@ def batch_norm_onnx(
     """As ONNX defines it: ``training_mode=1`` returns new running statistics, of the biased variance."""
     if not training_mode:
         mixed = {scale.dtype, bias.dtype, mean.dtype, variance.dtype} != {x.dtype}
-        if not mixed:
+        if not mixed and not (mean.requires_grad or variance.requires_grad):  # what torch's kernel does not pass
             return F.batch_norm(x, mean, variance, scale, bias, False, 0.0, epsilon)
         shape = (1, -1, *[1] * (x.ndim - 2))
         factor = (scale / (variance + epsilon).sqrt()).reshape(shape)

@@ -160,7 +160,7 @@ def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tens
 
     from deep500.frameworks.pytorch.dtypes import from_array, to_array
 
-    values, first, inverse, counts = np.unique(
+    _, first, inverse, counts = np.unique(
         to_array(x), return_index=True, return_inverse=True, return_counts=True, axis=axis
     )
     inverse = inverse.reshape(-1)
@@ -168,9 +168,10 @@ def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tens
         order = np.argsort(first)
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
-        values = np.take(values, order, axis=0 if axis is None else axis)
         first, counts, inverse = first[order], counts[order], rank[inverse]
-    return tuple(from_array(a).to(x.device) for a in (values, first, inverse, counts))
+    places = from_array(first).to(x.device)
+    values = x.flatten()[places] if axis is None else x.index_select(axis, places)  # of x, so that gradients pass
+    return values, places, from_array(inverse).to(x.device), from_array(counts).to(x.device)
 
 
 def _matrix_product(a: Tensor, b: Tensor) -> Tensor:

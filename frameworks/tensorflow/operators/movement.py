@@ -134,6 +134,10 @@ def pad(x: Tensor, pads: Any, value: Any = None, axes: Any = None, *, mode: str 
         border = [grown.get(a, (0, 0)) for a in range(rank(x))]
         if x.dtype == tf.bool:
             return tf.cast(tf.pad(tf.cast(x, tf.int8), border, constant_values=tf.cast(fill, tf.int8)), tf.bool)
+        if x.dtype.is_floating and (
+            tf.executing_eagerly() or tf.get_static_value(fill) is None
+        ):  # tf.pad takes it as fixed
+            return tf.where(tf.pad(tf.ones_like(x, tf.bool), border), tf.pad(x, border), fill)
         return tf.pad(x, border, constant_values=fill)
     for axis, pair in grown.items():
         if any(pair):
@@ -244,12 +248,17 @@ def one_hot(indices: Tensor, depth: Any, values: Tensor, *, axis: int = -1) -> T
     """An index outside ``-depth .. depth - 1`` gives a row of the off value."""
     n = int(scalar(depth))
     indices = wrapped(tf.cast(indices, tf.int64), n)
-    return tf.one_hot(indices, n, values[1], values[0], axis=positive(axis, rank(indices) + 1), dtype=values.dtype)
+    hot = tf.one_hot(indices, n, True, False, axis=positive(axis, rank(indices) + 1), dtype=tf.bool)
+    return tf.where(hot, values[1], values[0])  # tf.one_hot has no gradient with respect to values
 
 
 @op("Range")
 def arange(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1) -> Tensor:
-    return tf.range(*(tf.reshape(v, []) for v in (start, limit, delta)))
+    start, limit, delta = (tf.reshape(v, []) for v in (start, limit, delta))
+    places = tf.range(start, limit, delta)
+    if not start.dtype.is_floating:
+        return places
+    return start + tf.cast(tf.range(tf.size(places)), start.dtype) * delta  # tf.range has no gradient
 
 
 @op("ConstantOfShape", static=(0,))

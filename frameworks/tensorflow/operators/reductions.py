@@ -120,15 +120,15 @@ def top_k(x: Tensor, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 
 @op("Unique", many=True)
 def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tensor, ...]:
     results = np.unique(value_of(x), return_index=True, return_inverse=True, return_counts=True, axis=axis)
-    values, first, inverse, counts = results
+    _, first, inverse, counts = results
     inverse = inverse.reshape(-1)
     if not sorted:
         order = np.argsort(first)
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
-        values = np.take(values, order, axis=0 if axis is None else axis)
         first, counts, inverse = first[order], counts[order], place[inverse]
-    return tuple(tf.constant(a) for a in (values, first, inverse, counts))
+    values = tf.gather(tf.reshape(x, [-1]) if axis is None else x, first, axis=axis or 0)
+    return values, *(tf.constant(a) for a in (first, inverse, counts))
 
 
 def _matmul(a: Tensor, b: Tensor, turn_a: int = 0, turn_b: int = 0) -> Tensor:

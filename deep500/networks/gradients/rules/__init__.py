@@ -2,6 +2,7 @@
 
 from deep500.networks.gradients.rules.context import GradContext as GradContext
 from deep500.networks.gradients.rules.context import Value as Value
+from deep500.networks.gradients.rules.registry import FLAT as FLAT
 from deep500.networks.gradients.rules.registry import RULES as RULES
 from deep500.networks.gradients.rules.registry import ZERO as ZERO
 from deep500.networks.gradients.rules.registry import Rule as Rule

@@ -112,15 +112,13 @@ def log_softmax(g: GradContext) -> Sequence[Value | None]:
     return [dy - g("Exp", y) * g.total(dy, [axis], keepdims=True)]
 
 
-@gradient_rule("Dropout", outputs=2)
+@gradient_rule("Dropout", outputs=2, refused={1: "the ratio"})
 def dropout(g: GradContext) -> Sequence[Value | None]:
     """The forward mask again, scaled by 1 / (1 - ratio); the identity where training_mode is false."""
     dy, mode = g.only_first_output(), g.optional(2)
     training = None if mode is None else g.known(mode)
     if mode is None or (training is not None and not training.any()):
         return [dy]
-    if g.needs(1):
-        g.refuse("the ratio has no rule: take it out of wrt")
     scale = 1 / (1 - g.cast(g.input(1))) if g.optional(1) else g.scalar(2)  # the ratio may be fed anew
     if training is None:
         scale = g.where(mode, scale, 1)

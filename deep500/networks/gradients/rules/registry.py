@@ -10,8 +10,8 @@ A custom operator adds its rule with the same decorator:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -30,12 +30,14 @@ class Rule:
             (trailing ones may be left out).
         blocked: inputs through which no gradient flows although they may be floating (a Dropout's ratio); a function
             of the node where its attributes decide.
+        refused: inputs that a gradient may want and cannot have, each with what it is: an error in every backend.
         outputs: the forward node is given at least this many outputs, for the rule to read (a MaxPool's Indices).
     """
 
     function: RuleFunction
     blocked: frozenset[int] | Callable[[Node], frozenset[int]] = frozenset()
     outputs: int = 1
+    refused: Mapping[int, str] = field(default_factory=dict)
 
     def blocks(self, node: Node) -> frozenset[int]:
         """The inputs of a node through which no gradient flows."""
@@ -61,15 +63,23 @@ ZERO: dict[str, str] = {
 }
 """ONNX operators through which the gradient is zero because mathematics says so, with the reason."""
 
+FLAT = frozenset(("Floor", "Ceil", "Round", "Sign"))
+"""Those that floating numbers pass: a loss depends on what lies before, with a gradient of zeros (as in PyTorch)."""
+
 
 def gradient_rule(
-    *op_types: str, domain: str = "", blocked: Sequence[int] | Callable[[Node], frozenset[int]] = (), outputs: int = 1
+    *op_types: str,
+    domain: str = "",
+    blocked: Sequence[int] | Callable[[Node], frozenset[int]] = (),
+    outputs: int = 1,
+    refused: Mapping[int, str] | None = None,
 ) -> Callable[[RuleFunction], RuleFunction]:
     """Decorator that registers a function as the rule of the named operators; see :class:`Rule` for the arguments."""
 
     def register(function: RuleFunction) -> RuleFunction:
         for op_type in op_types:
-            RULES[(domain, op_type)] = Rule(function, blocked if callable(blocked) else frozenset(blocked), outputs)
+            stops = blocked if callable(blocked) else frozenset(blocked)
+            RULES[(domain, op_type)] = Rule(function, stops, outputs, refused or {})
         return function
 
     return register

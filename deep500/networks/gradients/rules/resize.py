@@ -12,12 +12,10 @@ from deep500.networks.gradients.rules.registry import gradient_rule
 from deep500.networks.resampling import steps_of_node
 
 
-@gradient_rule("Resize")
+@gradient_rule("Resize", refused={1: "the region", 2: "the scales"})
 def resize(g: GradContext) -> Sequence[Value | None]:
     """Every mode; resized axes need known sizes."""
     x, dy = g.input(0), g.grad()
-    if any(g.needs(i) for i in (1, 2)):
-        g.refuse("regions and scales have no rule: take them out of wrt")
     rank = g.rank(x)
     steps = steps_of_node(g.node, g.dims(x) or (), g.dims(g.output()) or (), g.constant_of)
     if steps is None:
