@@ -61,6 +61,9 @@ class Node:
     def __post_init__(self) -> None:
         object.__setattr__(self, "domain", "" if self.domain == "ai.onnx" else self.domain)
         frozen = {name: _freeze(value) for name, value in self.attributes.items()}
+        if self.op_type == "Transpose" and not self.domain and frozen.get("perm"):
+            # some exporters count axes from the end, which ONNX leaves open: the only axes without a rank beside them
+            frozen["perm"] = tuple(axis + len(frozen["perm"]) * (axis < 0) for axis in frozen["perm"])
         object.__setattr__(self, "attributes", MappingProxyType(frozen))
 
     @cached_property
