@@ -16,6 +16,7 @@ import onnx
 
 from deep500.errors import Deep500Error, UnsupportedOperator
 from deep500.frameworks.reference import fallback
+from deep500.frameworks.reference.narrow import in_float32, may_be_narrow
 from deep500.frameworks.reference.operators import Random, bind, find
 from deep500.networks.custom import CustomCall, check_plugins, is_custom
 from deep500.networks.execution.operands import STATIC, check_network, check_operands
@@ -59,8 +60,12 @@ class Plan:
         outputs: Sequence[str],
         random: Random,
         live: Mapping[str, Parameter] | None = None,
+        narrow: bool = False,
     ) -> None:
-        """Compile; parameters that ``live`` has are taken from there instead of from the network."""
+        """Compile; parameters that ``live`` has are taken from there instead of from the network.
+
+        ``narrow`` says that values of half precision may come from outside, see :mod:`.narrow`.
+        """
         nodes = needed_nodes(network.nodes, outputs)
         used = values_read(nodes, outputs)
         self.inputs = [name for name in network.inputs if name in used]
@@ -74,10 +79,11 @@ class Plan:
         check_sizes(nodes, known)
         if isinstance(network, Network):
             check_network(network, nodes)
-        self.steps = self._steps(nodes, random, known)
+        fed = [getattr(network.inputs[name], "dtype", "") for name in self.inputs]
+        narrow = narrow or may_be_narrow([*fed, *(str(p.value.dtype) for p in self.parameters.values())], nodes)
+        self.steps = self._steps(nodes, _bind_all(nodes, random, known, narrow))
 
-    def _steps(self, nodes: Sequence[Node], random: Random, known: Mapping[str, TensorDescriptor]) -> list[KernelStep]:
-        kernels = _bind_all(nodes, random, known)
+    def _steps(self, nodes: Sequence[Node], kernels: Sequence[Callable[..., Any]]) -> list[KernelStep]:
         kept = {self.slots[name] for name in (*self.outputs, *self.parameters)} | {0}
         steps: list[KernelStep] = []
         for node, kernel in zip(reversed(nodes), reversed(kernels), strict=True):
@@ -132,7 +138,9 @@ def _as_value(result: Any) -> Any:
     return result if result is None or isinstance(result, (list, dict)) else np.asarray(result)
 
 
-def _bind_all(nodes: Sequence[Node], random: Random, known: Mapping[str, TensorDescriptor]) -> list[Callable[..., Any]]:
+def _bind_all(
+    nodes: Sequence[Node], random: Random, known: Mapping[str, TensorDescriptor], narrow: bool
+) -> list[Callable[..., Any]]:
     check_plugins(nodes)
     missing = list(_unknown(nodes))
     if missing:
@@ -146,11 +154,15 @@ def _bind_all(nodes: Sequence[Node], random: Random, known: Mapping[str, TensorD
         entry = find(node)
         if is_custom(node):
             kernels.append(CustomCall(node, known))
-        elif entry is None:
-            kernels.append(fallback.make_kernel(node))
-        else:
-            kernel = bind(entry, node, random, partial(BodyPlan, random=random))
-            kernels.append(_checked(kernel, node) if node.op_type in STATIC and not node.domain else kernel)
+            continue
+        kernel: Callable[..., Any] = (
+            fallback.make_kernel(node)
+            if entry is None
+            else bind(entry, node, random, partial(BodyPlan, random=random, narrow=narrow))
+        )
+        kernel = in_float32(kernel, node) if narrow else kernel
+        is_ours = entry is not None and node.op_type in STATIC and not node.domain
+        kernels.append(_checked(kernel, node) if is_ours else kernel)
     return kernels
 
 
@@ -185,13 +197,13 @@ class _Graph(NamedTuple):
 class BodyPlan:
     """The compiled body of an If, Loop or Scan; what it captures comes with every call."""
 
-    def __init__(self, graph: onnx.GraphProto, random: Random) -> None:
+    def __init__(self, graph: onnx.GraphProto, random: Random, narrow: bool = False) -> None:
         constants = {t.name: Parameter(onnx.numpy_helper.to_array(t), False) for t in graph.initializer}
         self.inputs = [v.name for v in graph.input if v.name not in constants]
         self.outputs = [v.name for v in graph.output]
         every = dict.fromkeys([*self.inputs, *captures(graph)])
         nodes = tuple(from_proto(node) for node in graph.node)
-        self.plan = Plan(_Graph(every, constants, nodes), self.outputs, random)
+        self.plan = Plan(_Graph(every, constants, nodes), self.outputs, random, narrow=narrow)
 
     def __call__(self, values: Sequence[Any], captured: Mapping[str, Any]) -> list[Any]:
         results = self.plan.run({**captured, **dict(zip(self.inputs, values, strict=True))})
