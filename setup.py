@@ -85,6 +85,7 @@ EXTRAS = {
         "pytest-xdist>=3.6",
         "hypothesis>=6.100",
         "checkpoint-schedules>=1.0.4",  # an oracle of optimal schedules
+        "nnsmith==0.1.0",  # makes networks that nobody here thought of
         "build>=1.2",
         "wheel",
         "setuptools>=68",

@@ -65,6 +65,8 @@ def as_parameter(name: str, value: Any, trainable: bool, copy: bool = True) -> n
         raise NetworkError(f"parameter {name!r}: got {error}; expected an array: make its rows equally long") from error
     if array.dtype.kind in "US":
         array = array.astype(object)
+    if not array.dtype.isnative:  # from a file of another machine
+        array = array.astype(array.dtype.newbyteorder("="))
     if array.dtype == object and not all(isinstance(v, (str, bytes)) for v in array.flat):
         raise NetworkError(f"parameter {name!r}: got Python objects; expected numbers or strings: convert them")
     try:

@@ -131,7 +131,11 @@ def _plan(shape: Sequence[Any], scales: Any, sizes: Any, policy: str) -> list[tu
                 f"got scales {list(scales)} for a Resize; expected finite ones above 0: check what it is given"
             )
         return [(s, n if n is None else math.floor(n * s)) for s, n in zip(scales, shape, strict=True)]
-    ratios = [s / n for s, n in zip(sizes, shape, strict=True)]
+    if any(n == 0 and s for s, n in zip(sizes, shape, strict=True)):
+        raise NetworkError(
+            f"got a Resize from {shape} to {list(sizes)}; expected elements to sample: keep empty axes empty"
+        )
+    ratios = [s / n if n else 1.0 for s, n in zip(sizes, shape, strict=True)]
     if policy == "stretch":
         return list(zip(ratios, sizes, strict=True))
     scale = min(ratios) if policy == "not_larger" else max(ratios)

@@ -33,7 +33,7 @@ def is_plain(session: ort.InferenceSession) -> bool:
 def to_value(array: np.ndarray) -> ort.OrtValue:
     """An array as a value; it shares the array's memory if the dtype is NumPy's own and the array contiguous."""
     array = np.asarray(array)
-    if array.dtype.isbuiltin == 1:
+    if array.dtype.type.__module__ == "numpy":  # `isbuiltin` says no to dtypes that were copied, as by pickle
         return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array).reshape(array.shape))
     data = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape)).raw_data
     value = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), dtype_to_onnx(array.dtype))

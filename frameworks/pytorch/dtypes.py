@@ -31,12 +31,12 @@ def onnx_dtype(number: int) -> torch.dtype:
 def from_array(value: Any) -> torch.Tensor:
     """A tensor of the array's dtype, sharing its memory where that is possible (writable, no negative strides)."""
     array = np.asarray(value)
-    if array.dtype.isbuiltin != 1:
+    if array.dtype.type.__module__ != "numpy":  # `isbuiltin` says no to dtypes that were copied, as by pickle
         dtype = torch_dtype(array.dtype.name)
         bits, twin = _BIT_TWINS[array.dtype.itemsize]
         return torch.from_numpy(np.array(array, order="C").view(bits)).view(twin).view(dtype)
-    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
-        array = array.copy()
+    if not (array.flags.writeable and array.dtype.isnative) or any(stride < 0 for stride in array.strides):
+        array = array.astype(array.dtype.newbyteorder("="), order="C")
     return torch.from_numpy(array)
 
 

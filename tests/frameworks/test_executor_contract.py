@@ -6,6 +6,7 @@ Answers are compared with PyTorch's own functions or ONNX's reference evaluator,
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from types import ModuleType
 from typing import Any
@@ -175,7 +176,9 @@ def test_inputs_may_be_views_and_are_not_changed(executor: Any) -> None:
     }
     before = feeds["x"].copy()
     assert not turned["x"].flags.c_contiguous
-    assert_close(executor.inference(turned)["output"], executor.inference(feeds)["output"])
+    sent = pickle.loads(pickle.dumps(feeds))  # as from another process: its dtype is an equal one
+    for same in (turned, sent):
+        assert_close(executor.inference(same)["output"], executor.inference(feeds)["output"])
     executor.inference_and_backprop(feeds)
     np.testing.assert_array_equal(feeds["x"], before)
 
@@ -185,6 +188,7 @@ BAD_INPUTS = {
     "unknown": (lambda f: {**f, "weather": f["x"]}, "got input 'weather'"),
     "missing": (lambda f: {"x": f["x"]}, "got no input 'label'"),
     "dtype": (lambda f: {**f, "x": f["x"].astype("float32")}, r"'x': got dtype float32; expected float64"),
+    "byte order": (lambda f: {**f, "x": f["x"].astype(">f8")}, "'x': got dtype float64 in another byte order"),
     "label dtype": (
         lambda f: {**f, "label": f["label"].astype("float64")},
         "'label': got dtype float64; expected int64",

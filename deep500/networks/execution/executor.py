@@ -359,6 +359,8 @@ class InputCheck:
                 f"input {name!r}: got {type(value).__name__}; expected an array: convert it with np.asarray"
             )
         got = getattr(value.dtype, "name", None) or str(value.dtype).rpartition(".")[2]  # torch's have no name
+        if not getattr(value.dtype, "isnative", True):
+            got = f"{got} in another byte order"
         if dtype is not None and got != dtype:
             raise InputError(f"input {name!r}: got dtype {got}; expected {dtype}: convert it with .astype({dtype!r})")
         if not descriptor.accepts(tuple(shape)):

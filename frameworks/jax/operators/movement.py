@@ -121,7 +121,10 @@ def pad(x: Array, pads: Any, value: Any = None, axes: Any = None, *, mode: str =
         return x
     widths = [tuple(max(n, 0) for n in pairs.get(axis, (0, 0))) for axis in range(x.ndim)]
     fill = np.zeros((), x.dtype) if value is None else value.reshape(()).astype(x.dtype)
-    return xp(x, fill).pad(x, widths, constant_values=fill)
+    if is_known([fill]):
+        return xp(x, fill).pad(x, widths, constant_values=fill)
+    inside = np.pad(np.ones(x.shape, bool), widths)  # JAX cannot go back through a pad of what has no gradient
+    return jnp.where(inside, jnp.pad(x, widths), fill)
 
 
 # -- indices ----------------------------------------------------------------------------------------------------------

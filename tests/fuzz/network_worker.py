@@ -1,0 +1,311 @@
+"""What processes of :mod:`tests.fuzz.networks` do with a model: run it on a backend, on a bare session, or disturbed.
+
+Every process answers (function, arguments) with a value; it is ended and started again by its parent when it hangs or
+dies. Nothing here judges.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+import warnings
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from deep500.errors import Deep500Error, NetworkError
+from deep500.networks import Network, gradient_name, to_dtype
+from tests.fuzz.network_bare import Arrays, Outcome, bare, witness
+from tests.fuzz.network_models import case
+
+LOSS = "loss of outputs"
+WEIGHT = "weight of "
+FLOATING = ("float16", "float32", "float64")
+DRAWS = 6
+"""Disturbed runs: a tie that is broken at random falls the same way in all of them once in 32."""
+DIRECTIONS = 2
+STEPS = (1e-4, 1e-5, 1e-6, 1e-7)
+
+
+def answers(connection: Connection, *first: Any) -> None:
+    """The main function of a process: what the parent sends is added to ``first``."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)  # native code writes there
+    warnings.simplefilter("ignore")
+    while True:
+        try:
+            name, arguments = connection.recv()
+        except EOFError:
+            return
+        connection.send(FUNCTIONS[name](*first, *arguments))
+
+
+def attempt(run: Any, *arguments: Any) -> Outcome:
+    """A run's outcome, whatever it raises."""
+    try:
+        return run(*arguments)
+    except Deep500Error as error:
+        return Outcome("refused", f"{type(error).__name__}: {error}")
+    except Exception as error:  # noqa: BLE001 - that is what is looked for
+        place = "".join(traceback.format_tb(error.__traceback__)[-4:])
+        return Outcome("raw", f"{type(error).__name__}: {str(error)[:1500]}\n{place}")
+
+
+# -- backends ---------------------------------------------------------------------------------------------------------
+def plain(backend: str, model: bytes, feeds: Arrays) -> Outcome:
+    """The model as it is, on a backend."""
+    return attempt(_plain, backend, model, feeds)
+
+
+def _plain(backend: str, model: bytes, feeds: Arrays) -> Outcome:
+    executor = _executor(backend, Network.from_onnx(model))
+    results = executor.inference({name: value for name, value in feeds.items() if name in executor.network.inputs})
+    return Outcome("ran", "", {name: executor.network.to_numpy(value) for name, value in results.items()})
+
+
+def _executor(backend: str, network: Network) -> Any:
+    from deep500.registry import load_backend
+
+    return load_backend(backend).from_model(network, "cpu")
+
+
+def trained(backend: str, model: bytes, feeds: Arrays, seed: int) -> Outcome:
+    """One training run in float64, every floating input and parameter trainable."""
+    return attempt(lambda: _train(backend, training_network(model, feeds, seed), _whole(feeds)))
+
+
+def _train(backend: str, network: Network, feeds: Arrays) -> Outcome:
+    executor = _executor(backend, network)
+    used = {name: value for name, value in feeds.items() if name in network.inputs}
+    results = executor.inference_and_backprop(used, LOSS)
+    outputs = {name: executor.network.to_numpy(value) for name, value in results.items()}
+    gradients = {}
+    for name, parameter in network.parameters.items():
+        if parameter.trainable:
+            try:
+                gradients[name] = executor.network.to_numpy(executor.network.fetch_tensors([gradient_name(name)])[0])
+            except NetworkError:  # backends without automatic differentiation have none where the loss does not reach
+                gradients[name] = np.zeros_like(parameter.value)
+    return Outcome("ran", "", outputs, gradients)
+
+
+def _whole(feeds: Arrays) -> Arrays:
+    return {name: value for name, value in feeds.items() if value.dtype.name not in FLOATING}
+
+
+def training_network(model: bytes, feeds: Arrays, seed: int, noise: float = 0.0, draw: int = 0) -> Network:
+    """The model in float64, inputs as parameters, with a loss: the sum of outputs, each element with a weight.
+
+    With ``noise`` every value between nodes is disturbed, in proportion to itself and to the largest beside it.
+    """
+    network = Network.from_onnx(model)
+    for source in ("float16", "float32"):
+        network = to_dtype(network, "float64", source)
+    shapes = {}
+    if noise:
+        values = _values(network, feeds)
+        shapes = {name: value for name, value in values.items() if value.dtype == np.float64 and value.size}
+    copy = Network(network.name)
+    for name, described in network.inputs.items():
+        if described.dtype == "float64":
+            copy.add_parameter(name, feeds[name].astype(np.float64))
+        else:
+            copy.add_input(name, described.shape, described.dtype or "float64")
+    running = {n for node in network.nodes if node.op_type == "BatchNormalization" for n in node.inputs[3:]}
+    for name, parameter in network.parameters.items():
+        copy.add_parameter(name, parameter.value, parameter.value.dtype == np.float64 and name not in running)
+    rng, read = np.random.default_rng(seed), {}
+    for node in network.nodes:
+        inputs = [read.get(name, name) for name in node.inputs]
+        copy.add_node(node.op_type, inputs, node.outputs, node.name, node.domain, **node.attributes)
+        read.update((name, _disturb(copy, name, shapes[name], noise, draw)) for name in node.outputs if name in shapes)
+    for name in network.outputs:
+        copy.add_output(name)
+    _add_loss(copy, network, read, rng, feeds)
+    return copy
+
+
+def _disturb(network: Network, name: str, value: np.ndarray, noise: float, draw: int) -> str:
+    rng = np.random.default_rng([draw, *name.encode()])
+    largest = float(np.max(np.abs(value[np.isfinite(value)]), initial=0.0)) or 1.0
+    parts = {
+        "factor": 1 + noise * rng.uniform(-1, 1, value.shape),
+        "term": largest * noise * rng.uniform(-1, 1, value.shape),
+    }
+    for part, array in parts.items():
+        network.add_parameter(f"{part} of {name}", array, trainable=False)
+    network.add_node("Mul", [name, f"factor of {name}"], f"{name} scaled")
+    network.add_node("Add", [f"{name} scaled", f"term of {name}"], f"{name} disturbed")
+    return f"{name} disturbed"
+
+
+def _add_loss(network: Network, original: Network, read: dict[str, str], rng: Any, feeds: Arrays) -> None:
+    values = _values(original, feeds)
+    terms = []
+    for name in original.outputs:
+        if values[name].dtype == np.float64:
+            weight, term = WEIGHT + name, f"term of the loss of {name}"
+            network.add_parameter(weight, rng.uniform(0.5, 1.5, values[name].shape), trainable=False)
+            network.add_node("Mul", [read.get(name, name), weight], f"weighted {name}")
+            network.add_node("ReduceSum", f"weighted {name}", term, keepdims=0)
+            terms.append(term)
+    if not terms:
+        network.add_parameter("nothing", np.zeros(()), trainable=False)
+        terms.append("nothing")
+    network.add_node("Sum", terms, LOSS)
+
+
+def _values(network: Network, feeds: Arrays) -> Arrays:
+    """Every value of a network, which may be in float64 where what it is fed is not, by the reference."""
+    wide = {n: feeds[n].astype(np.float64) if d.dtype == "float64" else feeds[n] for n, d in network.inputs.items()}
+    names = [name for name in network.values() if name not in network.inputs and name not in network.parameters]
+    results = _executor("reference", network).inference(wide, names)
+    return {
+        **wide,
+        **{n: p.value for n, p in network.parameters.items()},
+        **{n: np.asarray(v) for n, v in results.items()},
+    }
+
+
+# -- how far an answer can be trusted ---------------------------------------------------------------------------------
+def trust(model: bytes, feeds: Arrays, seed: int, noise: float, training: bool) -> Outcome:
+    """For each result of the reference in float64 two rows: it, and how far it moves when values are disturbed."""
+    return attempt(_trust, model, feeds, seed, noise, training)
+
+
+def _trust(model: bytes, feeds: Arrays, seed: int, noise: float, training: bool) -> Outcome:
+    whole = _whole(feeds)
+
+    def run(noise: float, draw: int) -> Outcome:
+        network = training_network(model, feeds, seed, noise, draw)
+        if training:
+            return _train("reference", network, whole)
+        results = _executor("reference", network).inference({n: v for n, v in whole.items() if n in network.inputs})
+        return Outcome("ran", "", {name: np.asarray(value) for name, value in results.items()})
+
+    base = run(0.0, 0)
+    others = [run(noise, draw) for draw in range(DRAWS)]
+    outputs = {n: _moves(v, [other.outputs[n] for other in others]) for n, v in base.outputs.items()}
+    gradients = {n: _moves(v, [other.gradients[n] for other in others]) for n, v in base.gradients.items()}
+    return Outcome("ran", "", outputs, gradients)
+
+
+def _moves(base: np.ndarray, others: list[np.ndarray]) -> np.ndarray:
+    wide = base.astype(np.float64)
+    moved = np.zeros_like(wide)
+    for other in others:
+        with np.errstate(invalid="ignore"):
+            distance = np.abs(other.astype(np.float64) - wide)
+        same = (np.isnan(wide) & np.isnan(other)) | (wide == other)
+        moved = np.maximum(moved, np.where(same, 0.0, np.where(np.isfinite(distance), distance, np.inf)))
+    return np.stack([wide, moved])
+
+
+def slopes(model: bytes, feeds: Arrays, seed: int) -> Outcome:
+    """The reference's gradients along directions (first number of each array), and central differences at step sizes.
+
+    The second row holds the smallest error that differences of a sum of this size can have.
+    """
+    return attempt(_slopes, model, feeds, seed)
+
+
+def _slopes(model: bytes, feeds: Arrays, seed: int) -> Outcome:
+    network, whole = training_network(model, feeds, seed), _whole(feeds)
+    base = _train("reference", network, whole)
+    executor, rng, found = _executor("reference", network), np.random.default_rng(seed), {}
+    whole = {name: value for name, value in whole.items() if name in network.inputs}
+    size = sum(float(np.abs(base.outputs[n]).sum()) for n in network.outputs if base.outputs[n].dtype == np.float64)
+    for direction in range(DIRECTIONS):
+        to = {name: rng.normal(size=gradient.shape) for name, gradient in base.gradients.items()}
+        row = [float(sum(np.sum(gradient * to[name]) for name, gradient in base.gradients.items()))]
+        for step in STEPS:
+            ends = []
+            for sign in (1, -1):
+                for name, toward in to.items():
+                    executor.network.feed_tensor(name, network.parameters[name].value + sign * step * toward)
+                ends.append(float(executor.inference_and_backprop(whole, LOSS)[LOSS]))
+            row.append((ends[0] - ends[1]) / (2 * step))
+        found[f"direction {direction}"] = np.array(
+            [row, [np.finfo(np.float64).eps * size / step for step in (1.0, *STEPS)]]
+        )
+    return Outcome("ran", "", found)
+
+
+def values(model: bytes, feeds: Arrays) -> Outcome:
+    """Every value of the model as it is, by the reference."""
+    return attempt(lambda: Outcome("ran", "", _values(Network.from_onnx(model), feeds)))
+
+
+def poles(model: bytes, feeds: Arrays, seed: int) -> bool:
+    """Whether anything on the way to the gradients is infinite or no number."""
+    network = training_network(model, feeds, seed)
+    emitted = network.with_gradient(LOSS, network.trainable())
+    return any(not np.isfinite(v).all() for v in _values(emitted, feeds).values() if v.dtype.kind == "f")
+
+
+# -- what ONNX leaves open --------------------------------------------------------------------------------------------
+def undefined(model: bytes, feeds: Arrays) -> dict[str, str]:
+    """Outputs that depend on something which ONNX leaves undefined, and the reason."""
+    network = Network.from_onnx(model)
+    values = _values(network, feeds)
+    reasons: dict[str, str] = {}
+    for node in network.nodes:
+        inputs = [values[name] for name in node.inputs if name]
+        inherited = next((reasons[name] for name in node.inputs if name in reasons), "")
+        reason = inherited or OPEN.get(node.op_type, _nothing)(inputs, [values[n] for n in node.outputs if n])
+        if reason:
+            reasons.update(dict.fromkeys(filter(None, node.outputs), reason))
+    return {name: reasons[name] for name in network.outputs if name in reasons}
+
+
+def _nothing(inputs: list[np.ndarray], outputs: list[np.ndarray]) -> str:
+    return ""
+
+
+def _cast(inputs: list[np.ndarray], outputs: list[np.ndarray]) -> str:
+    value, kind = inputs[0], outputs[0].dtype
+    if value.dtype.kind != "f" or kind.kind not in "iu":
+        return ""
+    limits = np.iinfo(kind)
+    inside = (value > float(limits.min) - 1) & (value < float(limits.max) + 1)
+    return "" if inside.all() else f"Cast to {kind} of NaN or of what it cannot hold"
+
+
+def _divided(inputs: list[np.ndarray], outputs: list[np.ndarray]) -> str:
+    return "whole number divided by 0" if inputs[1].dtype.kind in "iu" and not inputs[1].all() else ""
+
+
+def _power(inputs: list[np.ndarray], outputs: list[np.ndarray]) -> str:
+    whole = inputs[0].dtype.kind in "iu"
+    if whole and inputs[1].dtype.kind == "i" and (inputs[1] < 0).any():
+        return "whole number to a negative power"
+    return "power of whole numbers that its type cannot hold" if whole and _too_large(inputs) else ""
+
+
+def _too_large(inputs: list[np.ndarray]) -> bool:
+    with np.errstate(all="ignore"):
+        size = np.power(np.abs(inputs[0].astype(np.float64)), inputs[1].astype(np.float64))
+    return bool((~(size < float(np.iinfo(inputs[0].dtype).max))).any())
+
+
+def _ordered(inputs: list[np.ndarray], outputs: list[np.ndarray]) -> str:
+    return "order of NaN" if inputs[0].dtype.kind == "f" and np.isnan(inputs[0]).any() else ""
+
+
+def _extreme(inputs: list[np.ndarray], outputs: list[np.ndarray]) -> str:
+    return "extreme of NaN" if any(value.dtype.kind == "f" and np.isnan(value).any() for value in inputs) else ""
+
+
+OPEN: dict[str, Any] = {
+    "Cast": _cast,
+    "Div": _divided,
+    "Pow": _power,
+    **dict.fromkeys(("ArgMax", "ArgMin", "TopK"), _ordered),
+    **dict.fromkeys(("Max", "Min", "ReduceMax", "ReduceMin", "MaxPool", "Clip", "Relu"), _extreme),
+}
+"""Operator -> what ONNX does not say: a function of a node's inputs and outputs that gives the reason, or nothing."""
+
+FUNCTIONS = {f.__name__: f for f in (case, bare, witness, plain, trained, trust, slopes, values, poles, undefined)}
+"""What a process answers to."""

@@ -1,0 +1,128 @@
+"""A hundred generated networks in every test run, five thousand every night; and that what is wrong would be found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from tests.fuzz.network_bare import Arrays, Outcome, bare
+from tests.fuzz.network_judge import Finding, judge_plain, judge_slopes, judge_trained
+from tests.fuzz.network_reduce import describe, reduce
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def fuzz(*words: str, timeout: float) -> None:
+    command = [sys.executable, "-m", "tests.fuzz.networks", *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=timeout, check=False)
+    assert done.returncode == 0 and "findings: none" in done.stdout, done.stdout[-6000:] + done.stderr[-2000:]
+
+
+@pytest.mark.backend("pytorch", "onnxruntime", "tensorflow", "jax")
+def test_a_hundred_generated_networks() -> None:
+    pytest.importorskip("nnsmith")
+    fuzz("--count", "100", "--seed", "1", timeout=3600)
+
+
+@pytest.mark.long
+@pytest.mark.backend("pytorch", "onnxruntime", "tensorflow", "jax")
+def test_five_thousand_generated_networks() -> None:
+    pytest.importorskip("nnsmith")
+    fuzz("--count", "5000", "--seed", "2", timeout=12 * 3600)
+
+
+def model() -> tuple[bytes, Arrays]:
+    """Seven nodes, of which Floor is to be found."""
+    rng = np.random.default_rng(0)
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 3]) for name in "xy")
+    nodes = [
+        ("Sin", "x", "a"),
+        ("Neg", "a", "b"),
+        ("Floor", "b", "c"),
+        ("Cos", "c", "d"),
+        ("Abs", "d", "e"),
+        ("Neg", "e", "y"),
+    ]
+    made = [helper.make_node(kind, [read], [written]) for kind, read, written in nodes]
+    graph = helper.make_graph(made, "g", [x], [y])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    return proto.SerializeToString(), {"x": rng.normal(size=(2, 3)).astype(np.float32)}
+
+
+class Planted:
+    """In place of a bench: finds fault with every graph that has a Floor."""
+
+    class helper:
+        @staticmethod
+        def ask(function: str, model: bytes, feeds: Arrays) -> Outcome:
+            from tests.fuzz import network_worker
+
+            return network_worker.FUNCTIONS[function](model, feeds)
+
+    def findings(self, model: bytes, feeds: Arrays, seed: int, count: Any = None, only: str = "") -> list[Finding]:
+        assert bare(model, feeds).how == "ran"
+        graph = onnx.load_model_from_string(model).graph
+        return [Finding("forward:x", "")] if any(node.op_type == "Floor" for node in graph.node) else []
+
+
+def test_a_graph_is_reduced_to_the_node_that_is_wrong() -> None:
+    bench: Any = Planted()
+    small, feeds = reduce(bench, *model(), 0, "forward:x")
+    assert [node.op_type for node in onnx.load_model_from_string(small).graph.node] == ["Floor"]
+    assert "Floor" in describe(small, feeds) and len(feeds) == 1
+
+
+def answer(**outputs: Any) -> Outcome:
+    return Outcome("ran", "", {name: np.asarray(value, np.float32) for name, value in outputs.items()})
+
+
+def test_differences_are_findings_where_nothing_moves() -> None:
+    """The second output moves when it is disturbed, the third depends on what ONNX leaves open."""
+    right, wrong = answer(a=[1, 2], b=[3, 4], c=[5]), answer(a=[1, 2.5], b=[3, 5], c=[7])
+    known = Outcome("ran", "", {n: np.array([v, np.zeros_like(v)]) for n, v in right.outputs.items()})
+    known.outputs["b"][1] = [0, 1]
+
+    def found(outcome: Outcome) -> list[str]:
+        answers = {"reference": right, "jax": outcome}
+        return [f.kind for f in judge_plain(right, answers, "float32", lambda *_: known, lambda: {"c": "open"})]
+
+    assert found(right) == [] and found(wrong) == ["forward:jax"]
+    assert found(answer(a=[1, 2], b=[3, 5], c=[7])) == []
+    assert found(Outcome("raw", "KeyError: 8")) == ["raw error:jax:KeyError"]
+    assert found(answer(a=[[1, 2]], b=[3, 4], c=[5])) == ["forward:jax"]
+
+
+def test_gradients_are_compared() -> None:
+    base = Outcome("ran", "", {}, {"w": np.array([1.0, 2.0])})
+    other = Outcome("ran", "", {}, {"w": np.array([1.0, 2.0 + 1e-6])})
+    known = Outcome("ran", "", {}, {"w": np.array([[1.0, 2.0], [0, 0]])})
+    kinds = [f.kind for f in judge_trained({"reference": base, "jax": other}, lambda *_: known, dict, lambda: True)]
+    assert kinds == ["gradient:jax"]
+
+
+def test_slopes_are_compared_except_at_kinks() -> None:
+    errors = [0, 1e-12, 1e-11, 1e-10, 1e-9]
+    rows = {"right": [2, 2, 2, 2, 2], "wrong": [3, 2, 2, 2, 2], "kink": [3, 2.4, 2.1, 2.6, 1.7]}
+    found = judge_slopes(Outcome("ran", "", {n: np.array([row, errors], float) for n, row in rows.items()}))
+    assert len(found) == 1 and "wrong" in found[0].text
+
+
+def test_a_number_is_always_the_same_model() -> None:
+    pytest.importorskip("nnsmith")
+    pytest.importorskip("torch")
+    script = "from tests.fuzz.network_models import case; print([hash(case(3, number).model) for number in range(6)])"
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    runs = [
+        subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+        for _ in range(2)
+    ]
+    assert runs[0] == runs[1] and "[" in runs[0]
