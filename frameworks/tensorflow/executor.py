@@ -301,9 +301,12 @@ class Executor(GraphExecutor):
         ]
         specs = [tf.TensorSpec([None], tf.float64), *specs] if numbers else specs
         traced = tf.function(run, input_signature=specs, autograph=False, jit_compile=self.jit_compile or None)
+        of_nothing = tf.function(run, autograph=False)  # sees that a size is 0, which needs other kernels
         chosen: list[Any] = []
 
         def call(*inputs: Any) -> Any:
+            if any(x.shape.num_elements() == 0 for x in inputs[numbers:]) and chosen != [run]:
+                return of_nothing(*inputs)
             if not chosen:
                 try:
                     chosen.append(traced.get_concrete_function())

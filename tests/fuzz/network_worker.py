@@ -17,9 +17,9 @@ import numpy as np
 from deep500.errors import Deep500Error, NetworkError
 from deep500.networks import Network, gradient_name, to_dtype
 from tests.fuzz.network_bare import Arrays, Outcome, bare, witness
+from tests.fuzz.network_judge import LOSS
 from tests.fuzz.network_models import case
 
-LOSS = "loss of outputs"
 WEIGHT = "weight of "
 FLOATING = ("float16", "float32", "float64")
 DRAWS = 6
@@ -98,7 +98,7 @@ def _whole(feeds: Arrays) -> Arrays:
 def training_network(model: bytes, feeds: Arrays, seed: int, noise: float = 0.0, draw: int = 0) -> Network:
     """The model in float64, inputs as parameters, with a loss: the sum of outputs, each element with a weight.
 
-    With ``noise`` every value between nodes is disturbed, in proportion to itself and to the largest beside it.
+    With ``noise`` every value that a node reads is disturbed, in proportion to itself and to the largest beside it.
     """
     network = Network.from_onnx(model)
     for source in ("float16", "float32"):
@@ -116,7 +116,8 @@ def training_network(model: bytes, feeds: Arrays, seed: int, noise: float = 0.0,
     running = {n for node in network.nodes if node.op_type == "BatchNormalization" for n in node.inputs[3:]}
     for name, parameter in network.parameters.items():
         copy.add_parameter(name, parameter.value, parameter.value.dtype == np.float64 and name not in running)
-    rng, read = np.random.default_rng(seed), {}
+    rng = np.random.default_rng(seed)
+    read = {name: _disturb(copy, name, shapes[name], noise, draw) for name in copy.trainable() if name in shapes}
     for node in network.nodes:
         inputs = [read.get(name, name) for name in node.inputs]
         copy.add_node(node.op_type, inputs, node.outputs, node.name, node.domain, **node.attributes)
@@ -206,7 +207,8 @@ def _moves(base: np.ndarray, others: list[np.ndarray]) -> np.ndarray:
 def slopes(model: bytes, feeds: Arrays, seed: int) -> Outcome:
     """The reference's gradients along directions (first number of each array), and central differences at step sizes.
 
-    The second row holds the smallest error that differences of a sum of this size can have.
+    The second row holds the smallest error that differences of a sum of this size can have, the third by how much the
+    differences to both sides differ: at a kink they do for every step.
     """
     return attempt(_slopes, model, feeds, seed)
 
@@ -219,6 +221,7 @@ def _slopes(model: bytes, feeds: Arrays, seed: int) -> Outcome:
     size = sum(float(np.abs(base.outputs[n]).sum()) for n in network.outputs if base.outputs[n].dtype == np.float64)
     for direction in range(DIRECTIONS):
         to = {name: rng.normal(size=gradient.shape) for name, gradient in base.gradients.items()}
+        bends = [0.0]
         row = [float(sum(np.sum(gradient * to[name]) for name, gradient in base.gradients.items()))]
         for step in STEPS:
             ends = []
@@ -227,8 +230,9 @@ def _slopes(model: bytes, feeds: Arrays, seed: int) -> Outcome:
                     executor.network.feed_tensor(name, network.parameters[name].value + sign * step * toward)
                 ends.append(float(executor.inference_and_backprop(whole, LOSS)[LOSS]))
             row.append((ends[0] - ends[1]) / (2 * step))
+            bends.append(abs(ends[0] + ends[1] - 2 * float(base.outputs[LOSS])) / step)
         found[f"direction {direction}"] = np.array(
-            [row, [np.finfo(np.float64).eps * size / step for step in (1.0, *STEPS)]]
+            [row, [np.finfo(np.float64).eps * size / step for step in (1.0, *STEPS)], bends]
         )
     return Outcome("ran", "", found)
 
@@ -254,7 +258,8 @@ def undefined(model: bytes, feeds: Arrays) -> dict[str, str]:
     for node in network.nodes:
         inputs = [values[name] for name in node.inputs if name]
         inherited = next((reasons[name] for name in node.inputs if name in reasons), "")
-        reason = inherited or OPEN.get(node.op_type, _nothing)(inputs, [values[n] for n in node.outputs if n])
+        results = [values[n] for n in node.outputs if n]
+        reason = inherited or OPEN.get(node.op_type, _nothing)(inputs, results) or _overflow(inputs, results)
         if reason:
             reasons.update(dict.fromkeys(filter(None, node.outputs), reason))
     return {name: reasons[name] for name in network.outputs if name in reasons}
@@ -262,6 +267,13 @@ def undefined(model: bytes, feeds: Arrays) -> dict[str, str]:
 
 def _nothing(inputs: list[np.ndarray], outputs: list[np.ndarray]) -> str:
     return ""
+
+
+def _overflow(inputs: list[np.ndarray], outputs: list[np.ndarray]) -> str:
+    """ONNX Runtime computes neighbours in float32 where it can, so that nothing overflows between them."""
+    finite = all(np.isfinite(value).all() for value in inputs if value.dtype.kind == "f")
+    beyond = any(value.dtype == np.float16 and not np.isfinite(value).all() for value in outputs)
+    return "more than float16 holds" if finite and beyond else ""
 
 
 def _cast(inputs: list[np.ndarray], outputs: list[np.ndarray]) -> str:
@@ -298,12 +310,19 @@ def _extreme(inputs: list[np.ndarray], outputs: list[np.ndarray]) -> str:
     return "extreme of NaN" if any(value.dtype.kind == "f" and np.isnan(value).any() for value in inputs) else ""
 
 
+def _nothing_reduced(inputs: list[np.ndarray], outputs: list[np.ndarray]) -> str:
+    """Extremes of nothing are defined from opset 20 on, which nnsmith does not write; means never are."""
+    return "reduction of nothing" if not inputs[0].size else ""
+
+
 OPEN: dict[str, Any] = {
     "Cast": _cast,
     "Div": _divided,
     "Pow": _power,
     **dict.fromkeys(("ArgMax", "ArgMin", "TopK"), _ordered),
-    **dict.fromkeys(("Max", "Min", "ReduceMax", "ReduceMin", "MaxPool", "Clip", "Relu"), _extreme),
+    **dict.fromkeys(("Max", "Min", "MaxPool", "Clip", "Relu"), _extreme),
+    **dict.fromkeys(("ReduceMax", "ReduceMin"), lambda i, o: _nothing_reduced(i, o) or _extreme(i, o)),
+    **dict.fromkeys(("ReduceMean", "BatchNormalization"), _nothing_reduced),
 }
 """Operator -> what ONNX does not say: a function of a node's inputs and outputs that gives the reason, or nothing."""
 

@@ -109,10 +109,18 @@ def test_gradients_are_compared() -> None:
 
 
 def test_slopes_are_compared_except_at_kinks() -> None:
-    errors = [0, 1e-12, 1e-11, 1e-10, 1e-9]
-    rows = {"right": [2, 2, 2, 2, 2], "wrong": [3, 2, 2, 2, 2], "kink": [3, 2.4, 2.1, 2.6, 1.7]}
-    found = judge_slopes(Outcome("ran", "", {n: np.array([row, errors], float) for n, row in rows.items()}))
-    assert len(found) == 1 and "wrong" in found[0].text
+    errors, smooth, bent = [0, 1e-12, 1e-11, 1e-10, 1e-9], [0, 1e-4, 1e-5, 1e-6, 1e-7], [0, 2, 2, 2, 2]
+    rows = {
+        "right": ([2, 2, 2, 2, 2], smooth),
+        "wrong": ([3, 2, 2, 2, 2], smooth),
+        "kink beside": ([3, 2.4, 2.1, 2.6, 1.7], smooth),
+        "kink": ([3, 2, 2, 2, 2], bent),
+        "beyond both sides": ([3.2, 2, 2, 2, 2], bent),
+    }
+    found = judge_slopes(
+        Outcome("ran", "", {n: np.array([row, errors, bends], float) for n, (row, bends) in rows.items()})
+    )
+    assert [finding.text.partition(":")[0] for finding in found] == ["wrong", "beyond both sides"]
 
 
 def test_a_number_is_always_the_same_model() -> None:

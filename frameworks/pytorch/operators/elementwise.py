@@ -81,6 +81,10 @@ def mean_of(*xs: Tensor) -> Tensor:
 def clip(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
     if low is None and high is None:
         return x
+    if any(isinstance(bound, Tensor) and bound.requires_grad for bound in (low, high)):
+        # torch's own gradient of clamp leaves out bounds that are equal
+        x = x if low is None else torch.maximum(x, torch.as_tensor(low, dtype=x.dtype, device=x.device))
+        return x if high is None else torch.minimum(x, torch.as_tensor(high, dtype=x.dtype, device=x.device))
     if isinstance(low, Tensor) != isinstance(high, Tensor):  # torch wants two numbers or two tensors
         low, high = (v if v is None else torch.as_tensor(v, dtype=x.dtype, device=x.device) for v in (low, high))
     return torch.clamp(x, low, high)

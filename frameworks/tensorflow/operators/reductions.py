@@ -28,6 +28,9 @@ def _mean(x: Tensor, axes: list[int], keep: bool) -> Tensor:
 
 def _extreme(reduce: Any, boolean: Any) -> Reduction:
     def extreme(x: Tensor, axes: list[int], keep: bool) -> Tensor:
+        # TensorFlow's optimizer takes the maximum before a monotonic function, then believes the function's old shape:
+        # a reshape or broadcast back to it vanished, and a result had another shape. It does not look through this.
+        x = tf.ensure_shape(x, x.shape)
         return (boolean if x.dtype == tf.bool else reduce)(x, axes, keep)
 
     return extreme

@@ -114,9 +114,9 @@ def conv(
     strides: Ints = None,
 ) -> Tensor:
     """The kernel comes as [*size, inputs, outputs]."""
-    half = x.dtype if x.dtype in (tf.float16, tf.bfloat16) else None
-    if half:  # sums of half precision are taken in single
-        x, w, b = (t if t is None else tf.cast(t, tf.float32) for t in (x, w, b))
+    half = x.dtype if x.dtype in (tf.float16, tf.bfloat16) or x.shape[0] == 0 else None
+    if half:  # sums of half precision are taken in single; an empty batch keeps its shape in float32's kernels
+        x, w, b = (t if t is None else tf.cast(t, tf.float64 if x.shape[0] == 0 else tf.float32) for t in (x, w, b))
     window = make_window(x, static_sizes(w)[:-2], strides, pads, dilations, auto_pad)
     flat = len(window.kernel) == 1
     if flat:  # an image of height 1
