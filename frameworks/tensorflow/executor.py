@@ -305,13 +305,13 @@ class Executor(GraphExecutor):
         chosen: list[Any] = []
 
         def call(*inputs: Any) -> Any:
-            if any(x.shape.num_elements() == 0 for x in inputs[numbers:]) and chosen != [run]:
-                return of_nothing(*inputs)
             if not chosen:
                 try:
                     chosen.append(traced.get_concrete_function())
                 except NeedsValue:
                     chosen.append(run)
+            if chosen[0] is not run and any(x.shape.num_elements() == 0 for x in inputs[numbers:]):
+                return of_nothing(*inputs)
             return chosen[0](*inputs)
 
         return call
