@@ -11,6 +11,7 @@ from deep500.networks.network import Network, Parameter
 from deep500.networks.node import Node
 from deep500.networks.objects import as_network
 from deep500.networks.rewrite import replace_operator
+from deep500.networks.ties import merged_parameters, untie
 from deep500.networks.zoo import create, model_names, model_options
 
 __all__ = [
@@ -29,10 +30,12 @@ __all__ = [
     "gradient_name",
     "gradient_names",
     "gradient_rule",
+    "merged_parameters",
     "model_names",
     "model_options",
     "replace_operator",
     "to_dtype",
     "training_network",
+    "untie",
     "with_gradient",
 ]

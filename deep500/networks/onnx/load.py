@@ -35,6 +35,7 @@ from deep500.networks.onnx.outside import SMALL, check_extent, map_initializers
 from deep500.networks.onnx.scopes import reveal
 from deep500.networks.onnx.trainable import Judgement, choose, judge, warning_text
 from deep500.networks.protos import UNKNOWN, descriptor_of, tensor_proto, value_info
+from deep500.networks.ties import merged_parameters
 from deep500.tensors import TensorDescriptor, dtype_name
 
 _T = TypeVar("_T")
@@ -42,6 +43,10 @@ _T = TypeVar("_T")
 
 class DoubtfulParametersWarning(UserWarning):
     """A file holds arrays that may be weights and stay fixed; the line names them with the reasons."""
+
+
+class MergedParametersWarning(UserWarning):
+    """Nodes of a file read the same constant weights, which an exporter may have merged; the line names them."""
 
 
 def load(
@@ -97,6 +102,17 @@ def load(
         count = len(judged.trainable)
         text = warning_text(where, count, len(network.parameters) - count, judged.doubtful.items())
         warnings.warn(text, DoubtfulParametersWarning, stacklevel=3)
+    merged = merged_parameters(network) if trainable is None and CONSTANTS_KEY not in metadata else {}
+    if merged:
+        name, readers = next(iter(merged.items()))
+        more = f" and {len(merged) - 1} more" if len(merged) > 1 else ""
+        warnings.warn(
+            f"{where}: got {name!r}{more}, one number everywhere, for {len(readers)} nodes ({', '.join(readers[:3])}"
+            f"{', ...' if len(readers) > 3 else ''}); expected parameters of their own, unless they are tied: an "
+            "exporter that merges equal arrays makes them train as one; deep500.networks.untie(network) parts them",
+            MergedParametersWarning,
+            stacklevel=3,
+        )
     network.declare({n: d for n, d in declared.items() if n not in unranked and d != UNKNOWN})
     return network
 

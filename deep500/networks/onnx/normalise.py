@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container
+from itertools import count
 from typing import TypeAlias
 
 import numpy as np
@@ -46,6 +48,7 @@ def normalise(graph: onnx.GraphProto, arrays: Arrays, constants: set[str]) -> No
     """Rewrite the graph and its arrays in place, adding the names of arrays that are not weights to ``constants``."""
     constants |= _lift_constants(graph, arrays)
     _split_identities(graph, arrays, constants)
+    _own_statistics(graph, arrays)
     read = {value for node in graph.node for value in reads(node)} | {v.name for v in graph.output}
     for node in graph.node:
         if node.domain == "" and node.op_type == "BatchNormalization":
@@ -126,6 +129,34 @@ def _follow_mode(node: onnx.NodeProto, read: set[str], arrays: Arrays) -> None:
         kept = [a for a in node.attribute if a.name != "training_mode"]
         del node.attribute[:], node.output[1:]
         node.attribute.extend(kept)
+
+
+def _own_statistics(graph: onnx.GraphProto, arrays: Arrays) -> None:
+    """Give running statistics arrays of their own where something else reads theirs.
+
+    Exporters store equal arrays once, and those of an untrained BatchNormalization are zeros and ones as its bias and
+    scale are: updating the statistics would change the weights. Nodes that share all four are one layer, used again.
+    """
+    normalizations = [n for n in graph.node if n.domain == "" and n.op_type == "BatchNormalization"]
+    layers = {tuple(node.input[1:5]) for node in normalizations}
+    uses = Counter(value for node in graph.node if node not in normalizations for value in {*reads(node)})
+    uses.update(value for layer in layers for value in layer)
+    taken = {value for node in graph.node for value in (*reads(node), *node.output)} | arrays.keys()
+    renamed: dict[tuple[str, ...], list[str]] = {}
+    for layer in sorted(layers):
+        names = list(layer)
+        for place, what in ((2, "running_mean"), (3, "running_var")):
+            name = names[place]
+            if name in arrays and uses[name] > 1:
+                uses[name] -= 1
+                names[place] = next(
+                    own for k in count(1) if (own := f"{names[0]}.{what}{f'.{k}' * (k > 1)}") not in taken
+                )
+                taken.add(names[place])
+                arrays[names[place]] = np.array(arrays[name])
+        renamed[layer] = names
+    for node in normalizations:
+        node.input[1:5] = renamed[tuple(node.input[1:5])]
 
 
 def _set_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> None:
