@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from deep500.devices import local_rank
 from deep500.distributed.transports.communicator import ANY, Communicator, Pending
-from deep500.distributed.transports.failstop import end_with_all
+from deep500.distributed.transports.failstop import ENDED, Watchdog, end_with_all, lateness
 from deep500.distributed.transports.rollcall import SILENT, Presence, new_folder
 from deep500.errors import CommunicationError, InputError
 
@@ -32,7 +33,7 @@ class TorchDistributed(Communicator):
     messages of others (``DistributedDataParallel``) are not taken for its own. Gloo's ring gives every rank the same
     bits, because each part of a sum is formed on one rank and then handed on.
 
-    A call that takes longer than ``timeout`` raises; a rank that raises, or exits without :meth:`close`, ends with a
+    A call that takes longer than ``timeout`` raises; a rank that raises, or exits while others go on, ends with a
     code that is not 0, whereupon torchrun ends the others. With ``nccl``, torch's own watchdog ends a process that
     waits for too long. The path by nccl is written after torch's documentation and has been run on no GPU.
 
@@ -73,6 +74,7 @@ class TorchDistributed(Communicator):
             self._gpu = dist.new_group(backend="nccl", timeout=wait) if backend == "nccl" else None
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.library = f"torch {torch.__version__}, {backend}"
+        self._watchdog = Watchdog(self, times_out=False)
         end_with_all(self)
 
     @contextmanager
@@ -94,6 +96,7 @@ class TorchDistributed(Communicator):
         """Shut down cleanly: what was sent has arrived, the process groups are destroyed."""
         if self.closed:
             return
+        self._watchdog.stop()
         self._barrier()
         self.closed = True
         if self._presence is not None:
@@ -105,6 +108,30 @@ class TorchDistributed(Communicator):
             dist.destroy_process_group()
         self._host = self._gpu = None
         gc.collect()  # a group that is held until the interpreter ends aborts it: its threads cannot be joined then
+
+    def all_ended(self) -> bool:
+        """See the base class. By the store, since others may be in any call of the groups."""
+        self._watchdog.stop()
+        self.note(ENDED)
+        store, until = _get_default_store(), perf_counter() + self.timeout
+        count = store.add(_GOODBYE, 1)
+        while count < self.size and perf_counter() < until:
+            sleep(0.01)
+            count = store.add(_GOODBYE, 0)
+        return bool(count >= self.size)
+
+    def missing(self) -> list[int]:
+        """Ranks of this machine that have ended without a word."""
+        return [] if self._presence is None else self._presence.silent(0.0)
+
+    def note(self, place: str) -> None:
+        """Write where this rank is, for those that wait for it."""
+        if self._presence is not None:
+            self._presence.note(place)
+
+    def places(self) -> dict[int, str]:
+        """Where ranks of this machine are."""
+        return {} if self._presence is None else self._presence.places()
 
     def abort(self, code: int = 1) -> None:
         """End this process at once; its launcher ends the others, and their calls fail."""
@@ -129,9 +156,10 @@ class TorchDistributed(Communicator):
                     f"{who} {SILENT}; got {said} from torch.distributed in {what}; expected every rank to take part: "
                     "look for what ended it, such as the memory of the machine"
                 ) from error
+            who = (late and lateness(self)) or "look for the rank that failed first"
             raise CommunicationError(
                 f"got {said} from torch.distributed in {what}; expected every rank to take part: "
-                "look for the rank that failed first; for processes of your own start them with torchrun, and raise "
+                f"{who}; for processes of your own start them with torchrun, and raise "
                 "DEEP500_COMM_TIMEOUT if one was only slow"
             ) from error
 
@@ -211,6 +239,7 @@ class TorchDistributed(Communicator):
 _MEETING = timedelta(seconds=60)
 """What ranks may take to start: they import at different speeds, however short the time-out is that was asked for."""
 
+_GOODBYE = "deep500/ended"
 _EXCHANGE = 32766  # away from the tags of users, as in MPI
 
 

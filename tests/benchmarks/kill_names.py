@@ -42,7 +42,7 @@ NAMED = (
     r"\brank ([\d, ]+) ended before the others",
     r"take part: rank ([\d, ]+) has ended, or never came",
     r"got no rank ([\d, ]+) at the meeting",
-    r"^\[rank (\d+)\] left before the others",
+    r"rank (\d+) has not entered \w+ \d+: it is at its end",
 )
 BY_TORCHRUN = r"Root Cause \(first observed failure\):\n\[0\]:(?:\n.*?)*?rank\s*:\s*(\d+)"
 

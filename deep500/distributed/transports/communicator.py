@@ -157,6 +157,7 @@ class Communicator(abc.ABC):
         self.traffic = Traffic()
         self.at_rest = False  # a rank that ends while others may need it is a failure
         self.busy: tuple[str, float] | None = None  # what this rank waits for and since when; read by watchdogs
+        self.entered = 0  # calls that all ranks make together; the same number is the same call on every rank
 
     # -- all ranks together -----------------------------------------------------------------------------------------
     def all_reduce(self, array: np.ndarray, control: int = 0) -> np.ndarray:
@@ -171,7 +172,7 @@ class Communicator(abc.ABC):
             pending = self._start_all_reduce(array)
 
         def wait() -> None:
-            with self._timed("all_reduce"):
+            with self._timed("all_reduce", entering=False):
                 pending.wait()
 
         return Pending(wait, pending.poll)
@@ -221,12 +222,13 @@ class Communicator(abc.ABC):
     # -- one to one -------------------------------------------------------------------------------------------------
     def send(self, array: np.ndarray, dest: int, tag: int = 0, control: int = 0) -> None:
         """Send to one rank; returns when the array may be used again. ``control`` of its bytes are bookkeeping."""
-        with self._counted("send", self._checked(array, written=False), control):
+        self.traffic.add("send", self._checked(array, written=False).nbytes - control, control)
+        with self._timed("send", entering=False):
             self._send(array, self._peer(dest), tag)
 
     def receive(self, array: np.ndarray, source: int = ANY, tag: int = 0) -> int:
         """Fill the array with what ``source`` sends under ``tag``; returns the rank that it came from."""
-        with self._timed("receive"):
+        with self._timed("receive", entering=False):
             return self._receive(self._checked(array), source if source == ANY else self._peer(source), tag)
 
     def exchange(
@@ -240,7 +242,7 @@ class Communicator(abc.ABC):
             control: how many of the bytes sent are bookkeeping.
         """
         count = sum(self._checked(array, written=False).nbytes for array in outgoing.values())
-        with self._timed("exchange"):
+        with self._timed("exchange", entering=False):
             self.traffic.add("exchange", count - control, control, len(outgoing))
             self._exchange(
                 {self._peer(rank): array for rank, array in outgoing.items()},
@@ -272,6 +274,10 @@ class Communicator(abc.ABC):
     def close(self) -> None:  # noqa: B027 - optional
         """Shut down cleanly; what this rank sent has arrived. The process may end afterwards."""
 
+    def all_ended(self) -> bool:
+        """Wait until every rank's program has ended, at most for the time-out; whether they have."""
+        return self.size == 1
+
     def abort(self, code: int = 1) -> None:
         """End all ranks at once, with this exit code; here: nothing to end but this process."""
         raise SystemExit(code)
@@ -283,8 +289,10 @@ class Communicator(abc.ABC):
             yield
 
     @contextmanager
-    def _timed(self, kind: str) -> Iterator[None]:
+    def _timed(self, kind: str, entering: bool = True) -> Iterator[None]:
+        """Note what this rank waits for; ``entering`` a call of all ranks, which is numbered."""
         begin = perf_counter()
+        self.entered += entering
         self.busy = (kind, begin)
         try:
             yield

@@ -24,16 +24,26 @@ class Endable(Protocol):
     busy: tuple[str, float] | None
     at_rest: bool
 
+    entered: int
+
     @property
     def closed(self) -> bool: ...
 
     def close(self) -> None: ...
 
+    def all_ended(self) -> bool: ...
+
+    def places(self) -> dict[int, str]: ...
+
     def abort(self, code: int = 1) -> None: ...
 
 
 def end_with_all(comm: Endable) -> None:
-    """From now on an uncaught exception, or an exit before ``comm.close()``, ends all ranks."""
+    """From now on an uncaught exception ends all ranks, and so does an exit while others go on.
+
+    A program that ends on every rank ends well without ``comm.close()``: whoever is first waits for the others, and one
+    that waits for a rank which has ended says so (:class:`Watchdog`).
+    """
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -48,11 +58,46 @@ def end_with_all(comm: Endable) -> None:
 
 
 def _leave(comm: Endable) -> None:
-    if comm.at_rest and not comm.closed:
+    if comm.closed:
+        return
+    if comm.at_rest or comm.all_ended():
         comm.close()
-    elif not comm.closed:
-        report(comm.rank, "left before the others; all ranks end. A program that is done calls close() first")
-        comm.abort(1)
+        return
+    there = [f"rank {rank} is {where(text)}" for rank, text in sorted(comm.places().items()) if text != ENDED]
+    told = f" ({'; '.join(there)})" if there else ""
+    report(
+        comm.rank,
+        f"CommunicationError: ended, and others went on for more than {comm.timeout:g} s{told}; expected every rank to "
+        "end: call close() where a rank is done earlier, or raise DEEP500_COMM_TIMEOUT; all ranks end",
+    )
+    comm.abort(1)
+
+
+ENDED = "ended"
+"""Where a rank is whose program has ended."""
+
+
+def where(place: str) -> str:
+    """Where a rank is, in words, by what it has noted: a number of calls of all ranks, and the kind if it is in one.
+
+    Example:
+        >>> where("17 all_reduce"), where("16"), where("ended")
+        ('in all_reduce 17', 'behind call 16 of all ranks', 'at its end')
+    """
+    number, _, kind = place.partition(" ")
+    return "at its end" if place == ENDED else f"in {kind} {number}" if kind else f"behind call {number} of all ranks"
+
+
+def lateness(comm: Endable) -> str:
+    """Which ranks have not entered the call of all ranks that this one is in; empty where that is not known."""
+    if comm.busy is None:
+        return ""
+    late = []
+    for rank, place in sorted(comm.places().items()):
+        number = place.partition(" ")[0]
+        if rank != comm.rank and (place == ENDED or (number.isdigit() and int(number) < comm.entered)):
+            late.append(f"rank {rank} has not entered {comm.busy[0]} {comm.entered}: it is {where(place)}")
+    return "; ".join(late)
 
 
 def report(rank: int, text: str) -> None:
@@ -70,28 +115,53 @@ class Watched(Endable, Protocol):
 
     def missing(self) -> list[int]: ...
 
+    def note(self, place: str) -> None: ...
+
+
+ONE_TO_ONE = ("send", "receive", "exchange")
+"""Calls that need some ranks only."""
+
 
 class Watchdog:
     """Ends all ranks when this one is inside one call for longer than its time-out, and names those that are not there.
 
-    A thread of its own looks, because a rank inside a library call cannot.
+    A thread of its own looks, because a rank inside a library call cannot. It also notes where this rank is, once a
+    second at most, and ends all ranks when one has ended that this one waits for.
+
+    Args:
+        comm: the communicator.
+        times_out: whether it ends calls that take too long; False where the transport does so itself.
     """
 
-    def __init__(self, comm: Watched) -> None:
-        self._comm, self._stopped = comm, threading.Event()
+    def __init__(self, comm: Watched, times_out: bool = True) -> None:
+        self._comm, self._stopped, self._times_out = comm, threading.Event(), times_out
         self._period = min(1.0, comm.timeout / 4)
-        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
-        """Stop watching."""
+        """Stop watching, and noting."""
         self._stopped.set()
+        self._thread.join(2 * self._period)
 
     def _watch(self) -> None:
+        noted, before = "", None
         while not self._stopped.wait(self._period):
-            busy = self._comm.busy
-            if busy is not None and perf_counter() - busy[1] > self._comm.timeout:
+            busy, entered = self._comm.busy, self._comm.entered
+            together = busy is not None and busy[0] not in ONE_TO_ONE
+            place = f"{entered} {busy[0]}" if busy is not None and together else str(entered)
+            if place != noted and not self._stopped.is_set():
+                self._comm.note(place)
+                noted = place
+            if together and busy == before and ENDED in self._comm.places().values():
+                report(self._comm.rank, f"CommunicationError: {lateness(self._comm)}; all ranks end")
+                self._comm.abort(1)
+                os._exit(1)
+            before = busy
+            if self._times_out and busy is not None and perf_counter() - busy[1] > self._comm.timeout:
                 gone = ", ".join(map(str, self._comm.missing()))
-                why = f"rank {gone} has ended, or never came" if gone else "one of them hangs or is slow"
+                why = f"rank {gone} has ended, or never came" if gone else lateness(self._comm) if together else ""
+                why = why or "one of them hangs or is slow"
                 report(
                     self._comm.rank,
                     f"CommunicationError: got no end of {busy[0]} within {self._comm.timeout:g} s; expected the other "

@@ -31,6 +31,7 @@ SILENT = "ended before the others without a word: it was killed, or called os._e
 
 _MODIFY, _CLOSE_WRITE, _CREATE, _DELETE = 0x2, 0x8, 0x100, 0x200  # from <sys/inotify.h>
 _REPORTED = b"r"
+_AT = "at-"
 _LAUNCHER = "launcher"
 """A file that says whose the folder is: the last rank does not remove it then."""
 
@@ -86,9 +87,25 @@ class Presence:
         there = {int(path.name) for path in _files(self._folder)}
         return sorted({*range(size)} - there | {*self.silent(0.0)})
 
+    def note(self, place: str) -> None:
+        """Write where this rank is, for those that wait for it."""
+        if self._file is not None:
+            try:
+                (self._folder / f"{_AT}{self._rank}").write_text(place, encoding="ascii")
+            except OSError:  # the launcher is gone
+                pass
+
+    def places(self) -> dict[int, str]:
+        """What each rank of this machine, this one too, has written last about where it is."""
+        if self._file is None:
+            return {}
+        texts = {path.name.removeprefix(_AT): path for path in self._folder.glob(f"{_AT}*")}
+        return {int(rank): _text(path) for rank, path in texts.items() if rank.isdigit()}
+
     def done(self) -> None:
         """This rank has nothing to do any more: as if it had never been there."""
         if self._file is not None:
+            (self._folder / f"{_AT}{self._rank}").unlink(missing_ok=True)
             (self._folder / str(self._rank)).unlink(missing_ok=True)
             self._let_go()
             try:
@@ -126,6 +143,13 @@ def _files(folder: Path) -> list[Path]:
         return [path for path in folder.iterdir() if path.name.isdigit()]
     except FileNotFoundError:  # the last one has cleared up
         return []
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii")
+    except OSError:  # that rank is done by now
+        return ""
 
 
 def _said(path: Path) -> bool:

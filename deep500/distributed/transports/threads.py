@@ -147,11 +147,12 @@ class _Turns:
             while thread.is_alive() and self.failure is None:
                 thread.join(self.timeout)
                 if thread.is_alive() and self.progress == seen and self.waiting and self.failure is None:
+                    stuck = ", ".join(f"rank {other} in {what}" for other, (what, _) in sorted(self.waiting.items()))
                     self.fail(
                         self.running,
                         CommunicationError(
-                            f"got rank {self.running} computing for more than {self.timeout:g} s while others wait; "
-                            "expected it to communicate: it hangs, or the time-out is too short"
+                            f"got rank {self.running} computing for more than {self.timeout:g} s while others wait "
+                            f"({stuck}); expected it to communicate: it hangs, or the time-out is too short"
                         ),
                     )
                 seen = self.progress
