@@ -324,7 +324,7 @@ OPEN: dict[str, Any] = {
     "Cast": _cast,
     "Div": _divided,
     "Pow": _power,
-    **dict.fromkeys(("ArgMax", "ArgMin", "TopK"), _ordered),
+    **dict.fromkeys(("ArgMax", "ArgMin", "TopK"), lambda i, o: _nothing_reduced(i, o) or _ordered(i, o)),
     **dict.fromkeys(("Max", "Min", "MaxPool", "Clip", "Relu", "Softmax", "LogSoftmax"), _extreme),
     **dict.fromkeys(("ReduceMax", "ReduceMin"), lambda i, o: _nothing_reduced(i, o) or _extreme(i, o)),
     **dict.fromkeys(("ReduceMean", "BatchNormalization"), _nothing_reduced),

@@ -103,3 +103,36 @@ def test_convolutions_of_empty_batches_have_their_own_shape(group: int, backend:
         assert as_numpy(executor.inference_and_backprop(batch)["y"]).shape == (count, 4, 3, 4)
         gradient = as_numpy(executor.network.fetch_tensors([gradient_name("w")])[0])
         assert gradient.shape == (4, 2 // group, 3, 3) and (gradient == count * 12).all()
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((10, 1, 32, 1), (1, 1)),
+        ((10, 1, 32, 2), (2, 1)),
+        ((10, 1, 4, 3), (1, 1, 3, 2)),
+        ((2, 3), (5, 1, 3, 4)),
+        ((2, 3, 0), (0, 4)),
+    ],
+    ids=str,
+)
+def test_products_of_batches_that_are_spread(shapes: tuple[tuple[int, ...], ...], backend: ModuleType) -> None:
+    """TensorFlow's kernel wrote beyond its memory: other numbers in every run, or the end of the process."""
+    net = Network("spread")
+    for name, shape in zip("ab", shapes, strict=True):
+        net.add_parameter(name, n(*shape).astype("float32"))
+    net.add_node("MatMul", ["a", "b"], ["y"])
+    net.add_node("ReduceSumSquare", ["y"], ["loss"], keepdims=0)
+    net.add_output("y")
+    executor = backend.from_model(net, "cpu")
+    y = as_numpy(executor.inference({}, ["y"])["y"])
+    a, b = (net.parameters[name].value for name in "ab")
+    np.testing.assert_allclose(y, a @ b, 1e-5, 1e-6)
+    executor.inference_and_backprop({})
+    got = [as_numpy(g) for g in executor.network.fetch_tensors([gradient_name("a"), gradient_name("b")])]
+    for value, (x, other, turned) in zip(got, ((a, b, False), (b, a, True)), strict=True):
+        whole = np.matmul(np.swapaxes(other, -1, -2), 2 * y) if turned else np.matmul(2 * y, np.swapaxes(other, -1, -2))
+        while whole.ndim > x.ndim:
+            whole = whole.sum(0)
+        axes = tuple(axis for axis, size in enumerate(x.shape) if size == 1 and whole.shape[axis] != 1)
+        np.testing.assert_allclose(value, whole.sum(axes, keepdims=True), 1e-4, 1e-5)

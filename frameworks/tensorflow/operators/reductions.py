@@ -139,7 +139,21 @@ def _matmul(a: Tensor, b: Tensor, turn_a: int = 0, turn_b: int = 0) -> Tensor:
     dtype = a.dtype
     if dtype in (tf.float16, tf.bfloat16):
         a, b = tf.cast(a, tf.float32), tf.cast(b, tf.float32)
-    return tf.cast(tf.matmul(a, b, bool(turn_a), bool(turn_b)), dtype)
+    return tf.cast(_products(a, b, bool(turn_a), bool(turn_b)), dtype)
+
+
+def _products(a: Tensor, b: Tensor, turn_a: bool, turn_b: bool) -> Tensor:
+    """Matrix products without TensorFlow's broadcasting, whose kernel on CPUs writes beyond its memory (2.21:
+    [10, 1, 32, 2] by [2, 1])."""
+    if None in (a.shape.rank, b.shape.rank) or a.shape[:-2].as_list() == b.shape[:-2].as_list():
+        return tf.matmul(a, b, turn_a, turn_b)
+    if b.shape.rank == 2 and not turn_a and 0 not in a.shape[-1:]:
+        *places, wide = sizes(a)
+        y = tf.matmul(tf.reshape(a, [-1, wide]), b, transpose_b=turn_b)
+        return tf.reshape(y, [*places, sizes(b)[0 if turn_b else 1]])
+    batch = tf.broadcast_dynamic_shape(tf.shape(a)[:-2], tf.shape(b)[:-2])
+    a, b = (tf.broadcast_to(x, tf.concat([batch, tf.shape(x)[-2:]], 0)) for x in (a, b))
+    return tf.matmul(a, b, turn_a, turn_b)
 
 
 @op("MatMul")
