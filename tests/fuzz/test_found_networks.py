@@ -107,13 +107,7 @@ def test_convolutions_of_empty_batches_have_their_own_shape(group: int, backend:
 
 @pytest.mark.parametrize(
     "shapes",
-    [
-        ((10, 1, 32, 1), (1, 1)),
-        ((10, 1, 32, 2), (2, 1)),
-        ((10, 1, 4, 3), (1, 1, 3, 2)),
-        ((2, 3), (5, 1, 3, 4)),
-        ((2, 3, 0), (0, 4)),
-    ],
+    [((10, 1, 32, 1), (1, 1)), ((10, 1, 32, 2), (2, 1)), ((10, 1, 4, 3), (1, 1, 3, 2)), ((2, 3), (5, 1, 3, 4))],
     ids=str,
 )
 def test_products_of_batches_that_are_spread(shapes: tuple[tuple[int, ...], ...], backend: ModuleType) -> None:
