@@ -215,13 +215,13 @@ def _export(
     private.forward = types.MethodType(lambda _, *tensors: called(*tensors), private)
     taken = {*inputs, *private.state_dict()}
     names = [name if name not in taken else f"{name}_result" for name in outputs]
-    trace = _gradients.Trace()
+    trace, written = _gradients.Trace(), _gradients.Written(private)
     with _error_of(module, "converts"):
         try:
             free = {name: {0: BATCH} for name in inputs}
             proto = _traced(private, _as_tensors(inputs), list(inputs), names, free, trace)
         finally:
-            _gradients.check_written(state, private)  # says more than an exporter that stumbles over it
+            written.check()  # says more than an exporter that stumbles over it
     if len(called.outputs) != len(outputs):
         raise NetworkError(
             f"{type(module).__name__}: got {len(called.outputs)} results in training and {len(outputs)} in evaluation; "

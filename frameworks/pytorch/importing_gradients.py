@@ -53,15 +53,40 @@ def _hooked(module: torch.nn.Module, what: str) -> str:
     )
 
 
-def check_written(before: dict[str, torch.Tensor], module: torch.nn.Module) -> None:
-    """Raise NetworkError for parameters and buffers that a run in training mode has changed, other than statistics.
+class Written:
+    """Remembers a module's parameters, buffers and tensors in attributes, to tell which of them a run writes.
 
-    Args:
-        before: copies of them, by name.
-        module: after the run.
+    A write counts also where it leaves the values as they are (an average of an example of zeros), and in buffers that
+    ``state_dict`` leaves out. One that is replaced by a tensor of another shape is a cache, which a trace computes.
     """
-    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    refuse_written({name for name, t in tensors.items() if name in before and not _same(before[name], t)}, module)
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module, self._stored = module, set(module.state_dict())
+        self._before = {name: (t, t._version, t.detach().clone()) for name, t in _held(module).items()}
+
+    def check(self) -> None:
+        """Raise NetworkError for what was written since, other than statistics."""
+        refuse_written({name for name, t in _held(self._module).items() if self._changed(name, t)}, self._module)
+
+    def _changed(self, name: str, now: torch.Tensor) -> bool:
+        if name not in self._before:
+            return False
+        before, version, values = self._before[name]
+        if now is before:
+            return now._version != version or not _same(values, now)
+        registered = name in self._stored or name in dict(self._module.named_buffers())
+        return registered and (name in self._stored or values.shape == now.shape) and not _same(values, now)
+
+
+def _held(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters, buffers, and tensors in attributes, by name."""
+    attributes = {
+        f"{name}.{attribute}"[not name :]: value
+        for name, part in module.named_modules()
+        for attribute, value in vars(part).items()
+        if isinstance(value, torch.Tensor)
+    }
+    return {**attributes, **dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 def refuse_written(names: Iterable[str], module: torch.nn.Module) -> None:
@@ -72,9 +97,9 @@ def refuse_written(names: Iterable[str], module: torch.nn.Module) -> None:
         if isinstance(part, _BatchNorm)
         for buffer, _ in part.named_buffers(recurse=False)
     }
-    parameters = dict(module.named_parameters())
+    parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
     for name in sorted(set(names) - known):
-        kind = "parameter" if name in parameters else "buffer"
+        kind = "parameter" if name in parameters else "buffer" if name in buffers else "attribute"
         raise NetworkError(
             f"{type(module).__name__}: got a forward function that writes {kind} {name!r} in training; "
             "expected that of BatchNorm alone to do so, for in a network it would stay as it is: update it "

@@ -248,6 +248,40 @@ class Tokens(nn.Module):
 
 
 # -- state -------------------------------------------------------------------------------------------------------------
+class UnseenWrites(nn.Module):
+    """An average that the example leaves at zero: in a buffer, in one that is not stored, in an attribute."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.head, self.where = nn.Linear(4, 3), where
+        if where == "attribute":
+            self.mean = torch.zeros(3, dtype=torch.float64)  # which `double()` does not reach
+        else:
+            self.register_buffer("mean", torch.zeros(3), persistent=where == "buffer")
+
+    def forward(self, x):
+        y = self.head(x)
+        if self.training:
+            with torch.no_grad():
+                self.mean.lerp_((y - y).mean(0), 0.1)
+        return y - self.mean
+
+
+class Cached(nn.Module):
+    """A table in a buffer that is not stored, made anew for another length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+        self.register_buffer("table", torch.zeros(0), persistent=False)
+
+    def forward(self, x):
+        y = self.head(x)
+        if self.table.numel() != y.shape[1]:
+            self.table = torch.arange(y.shape[1], dtype=y.dtype)
+        return y * self.table
+
+
 class Centre(nn.Module):
     """The centre of DINO's teacher, moved in forward."""
 
@@ -671,12 +705,17 @@ PROBES: dict[str, dict[str, tuple[Any, tuple[np.ndarray, ...], str]]] = {
     },
     "buffers and parameters that forward writes, other than BatchNorm's": {
         "centre": (Centre, ONE, "writes buffer 'centre' in training"),
+        **{
+            f"unseen, {where}": (lambda where=where: UnseenWrites(where), ONE, f"writes {kind} 'mean' in training")
+            for where, kind in (("buffer", "buffer"), ("not stored", "buffer"), ("attribute", "attribute"))
+        },
         "counter": (Counter, ONE, "writes buffer 'steps' in training"),
         "codebook": (MovingCodebook, ONE, "writes buffer 'sizes' in training"),
         "clipped": (Clipped, ONE, "writes parameter 'head.weight' in training"),
         "spectral norm": (Spectral, ONE, "writes buffer 'head.parametrizations.weight.0._u' in training"),
         "observer": (Observed, ONE, "writes buffer 'quantize.* in training"),
     },
+    "tables that forward keeps for their length": {"cached": (Cached, ONE, CARRIED)},
     "a branch on values": {
         "sum": (probe(branch), ONE, "torch_probes.py:.*got a Python number of a tensor's values"),
         "float": (probe(number), ONE, "torch_probes.py:.*got a Python number of a tensor's values"),
