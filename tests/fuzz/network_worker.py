@@ -126,7 +126,9 @@ def training_network(
         inputs = [read.get(name, name) for name in node.inputs]
         op_type = "Identity" if straight and node.op_type in FLAT else node.op_type
         copy.add_node(op_type, inputs, node.outputs, node.name, node.domain, **node.attributes)
-        read.update((name, _disturb(copy, name, shapes[name], noise, draw)) for name in node.outputs if name in shapes)
+        rounds = node.op_type not in FLAT  # whole numbers are exact
+        moved = [name for name in node.outputs if name in shapes and rounds]
+        read.update((name, _disturb(copy, name, shapes[name], noise, draw)) for name in moved)
     for name in network.outputs:
         copy.add_output(name)
     _add_loss(copy, network, read, rng, feeds)
@@ -325,7 +327,7 @@ OPEN: dict[str, Any] = {
     "Div": _divided,
     "Pow": _power,
     **dict.fromkeys(("ArgMax", "ArgMin", "TopK"), lambda i, o: _nothing_reduced(i, o) or _ordered(i, o)),
-    **dict.fromkeys(("Max", "Min", "MaxPool", "Clip", "Relu", "Softmax", "LogSoftmax"), _extreme),
+    **dict.fromkeys(("Max", "Min", "MaxPool", "Clip", "Relu", "Softmax", "LogSoftmax", "Resize"), _extreme),
     **dict.fromkeys(("ReduceMax", "ReduceMin"), lambda i, o: _nothing_reduced(i, o) or _extreme(i, o)),
     **dict.fromkeys(("ReduceMean", "BatchNormalization"), _nothing_reduced),
 }
