@@ -56,29 +56,40 @@ def _hooked(module: torch.nn.Module, what: str) -> str:
 class Written:
     """Remembers a module's parameters, buffers and tensors in attributes, to tell which of them a run writes.
 
-    A write counts also where it leaves the values as they are (an average of an example of zeros), and in buffers that
-    ``state_dict`` leaves out. One that is replaced by a tensor of another shape is a cache, which a trace computes.
+    A write counts also where it leaves the values as they are (an average of an example of zeros), in place or by
+    another tensor. Outside of ``state_dict`` a tensor that is replaced is a cache or a record, which a trace computes,
+    unless it is a buffer of the same shape and other values.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
-        self._module, self._stored = module, set(module.state_dict())
-        self._before = {name: (t, t._version, t.detach().clone()) for name, t in _held(module).items()}
+        self._module = module
+        self._before = {name: (t, _version(t), t.detach().clone()) for name, t in _tensors_of(module).items()}
 
     def check(self) -> None:
         """Raise NetworkError for what was written since, other than statistics."""
-        refuse_written({name for name, t in _held(self._module).items() if self._changed(name, t)}, self._module)
+        stored, buffers = set(self._module.state_dict()), dict(self._module.named_buffers())
+        written = set()
+        for name, now in _tensors_of(self._module).items():
+            if name not in self._before:
+                continue
+            before, version, values = self._before[name]
+            if now is before:
+                changed = _version(now) != version or not _same(values, now)
+            elif name in stored:
+                changed = now.data_ptr() != before.data_ptr() or not _same(values, now)
+            else:
+                changed = name in buffers and values.shape == now.shape and not _same(values, now)
+            if changed:
+                written.add(name)
+        refuse_written(written, self._module)
 
-    def _changed(self, name: str, now: torch.Tensor) -> bool:
-        if name not in self._before:
-            return False
-        before, version, values = self._before[name]
-        if now is before:
-            return now._version != version or not _same(values, now)
-        registered = name in self._stored or name in dict(self._module.named_buffers())
-        return registered and (name in self._stored or values.shape == now.shape) and not _same(values, now)
+
+def _version(tensor: torch.Tensor) -> int:
+    """How often a tensor was written; 0 for those of inference mode, which do not count it."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
-def _held(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+def _tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Parameters, buffers, and tensors in attributes, by name."""
     attributes = {
         f"{name}.{attribute}"[not name :]: value

@@ -297,6 +297,22 @@ class Centre(nn.Module):
         return y - self.centre
 
 
+class EqualScale(nn.Module):
+    """A largest value that this example does not move."""
+
+    def __init__(self, in_place: bool) -> None:
+        super().__init__()
+        self.head, self.in_place = nn.Linear(4, 3), in_place
+        self.register_buffer("largest", torch.full((), 1e6))
+
+    def forward(self, x):
+        if self.training and self.in_place:
+            self.largest.copy_(torch.maximum(self.largest, x.detach().abs().max()))
+        elif self.training:
+            self.largest = torch.maximum(self.largest, x.detach().abs().max())
+        return self.head(x / self.largest)
+
+
 class Counter(nn.Module):
     """Steps counted in a buffer."""
 
@@ -703,12 +719,14 @@ PROBES: dict[str, dict[str, tuple[Any, tuple[np.ndarray, ...], str]]] = {
         "by frequency": (lambda: Tokens(scale_grad_by_freq=True), IDS, "got an embedding with scale_grad_by_freq"),
         "sparse": (lambda: Tokens(sparse=True), IDS, "got an embedding with sparse"),
     },
-    "buffers and parameters that forward writes, other than BatchNorm's": {
+    "buffers, parameters and tensors in attributes that forward writes, other than BatchNorm's": {
         "centre": (Centre, ONE, "writes buffer 'centre' in training"),
         **{
             f"unseen, {where}": (lambda where=where: UnseenWrites(where), ONE, f"writes {kind} 'mean' in training")
             for where, kind in (("buffer", "buffer"), ("not stored", "buffer"), ("attribute", "attribute"))
         },
+        "equal, in place": (lambda: EqualScale(True), ONE, "writes buffer 'largest' in training"),
+        "equal, replaced": (lambda: EqualScale(False), ONE, "writes buffer 'largest' in training"),
         "counter": (Counter, ONE, "writes buffer 'steps' in training"),
         "codebook": (MovingCodebook, ONE, "writes buffer 'sizes' in training"),
         "clipped": (Clipped, ONE, "writes parameter 'head.weight' in training"),
