@@ -8,7 +8,7 @@ import numpy as np
 
 from deep500.errors import InputError
 from deep500.frameworks.reference.operators.elementwise import log_softmax
-from deep500.frameworks.reference.operators.table import op
+from deep500.frameworks.reference.operators.table import average, op
 
 Array = np.ndarray
 
@@ -42,9 +42,9 @@ def batch_normalization(
     state: tuple[Array, ...] = ()
     if training_mode:
         old_mean, old_variance = mean, variance
-        mean = wide.mean(axes)
+        mean = average(wide, axes)
         centred = wide - mean.reshape(sizes)
-        variance = np.square(centred).mean(axes)
+        variance = average(np.square(centred), axes)
         state = (
             (old_mean * momentum + mean * (1 - momentum)).astype(old_mean.dtype),
             (old_variance * momentum + variance * (1 - momentum)).astype(old_variance.dtype),
@@ -71,9 +71,9 @@ def layer_normalization(
     """Zero mean and unit variance over the axes from ``axis`` on (Ba et al. 2016, arXiv 1607.06450)."""
     axes = tuple(range(axis % x.ndim, x.ndim))
     wide = _wide(x)
-    mean = wide.mean(axes, keepdims=True)
+    mean = average(wide, axes, keepdims=True)
     centred = wide - mean
-    inverse = 1 / np.sqrt(np.square(centred).mean(axes, keepdims=True) + wide.dtype.type(epsilon))
+    inverse = 1 / np.sqrt(average(np.square(centred), axes, keepdims=True) + wide.dtype.type(epsilon))
     y = (centred * inverse).astype(x.dtype, copy=False) * scale
     return (y if bias is None else y + bias, mean, inverse)[:outputs]
 
@@ -82,8 +82,8 @@ def layer_normalization(
 def instance_normalization(x: Array, scale: Array, bias: Array, *, epsilon: float = 1e-5) -> Array:
     """Zero mean and unit variance over the spatial axes of each sample and channel, then scale and bias."""
     axes, sizes = tuple(range(2, x.ndim)), (-1,) + (1,) * (x.ndim - 2)
-    centred = x - x.mean(axes, keepdims=True)
-    deviation = np.sqrt(np.square(centred).mean(axes, keepdims=True) + x.dtype.type(epsilon))
+    centred = x - average(x, axes, keepdims=True)
+    deviation = np.sqrt(average(np.square(centred), axes, keepdims=True) + x.dtype.type(epsilon))
     return centred / deviation * scale.reshape(sizes) + bias.reshape(sizes)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.frameworks.reference.operators.table import ints, op
+from deep500.frameworks.reference.operators.table import average, ints, op
 
 Array = np.ndarray
 
@@ -21,7 +21,7 @@ def _log_sum_exp(x: Array, axis: Any, keepdims: bool) -> Array:
 
 REDUCTIONS: dict[str, Callable[..., Array]] = {
     "ReduceSum": lambda x, **o: np.sum(x, dtype=x.dtype, **o),
-    "ReduceMean": lambda x, **o: np.mean(x, dtype=x.dtype if x.dtype.kind == "f" else None, **o),
+    "ReduceMean": lambda x, *, axis=None, **o: average(x, axis, dtype=x.dtype if x.dtype.kind == "f" else None, **o),
     "ReduceMax": lambda x, **o: np.max(x, **o) if x.size else np.max(x, initial=_bound(x, -1), **o),
     "ReduceMin": lambda x, **o: np.min(x, **o) if x.size else np.min(x, initial=_bound(x, 1), **o),
     "ReduceProd": lambda x, **o: np.prod(x, dtype=x.dtype, **o),

@@ -68,3 +68,10 @@ def bind(entry: ReferenceEntry, node: Node, random: Random, compile_body: Callab
 def ints(value: Any) -> tuple[int, ...] | None:
     """A vector of whole numbers as a tuple, None stays None."""
     return None if value is None else tuple(int(v) for v in np.ravel(value))
+
+
+def average(x: np.ndarray, axes: Any = None, **options: Any) -> Any:
+    """NumPy's mean, without its warning where there is nothing: NaN."""
+    if x.size:
+        return np.mean(x, axes, **options)
+    return np.sum(x, axes, **options) * (x.dtype.type(np.nan) if x.dtype.kind == "f" else np.nan)

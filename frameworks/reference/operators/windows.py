@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from deep500.frameworks.reference.operators.table import op
+from deep500.frameworks.reference.operators.table import average, op
 
 Array = np.ndarray
 Ints = Sequence[int] | None
@@ -304,7 +304,7 @@ def _spatial(x: Array) -> tuple[int, ...]:
 @op("GlobalAveragePool")
 def global_average_pool(x: Array) -> Array:
     """Mean over the spatial axes, which remain with size 1."""
-    return x.mean(_spatial(x), keepdims=True, dtype=x.dtype)
+    return average(x, _spatial(x), keepdims=True, dtype=x.dtype)
 
 
 @op("GlobalMaxPool")
