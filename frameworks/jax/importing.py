@@ -29,7 +29,7 @@ from deep500.errors import InputError, NetworkError
 from deep500.networks.flow import CUSTOM, STOP
 from deep500.networks.objects import BATCH, Converted, is_pair, named_inputs
 from deep500.networks.onnx.binding import bind_inputs, rename_values
-from deep500.networks.onnx.converters import converter, converting, quiet
+from deep500.networks.onnx.converters import converter, converting, quiet, unchanged
 from deep500.operators.registry import DOMAIN
 
 _ELSE = (
@@ -247,7 +247,7 @@ def _key_name(key: Any) -> str:
 # -- jax2onnx ----------------------------------------------------------------------------------------------------------
 def _to_onnx(function: _Function, places: Sequence[int], inputs: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     """The ONNX model, the floating leaves at these places as initializers of their names."""
-    to_onnx = converter("jax2onnx", "JAX", "import-jax", _ELSE).to_onnx
+    to_onnx = _jax2onnx()
     floating = [function.leaves[place] for place in places]
 
     def flat(*given: Any) -> tuple[Any, ...]:
@@ -276,6 +276,14 @@ def _to_onnx(function: _Function, places: Sequence[int], inputs: Mapping[str, np
     _hold_statistics_as_scales(proto.graph)
     _take_wide(proto.graph, inputs)
     return proto
+
+
+def _jax2onnx() -> Any:
+    """Its function that converts, with all its plugins loaded; JAX's own functions stay where they are."""
+    with unchanged("jax", "flax"):
+        to_onnx = converter("jax2onnx", "JAX", "import-jax", _ELSE).to_onnx
+        importlib.import_module("jax2onnx.plugins.plugin_system").import_all_plugins()
+    return to_onnx
 
 
 def _follow_mode(graph: onnx.GraphProto) -> None:
@@ -350,7 +358,6 @@ class _Derivatives:
     def _in_place(self) -> Iterator[None]:
         """While a model is lowered jax2onnx calls this object's methods in place of plugins of its own."""
         ours = {"stop_gradient": self._stop, "custom_vjp_call": self._custom, "custom_jvp_call": self._custom}
-        self.plugins.import_all_plugins()
         with _replaced(
             self.plugins.PLUGIN_REGISTRY, {name: _Lowering(lower) for name, lower in ours.items()}
         ) as theirs:

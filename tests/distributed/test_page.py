@@ -15,7 +15,7 @@ from deep500.distributed.transports.communicator import Pending
 from tests.conftest import load_backend
 from tests.distributed import page_cases as cases
 
-TOGETHER = {"patience", "close", "abort"}
+TOGETHER = {"patience", "close", "abort", "all_ended"}
 """What is no exchange; the page names them below the first table."""
 
 

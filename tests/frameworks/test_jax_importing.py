@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -143,3 +145,19 @@ def test_dropout_that_would_be_lost_is_refused() -> None:
         NetworkError, match=r"attend \(MultiHeadAttention\), which draws random numbers in training as no operator does"
     ):
         as_network(Attentive(0.1), np.zeros((1, 6), "int64"))
+
+
+def test_jax_s_own_functions_are_the_same_afterwards() -> None:
+    """A converter that leaves its own in their place changes what the user's other functions compute."""
+    code = """\
+import sys, jax, flax.nnx, numpy as np
+from deep500.networks import as_network
+public = [m for name, m in list(sys.modules.items()) if name.split(".")[0] in ("jax", "flax") and "._" not in name]
+before = [(m, dict(vars(m))) for m in public]
+
+for function in (lambda w, x: jax.numpy.cumsum(x * w[0], 1), lambda w, x: jax.nn.softmax(x * w[0])):
+    as_network((function, [np.ones((1, 3), "float32")]), np.ones((2, 3), "float32"))
+changed = [f"{m.__name__}.{k}" for m, was in before for k, v in was.items() if callable(v) and vars(m).get(k) is not v]
+assert len(public) > 50 and not changed, changed
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

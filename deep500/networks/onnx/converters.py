@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+import sys
 import warnings
 from collections.abc import Iterator
 from types import ModuleType
@@ -70,3 +71,24 @@ def quiet(*names: str) -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def unchanged(*packages: str) -> Iterator[None]:
+    """Put public functions and classes of these packages back at the end: some converters leave theirs in their place.
+
+    jax2onnx replaces ``jax.numpy.cumsum`` for the rest of the process by a function that takes fewer arguments.
+    """
+    modules = [
+        module
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] in packages and not any(part.startswith("_") for part in name.split("."))
+    ]
+    before = [(module, dict(vars(module))) for module in modules]
+    try:
+        yield
+    finally:
+        for module, values in before:
+            for name, value in values.items():
+                if callable(value) and vars(module).get(name) is not value:
+                    setattr(module, name, value)
