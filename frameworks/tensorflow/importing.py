@@ -260,12 +260,15 @@ _MARK = "deep500 dropout "
 
 
 def _dropout(layer: Any) -> Callable[..., Any]:
+    def marked(x: Any) -> Any:
+        return tf.raw_ops.CheckNumerics(tensor=x, message=f"{_MARK}{layer.rate}")
+
     def call(inputs: Any, training: Any = None) -> Any:
-        if layer.noise_shape is not None:
-            raise NetworkError(
-                f"got Dropout {layer.name!r} with noise_shape; expected none, as ONNX's Dropout: leave it out"
-            )
-        return tf.raw_ops.CheckNumerics(tensor=inputs, message=f"{_MARK}{layer.rate}")
+        if layer.noise_shape is None:
+            return marked(inputs)
+        running = tf.shape(inputs)
+        shape = [running[axis] if size is None else size for axis, size in enumerate(layer.noise_shape)]
+        return inputs * marked(tf.ones(shape, inputs.dtype))  # one draw for all along an axis of size 1
 
     return call
 
@@ -451,6 +454,17 @@ def _own_gradient(kind: str) -> Any:
     return None if package in ("tensorflow", "keras", "tf_keras") else function
 
 
+@contextlib.contextmanager
+def _in_line() -> Iterator[None]:
+    """Within it functions are traced into what calls them, those for XLA too, as Keras has grouped convolutions."""
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
+
+
 # -- tf2onnx -----------------------------------------------------------------------------------------------------------
 def _to_onnx(
     where: str,
@@ -462,7 +476,8 @@ def _to_onnx(
     convert = converter("tf2onnx", "Keras or TensorFlow", "import-tensorflow", _ELSE).convert
 
     def traced(*given: Any) -> list[Any]:
-        return [tf.identity(result, name=f"result_{number}") for number, result in enumerate(call(list(given)))]
+        with _in_line():
+            return [tf.identity(result, name=f"result_{number}") for number, result in enumerate(call(list(given)))]
 
     specs = [tf.TensorSpec((None, *a.shape[1:]), a.dtype, name=f"given_{n}") for n, a in enumerate(inputs.values())]
     with converting(where, "a model that converts", _ELSE), quiet("tf2onnx", "tensorflow"):

@@ -103,9 +103,6 @@ PROBES: dict[str, dict[str, tuple[Any, str]]] = {
             "writes '.*spectral_normalization.*' when it runs",
         ),
     },
-    "`Dropout` with `noise_shape`": {
-        "drop-connect": (through(lambda: keras.layers.Dropout(0.2, noise_shape=(None, 1))), "noise_shape")
-    },
 }
 ROWS = [(f"{row}: {name}", *values) for row, probes in PROBES.items() for name, values in probes.items()]
 

@@ -112,6 +112,34 @@ def test_dropout_and_normalization_follow_the_mode() -> None:
     np.testing.assert_allclose(momenta, [0.9, 0.99], rtol=1e-6)
 
 
+def test_drop_connect_leaves_whole_samples_out(backend: Any) -> None:
+    x = keras.Input((3, 2))
+    with seeded(0):
+        model = keras.Model(x, keras.layers.Dropout(0.25, noise_shape=(None, 1, 1))(keras.layers.Dense(2)(x)))
+        network = as_network(model, np.ones((2, 3, 2), "float32"))
+    batch = np.random.default_rng(0).normal(size=(64, 3, 2)).astype("float32")
+    plain = np.asarray(model(batch))
+    network.add_node("ReduceSum", "output", "loss", keepdims=0)
+    network.add_output("loss")
+    executor = backend.from_model(network, "cpu")
+    got = executor.network.to_numpy(executor.inference({"input": batch})["output"])
+    np.testing.assert_allclose(got, plain, 1e-5, 1e-6)
+    results = executor.inference_and_backprop({"input": batch}, "loss")
+    ratio = executor.network.to_numpy(results["output"]) / plain
+    dropped = np.isclose(ratio, 0)
+    assert np.allclose(ratio[~dropped], 4 / 3, 1e-2) and 0 < dropped[:, 0, 0].sum() < 32
+    assert (dropped == dropped[:, :1, :1]).all()  # a whole sample or nothing of it
+
+
+def test_grouped_convolutions_are_convolutions() -> None:
+    """Keras has them as functions for XLA, since TensorFlow's kernels on CPUs lack their gradient."""
+    with seeded(0):
+        model = keras.Sequential([keras.Input((6, 6, 4)), keras.layers.Conv2D(8, 3, groups=2)])
+        network = as_network(model, np.random.default_rng(0).normal(size=(2, 6, 6, 4)).astype("float32"))
+    groups = [node.attribute("group") for node in network.nodes if node.op_type == "Conv"]
+    assert groups in ([2], [1, 1])
+
+
 def test_a_function_keeps_its_variables() -> None:
     w, b = tf.Variable(real(4, 3), name="w"), tf.Variable(np.zeros(3, "float32"), name="b")
     fixed = tf.Variable(np.ones(3, "float32"), trainable=False, name="fixed")
