@@ -63,6 +63,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "hold a run to the twelve rules and the twelve ways to fool the masses",
         "deep500.results.command:add_check",
     ),
+    "conformance": (
+        "judge a backend, your own too, by the suite that ONNX ships",
+        "deep500.compare.conformance.command:add_command",
+    ),
     "package": ("pack a finished run for a reviewer", "deep500.compare.package:add_command"),
     "review": ("what in a package agrees, made again from its samples?", "deep500.compare.review:add_command"),
     "average": ("write the mean of a run's last checkpoints", "deep500.results.averaging:add_average"),
@@ -74,7 +78,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "info": ("show versions, backends, devices, data sets and folders", "deep500.cli:add_info"),
     "env": ("what is known of this machine, as JSON; is it fit to measure?", "deep500.results.command:add_env"),
-    "new": ("write a recipe, operator, scheme or task to begin with, and its test", "deep500.recipe.skeletons:add_new"),
+    "new": (
+        "write a recipe, backend, operator, optimizer, scheme, metric or task to begin with, and its test",
+        "deep500.recipe.skeletons:add_new",
+    ),
     "cache": (
         "list, measure and clear what compiled operators take",
         "deep500.operators.cpp.cache_command:add_command",

@@ -29,10 +29,10 @@ from deep500.networks.network import Network
 from deep500.networks.node import RANDOM
 from deep500.recipe.build import load_custom_ops, load_data, make_executor, make_parts
 from deep500.recipe.loader import load_recipe
-from deep500.recipe.names import backend_of
 from deep500.recipe.options import parse_options
 from deep500.recipe.plan import Plan, Source, make_plan
 from deep500.recipe.ranks import scheme_of
+from deep500.registry import backend_of
 from deep500.results.record import Record
 from deep500.tensors import digest
 from deep500.training.statistics import TrainingStatistics

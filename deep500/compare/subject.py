@@ -15,9 +15,9 @@ from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.recipe.build import load_custom_ops, load_data, make_executor, make_network, make_optimizer, make_sampler
 from deep500.recipe.loader import load_recipe
-from deep500.recipe.names import backend_of
 from deep500.recipe.options import Options
 from deep500.recipe.plan import Plan, make_plan
+from deep500.registry import backend_of
 from deep500.tensors import digest
 
 Batch = Mapping[str, np.ndarray]

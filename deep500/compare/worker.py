@@ -18,9 +18,7 @@ from typing import IO, Any
 
 from deep500.errors import Deep500Error
 from deep500.measure.environment import describe
-from deep500.registry import backend_names, load_backend
-
-PREFIX = "deep500.frameworks."
+from deep500.registry import backend_modules, load_backend, standing_in
 
 
 def serve(lines: IO[str], answers: IO[str]) -> None:
@@ -92,14 +90,10 @@ def only(framework: str):  # type: ignore[no-untyped-def]
     A recipe says ``import deep500.frameworks.pytorch as d5fw``. A worker for another framework must not load PyTorch
     for that: its memory and its threads would be measured too.
     """
-    own = sys.modules[PREFIX + framework] if PREFIX + framework in sys.modules else load_backend(framework)
-    others = [PREFIX + name for name in backend_names() if name != framework and PREFIX + name not in sys.modules]
-    sys.modules.update(dict.fromkeys(others, own))
-    try:
+    modules = backend_modules()
+    own = sys.modules.get(modules.get(framework, "")) or load_backend(framework)
+    with standing_in(own, list(modules.values())):
         yield
-    finally:
-        for name in others:
-            del sys.modules[name]
 
 
 def peak_memory() -> int:

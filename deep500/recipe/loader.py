@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-import sys
-from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from deep500.errors import MissingBackend, MissingPackage, RecipeError, nearest
-from deep500.recipe.names import RECIPE_MODULE, load_file
+from deep500.loading import RECIPE_MODULE, load_file
 from deep500.recipe.written import content_of, is_written, load_written
-from deep500.registry import BACKENDS, is_installed, load_backend
+from deep500.registry import BACKENDS, BUILT_IN, explaining_missing, is_installed, load_backend, standing_in
 
 HALVES = ("FIXED", "MUTABLE", "METRICS")
 """What a recipe file defines."""
@@ -114,7 +112,8 @@ def load_recipe(path: Path, framework: str | None = None) -> ModuleType:
         with _instead_of_absent(framework):
             if is_written(path):
                 return load_written(path, framework)
-            module = load_file(path, RECIPE_MODULE + path.stem)
+            with explaining_missing():
+                module = load_file(path, RECIPE_MODULE + path.stem)
     except MissingBackend as error:
         if framework is not None:
             raise
@@ -125,20 +124,12 @@ def load_recipe(path: Path, framework: str | None = None) -> ModuleType:
     return module
 
 
-@contextlib.contextmanager
-def _instead_of_absent(framework: str | None) -> Iterator[None]:
+def _instead_of_absent(framework: str | None) -> AbstractContextManager[None]:
     """While a file is loaded, backends that are not installed are the one that will run it.
 
     ``--framework`` exchanges every object of theirs for its namesake there anyway.
     """
-    if framework is None or framework not in BACKENDS:
-        yield
-        return
-    names = {f"deep500.frameworks.{name}" for name in BACKENDS if not is_installed(name) and name != framework}
-    absent = names - set(sys.modules)  # a worker of a comparison may have put something there, and takes it away itself
-    sys.modules.update(dict.fromkeys(absent, load_backend(framework)))
-    try:
-        yield
-    finally:
-        for name in absent:
-            sys.modules.pop(name, None)
+    if framework is None:
+        return nullcontext()
+    absent = [BUILT_IN + name for name in BACKENDS if not is_installed(name) and name != framework]
+    return standing_in(load_backend(framework), absent)

@@ -7,16 +7,13 @@ A built-in is named by its name. What a user wrote is named ``path.py:Name`` or 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import importlib
-import importlib.util
-import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,16 +21,10 @@ from typing import Any
 import onnx
 
 from deep500.devices import Device
-from deep500.errors import MissingBackend, RecipeError, nearest
+from deep500.errors import RecipeError, nearest
+from deep500.loading import OWN_MODULE, RECIPE_MODULE, module_of
 from deep500.networks.objects import fingerprint
-from deep500.registry import BACKENDS, OBJECTS, load_backend
-
-PREFIX = "deep500.frameworks."
-RECIPE_MODULE = "deep500_recipe_"
-"""What the names of loaded recipe files begin with in ``sys.modules``."""
-
-OWN_MODULE = "deep500_own_"
-"""What the names of other files of the user's begin with in ``sys.modules``."""
+from deep500.registry import OBJECTS, backend_of, explaining_missing, load_backend
 
 HOMES = {
     "optimizer": "deep500.training.optimizers",
@@ -47,19 +38,12 @@ _DOTTED = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 _OWN = re.compile(rf"(?P<place>.+\.py|{_DOTTED}):(?P<name>{_DOTTED})")
 
 
-def backend_of(value: Any) -> str | None:
-    """Name of the backend that a class or function was defined in, None if in none.
-
-    ``functools.partial`` is looked through, and so are names that a backend re-exports from elsewhere: they belong to
-    no backend and need no re-targeting.
-    """
-    value = value.func if isinstance(value, functools.partial) else value
-    module = getattr(value, "__module__", None) or ""
-    return module.removeprefix(PREFIX).partition(".")[0] if module.startswith(PREFIX) else None
-
-
 def retarget(value: Any, framework: str) -> Any:
     """The object of the same name in another backend; what comes from no backend is returned as it is.
+
+    Args:
+        value: of a recipe; what is in a dict, list or tuple is exchanged one by one.
+        framework: the other backend's name, as :func:`backend_of` gives it.
 
     Raises:
         MissingBackend: there is no such backend, or its framework is not installed.
@@ -74,8 +58,13 @@ def retarget(value: Any, framework: str) -> Any:
         return value
     if isinstance(value, functools.partial):
         return functools.partial(retarget(value.func, framework), *value.args, **value.keywords)
-    name = getattr(value, "__qualname__", "")
-    return lookup(load_backend(framework), name, f"--framework {framework}: {name!r} of backend {source!r}")
+    name, home = getattr(value, "__qualname__", ""), importlib.import_module(HOMES["optimizer"])
+    return _namesake(load_backend(framework), home, name, f"--framework {framework}: {name!r} of backend {source!r}")
+
+
+def _namesake(backend: ModuleType, home: ModuleType, name: str, what: str) -> Any:
+    """What a backend calls so; the built-in of the core, which runs on every backend, if it has none of its own."""
+    return lookup(home if hasattr(home, name) and not hasattr(backend, name) else backend, name, what)
 
 
 def lookup(module: ModuleType, name: str, what: str) -> Any:
@@ -102,8 +91,7 @@ def resolve_name(key: str, name: str, old: Any, folder: Path | None = None) -> A
     source, home = backend_of(old), importlib.import_module(HOMES.get(key, "deep500"))
     if source is None:
         return lookup(home, name, f"{key}={name}")
-    backend = load_backend(source)
-    return lookup(home if hasattr(home, name) and not hasattr(backend, name) else backend, name, f"{key}={name}")
+    return _namesake(load_backend(source), home, name, f"{key}={name}")
 
 
 def is_own_name(key: str, text: Any) -> bool:
@@ -160,10 +148,10 @@ def source_of(key: str, value: Any) -> dict[str, str | None] | None:
     if name.partition(".")[0] in ("builtins", "deep500", "onnx", "__main__", *OBJECTS):
         return None
     path = getattr(sys.modules.get(name), "__file__", None)
-    if name.startswith((RECIPE_MODULE, OWN_MODULE)) or path is None or not Path(path).is_file():
+    if name.startswith(RECIPE_MODULE) or path is None or not Path(path).is_file():
         return None
     digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    return {"key": key, "name": f"{name}:{made_by.__qualname__}", "sha256": digest}
+    return {"key": key, "name": _qualified(made_by), "sha256": digest}
 
 
 def _own_module(key: str, text: str, folder: Path | None) -> tuple[ModuleType, str]:
@@ -180,90 +168,25 @@ def _own_module(key: str, text: str, folder: Path | None) -> tuple[ModuleType, s
             f"got {key}={text}; expected the file {place} in the recipe's folder or the current one; "
             f"{nearest(place, near) if near else 'write it there'}"
         )
-    return _module_of(paths[0].resolve()), name
+    return _file(paths[0].resolve()), name
+
+
+def _file(path: Path) -> ModuleType:
+    with explaining_missing():
+        return module_of(path)
 
 
 def _import(name: str, what: str) -> ModuleType:
     try:
-        return importlib.import_module(name)
+        with explaining_missing():
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise_missing(error)
             raise
         raise RecipeError(
             f"got {what}; expected a module that Python finds, {error.name!r} is none; install it, or name its file: "
             "path.py:Name"
         ) from error
-
-
-def _module_of(path: Path) -> ModuleType:
-    """The module of a file: the one that is loaded already, were it the recipe itself, so that classes exist once."""
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and Path(file).name == path.name and os.path.realpath(file) == str(path):
-            return module
-    digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]  # two folders may have files of the same name
-    return load_file(path, f"{OWN_MODULE}{path.stem}_{digest}")
-
-
-def load_file(path: Path, name: str) -> ModuleType:
-    """Import a Python file under a name of its own.
-
-    Raises:
-        RecipeError: no Python file.
-        MissingBackend: it imports a framework that is not installed. Anything else keeps its traceback.
-    """
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise RecipeError(f"got {path}; expected a Python file; give its name the ending .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # pickle, inspect and dataclasses look their module up there
-    try:
-        with _neighbours(path.absolute().parent):
-            spec.loader.exec_module(module)
-    except BaseException as error:
-        del sys.modules[name]
-        if isinstance(error, ModuleNotFoundError):
-            raise_missing(error)
-        raise
-    return module
-
-
-_FOLDERS: set[Path] = set()
-"""Of the files that were loaded."""
-
-
-@contextlib.contextmanager
-def _neighbours(folder: Path) -> Iterator[None]:
-    """Let a file import those beside it, as ``python file.py`` does: first of all now, last of all later on.
-
-    Files of the same name beside a file that was loaded before are forgotten: they are others.
-    """
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if "." in name or not isinstance(file, str) or not (folder / f"{name}.py").is_file():
-            continue
-        if Path(file).parent in _FOLDERS - {folder} and Path(file).stem == name:
-            del sys.modules[name]
-    _FOLDERS.add(folder)
-    place = str(folder)
-    sys.path.insert(0, place)
-    try:
-        yield
-    finally:
-        sys.path.remove(place)
-        if place not in sys.path:
-            sys.path.append(place)
-
-
-def raise_missing(error: ModuleNotFoundError) -> None:
-    """Raise MissingBackend with the line that installs it if the module that was not found is a backend's framework."""
-    for name, (module, extra) in BACKENDS.items():
-        if error.name == module:
-            raise MissingBackend(
-                f"got a recipe for backend {name!r} but no {module!r}; expected it to be installed: "
-                f"pip install 'deep500[{extra}]'"
-            ) from error
 
 
 def describe(value: Any) -> Any:

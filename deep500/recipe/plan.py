@@ -18,19 +18,11 @@ from deep500.devices import to_device
 from deep500.errors import RecipeError
 from deep500.metrics import Metric
 from deep500.recipe import overrides
-from deep500.recipe.names import (
-    backend_of,
-    describe,
-    is_own_name,
-    own_file,
-    own_object,
-    resolve_name,
-    retarget,
-    source_of,
-)
+from deep500.recipe.names import describe, is_own_name, own_file, own_object, resolve_name, retarget, source_of
 from deep500.recipe.options import AUTO, Options
 from deep500.recipe.repetition import Repetition
 from deep500.recipe.schema import KEYS, check_values, merge, with_defaults
+from deep500.registry import backend_of, load_backend
 
 
 @dataclass(frozen=True)
@@ -116,6 +108,8 @@ def make_plan(
         values["executor_kwargs"] = {**values.get("executor_kwargs", {}), "device": to_device(options.device)}
     if options.framework is not None:
         opened += _retarget(values, options, fixed, mutable)
+    for key in ("model", "executor"):
+        own.note(key, values[key])
     check_values(values)
     full = with_defaults(values)
     if options.seed is not None and options.seed != full["seed"]:
@@ -144,7 +138,10 @@ class Own:
                 values[key] = type(value)(self._object(key, item, made) for item in value)
             else:
                 values[key] = self._object(key, value, made)
-        source = source_of("model", values.get("model"))
+
+    def note(self, key: str, value: Any) -> None:
+        """Add the file that an object of the user's own came from, if it is one."""
+        source = source_of(key, value)
         if source is not None and source not in self.files:
             self.files.append(source)
 
@@ -190,7 +187,8 @@ def _retarget(
     values: dict[str, Any], options: Options, fixed: Mapping[str, Any], mutable: Mapping[str, Any]
 ) -> list[str]:
     """Exchange what belongs to another backend; what was FIXED among it opens the run."""
-    framework, opened = str(options.framework), []
+    framework = backend_of(load_backend(str(options.framework)).from_model) or str(options.framework)
+    opened = []
     for key in list(values):
         new = retarget(values[key], framework)
         if describe(new) != describe(values[key]):

@@ -8,7 +8,8 @@ from typing import Any
 from deep500.errors import RecipeError
 from deep500.networks.execution.inputs import batch_symbol
 from deep500.networks.network import Network
-from deep500.recipe.names import backend_of, describe
+from deep500.recipe.names import describe
+from deep500.registry import backend_of
 from deep500.transformations.substitutions import optimize_network
 
 SUBSTITUTIONS = "substitutions"
@@ -57,7 +58,12 @@ def transformed(network: Network, values: Mapping[str, Any]) -> Network:
 def _substituted(network: Network, values: Mapping[str, Any]) -> Network:
     symbol = batch_symbol(network)
     sizes = {} if symbol is None else {symbol: values["batch_size"]}
-    backend = backend_of(values["executor"]) or "reference"
+    backend = backend_of(values["executor"])
+    if backend is None:
+        raise RecipeError(
+            f"network_transformations: got {SUBSTITUTIONS!r} with executor {describe(values['executor'])}; expected "
+            "one of a backend, whose prices decide: give d5fw.from_model, and what it takes in executor_kwargs"
+        )
     optimized = optimize_network(network, backend, 3 * LIMIT, training=True, measure=False, sizes=sizes)
     if optimized.timed_out or optimized.seconds > LIMIT:
         raise RecipeError(

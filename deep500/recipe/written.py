@@ -35,7 +35,8 @@ from types import ModuleType
 from typing import Any
 
 from deep500.errors import RecipeError, nearest
-from deep500.recipe.names import RECIPE_MODULE, is_own_name, resolve_name
+from deep500.loading import RECIPE_MODULE
+from deep500.recipe.names import is_own_name, resolve_name
 from deep500.recipe.schema import KEYS
 from deep500.registry import BACKENDS, is_installed, load_backend, load_package
 
@@ -109,7 +110,7 @@ def load_written(path: Path, framework: str | None = None) -> ModuleType:
     backend = content.get("backend")
     if backend in BACKENDS and framework is not None and not is_installed(str(backend)):
         backend = framework
-    executor = None if backend is None else load_backend(str(backend)).from_model
+    executor = None if backend is None else load_backend(str(backend), path.parent).from_model
     halves = [dict(content[half]) for half in ("fixed", "mutable")]
     if executor is not None and not any("executor" in half for half in halves):
         halves[1]["executor"] = executor

@@ -129,14 +129,14 @@ class Executor(EmittedGradientExecutor):
             self._trainings = {k: v for k, v in self._trainings.items() if not written & v.program.constants}
             written.clear()
 
-    def _step(self, loss: str) -> tuple[Network, dict[str, str]]:
+    def step_network(self, loss: str) -> tuple[Network, dict[str, str]]:
         return executed_step(self.network, self.checkpointing, loss)
 
-    def _inference_program(self, outputs: tuple[str, ...]) -> SessionProgram | Segments:
+    def inference_program(self, outputs: tuple[str, ...]) -> SessionProgram | Segments:
         variables = self.network.trainable() + _statistics(self.network) if self._live else []
         return self._compile(self.network, outputs, variables)
 
-    def _training_program(
+    def training_program(
         self, step: Network, outputs: Sequence[str], statistics: Sequence[str]
     ) -> SessionProgram | Segments:
         settings = None if self.checkpointing is None else options(self.threads, in_order=True)

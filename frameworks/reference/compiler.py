@@ -7,18 +7,18 @@ UnsupportedOperator that names every such node, raised here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 
-from deep500.errors import Deep500Error, UnsupportedOperator
-from deep500.frameworks.reference import fallback
+from deep500.errors import Deep500Error
 from deep500.frameworks.reference.narrow import in_float32, may_be_narrow
 from deep500.frameworks.reference.operators import Random, bind, find
 from deep500.networks.custom import CustomCall, check_plugins, is_custom
+from deep500.networks.execution import fallback
 from deep500.networks.execution.operands import STATIC, check_network, check_operands
 from deep500.networks.execution.refusals import unfit_operands
 from deep500.networks.execution.sizes import GROWING, check_sizes
@@ -87,8 +87,7 @@ class Plan:
         kept = {self.slots[name] for name in (*self.outputs, *self.parameters)} | {0}
         steps: list[KernelStep] = []
         for node, kernel in zip(reversed(nodes), reversed(kernels), strict=True):
-            captured = node.reads[sum(map(bool, node.inputs)) :]
-            reads = tuple(self.slots[name] for name in (*node.inputs, *captured))
+            reads = tuple(self.slots[name] for name in fallback.arguments(node))
             writes = tuple(self.slots[name] for name in node.outputs)
             done = tuple({*reads, *writes} - kept)  # walking backwards: not read later on
             kept.update(reads)
@@ -142,13 +141,8 @@ def _bind_all(
     nodes: Sequence[Node], random: Random, known: Mapping[str, TensorDescriptor], narrow: bool
 ) -> list[Callable[..., Any]]:
     check_plugins(nodes)
-    missing = list(_unknown(nodes))
-    if missing:
-        listed = ", ".join(f"{f'{n.domain}.' if n.domain else ''}{n.op_type} (node {n.name!r})" for n in missing)
-        raise UnsupportedOperator(
-            f"got {listed}; expected operators that backend 'reference' knows: replace them, or enter kernels with "
-            "deep500.frameworks.reference.operators.op"
-        )
+    missing = fallback.unknown(nodes, lambda node: find(node) is not None)
+    fallback.refuse(missing, "reference", "deep500.frameworks.reference.operators.op")
     kernels: list[Callable[..., Any]] = []
     for node in nodes:
         entry = find(node)
@@ -174,16 +168,6 @@ def _checked(kernel: Callable[..., Any], node: Node) -> Callable[..., Any]:
         return kernel(x, *operands)
 
     return call
-
-
-def _unknown(nodes: Iterable[Node]) -> Iterator[Node]:
-    """Nodes that nothing can run, those of sub-graphs included."""
-    for node in nodes:
-        if not is_custom(node) and find(node) is None and not fallback.is_known(node):
-            yield node
-        for value in node.attributes.values():
-            if isinstance(value, onnx.GraphProto):
-                yield from _unknown(from_proto(inner) for inner in value.node)
 
 
 class _Graph(NamedTuple):

@@ -57,13 +57,13 @@ class Executor(EmittedGradientExecutor):
         self._inference(tuple(network.outputs))
 
     # -- compiling --------------------------------------------------------------------------------------------------
-    def _step(self, loss: str) -> tuple[Network, dict[str, str]]:
+    def step_network(self, loss: str) -> tuple[Network, dict[str, str]]:
         return executed_step(self.network, self.checkpointing, loss)
 
-    def _inference_program(self, outputs: tuple[str, ...]) -> Plan:
+    def inference_program(self, outputs: tuple[str, ...]) -> Plan:
         return Plan(self.network, outputs, self.random, self.network.parameters)
 
-    def _training_program(self, step: Network, outputs: Sequence[str], statistics: Sequence[str]) -> Plan:
+    def training_program(self, step: Network, outputs: Sequence[str], statistics: Sequence[str]) -> Plan:
         return Plan(step, outputs, self.random, self.network.parameters)
 
     def reseed(self, seed: int) -> None:

@@ -15,11 +15,10 @@ import tempfile
 from pathlib import Path
 
 from deep500 import registry
-from tests.conformance import ledger, page, workers
-from tests.conformance.suite import VERDICTS, Result, Suite
-
-_SURROUNDINGS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-"""What the workers' frameworks read when they are imported."""
+from deep500.compare.conformance import workers
+from deep500.compare.conformance.command import SURROUNDINGS
+from deep500.compare.conformance.suite import VERDICTS, Result, Suite
+from tests.conformance import ledger, page, ways
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -56,11 +55,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 3
     whole = not options.only and options.sample is None
     with tempfile.TemporaryDirectory(prefix="deep500-onnx-") as home:
-        os.environ.update(_SURROUNDINGS, ONNX_HOME=home)  # the suite writes its real models there
+        os.environ.update(SURROUNDINGS, ONNX_HOME=home)  # the suite writes its real models there
         suite = Suite(options.device)
         size = options.sample
         cases = {name: page.sample(suite, name, size) if size else suite.select(options.only) for name in names}
-        outcomes = workers.run(suite, cases, options.out, options.jobs)
+        outcomes = workers.run(suite, cases, options.out, options.jobs, ways.Recorder)
         findings = {name: ledger.examine(name, outcome.results) for name, outcome in outcomes.items()}
         for name, outcome in outcomes.items():
             score = page.score(outcome, options.device)

@@ -8,13 +8,13 @@ import onnx
 from onnx import defs
 from onnx.backend.test.loader import load_model_tests
 
+from deep500.compare.conformance.suite import Suite, operator_of
 from deep500.errors import NetworkError, UnsupportedOperator
 from deep500.networks import Network
 from deep500.networks.gradients.autodiff import with_gradient
 from deep500.networks.gradients.rules import RULES, ZERO
 from deep500.networks.gradients.unrolling import UNROLLERS
 from deep500.networks.node import find_schema
-from tests.conformance.suite import Suite, operator_of
 
 _RENAMED = ("Scatter", "Upsample")  # deprecated: read as ScatterElements and Resize, which have rules
 FLOATS = ("tensor(float16)", "tensor(float)", "tensor(double)", "tensor(bfloat16)")

@@ -1,14 +1,8 @@
-"""Excused cases, by name and with the reason: tolerances below round-off, cases no backend can pass, wrong results."""
+"""Excused cases, by name and with the reason: cases no backend can pass, wrong results."""
 
 from __future__ import annotations
 
 import re
-
-_FFT = "the suite's absolute tolerance of 1e-7 is below float32's round-off of such sums"
-_HALF = "one unit in the last place of float16, 2^-11 at these values"
-
-LOOSENED = {r"^test_dft": (1e-3, _FFT), r"^test_stft": (1e-3, _FFT), r"^test_attention_.*fp16": (5e-4, _HALF)}
-"""pattern -> (absolute tolerance, reason); tried only after the suite's own tolerance has failed, and counted."""
 
 NOBODY = {
     r"^test_bernoulli": "compares random draws; the generator is each implementation's own",
@@ -30,11 +24,6 @@ WRONG: dict[str, dict[str, str]] = {
     "onnxruntime": _DROPOUT | {r"^test_resize_downsample_scales_(linear|cubic)_align_corners$": _ALIGN},
 }
 """backend -> pattern -> why the result differs from the suite's and is left so."""
-
-
-def loosened(case: str) -> float | None:
-    """The absolute tolerance that is excused for a case, if one is."""
-    return next((atol for pattern, (atol, _) in LOOSENED.items() if re.search(pattern, case)), None)
 
 
 def excuse(backend: str, case: str) -> str | None:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from deep500.compare.conformance.suite import Result
 from tests.conformance.known import excuse
-from tests.conformance.suite import Result
 
 FOLDER = Path(__file__).parent / "failing"
 _PREFIX = "test_"  # of every case: left out of the lists

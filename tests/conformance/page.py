@@ -12,12 +12,12 @@ from importlib import metadata
 from pathlib import Path
 
 from deep500 import registry
+from deep500.compare.conformance.suite import LOOSENED, ORDER, VERDICTS, Result, Suite
+from deep500.compare.conformance.workers import Outcome
 from deep500.measure import environment
 from tests.conformance import gradients, ledger
-from tests.conformance.known import LOOSENED, NOBODY, excuse
-from tests.conformance.suite import ORDER, VERDICTS, Result, Suite
+from tests.conformance.known import NOBODY, excuse
 from tests.conformance.ways import WAYS
-from tests.conformance.workers import Outcome
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "conformance.md"

@@ -15,11 +15,13 @@ import numpy as np
 import pytest
 
 from deep500 import registry
+from deep500.compare.conformance import workers
+from deep500.compare.conformance.suite import VERDICTS, Result, loosened, node_group
+from deep500.errors import ComparisonError
 from deep500.networks import Network
 from tests import kinds
-from tests.conformance import gradients, ledger, page, ways, workers
-from tests.conformance.known import excuse, loosened
-from tests.conformance.suite import VERDICTS, Result, node_group
+from tests.conformance import gradients, ledger, page, ways
+from tests.conformance.known import excuse
 from tests.conftest import load_backend
 
 # The runner forks before any framework is loaded; here, other tests may have loaded JAX, which warns of every fork.
@@ -82,7 +84,7 @@ def test_a_crash_and_a_hang_cost_one_case_each(jobs: int, tmp_path: Path, monkey
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_backend_that_cannot_start_is_said_at_once(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"before the first case: see .*\.log"):
+    with pytest.raises(ComparisonError, match=r"before the first case: see .*\.log"):
         workers.run(_Suite(), {"no-such-backend": ["a"]}, tmp_path)
     assert "UnknownBackend" in (tmp_path / "no-such-backend.log").read_text()
 

@@ -37,7 +37,7 @@ class Recorder:
     def __init__(self, backend: str) -> None:
         self.seen: set[str] = set()
         if backend == "reference":
-            _watch("deep500.frameworks.reference.fallback", "make_kernel", self._evaluator)
+            _watch("deep500.networks.execution.fallback", "make_kernel", self._evaluator)
         elif backend == "onnxruntime":
             _watch("deep500.frameworks.onnxruntime.compiler", "expand", self._body)
         elif backend in HOST:

@@ -16,8 +16,8 @@ import pytest
 
 from deep500.errors import InputError
 from deep500.frameworks.reference import from_onnx
-from deep500.frameworks.reference.fallback import make_kernel
 from deep500.frameworks.reference.operators import OPS, Random, bind, find
+from deep500.networks.execution.fallback import make_kernel
 from deep500.networks.node import Node, find_schema
 from tests.tolerances import assert_close
 

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from deep500.compare.conformance import suite as conformance
 from deep500.frameworks import pytorch
-from tests.conformance import suite as conformance
 from tests.gpu.cases import on_card
 from tests.gpu.standin import a_card
 

@@ -15,8 +15,9 @@ import pytest
 import deep500 as d5
 from deep500 import cli
 from deep500.errors import RecipeError
+from deep500.loading import load_file
 from deep500.recipe.loader import load_recipe
-from deep500.recipe.names import load_file, own_object, resolve_name
+from deep500.recipe.names import own_object, resolve_name
 from deep500.recipe.options import parse_options
 from deep500.recipe.plan import Plan, make_plan
 

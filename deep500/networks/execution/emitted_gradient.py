@@ -119,15 +119,15 @@ class EmittedGradientExecutor(GraphExecutor):
 
     # -- what a backend supplies ------------------------------------------------------------------------------------
     @abc.abstractmethod
-    def _step(self, loss: str) -> tuple[Network, dict[str, str]]:
+    def step_network(self, loss: str) -> tuple[Network, dict[str, str]]:
         """A training step as a network, the plan's if there is one, and what replaces each running statistic."""
 
     @abc.abstractmethod
-    def _inference_program(self, outputs: tuple[str, ...]) -> ArrayProgram:
+    def inference_program(self, outputs: tuple[str, ...]) -> ArrayProgram:
         """Compile the part of the network that these outputs need."""
 
     @abc.abstractmethod
-    def _training_program(self, step: Network, outputs: Sequence[str], statistics: Sequence[str]) -> ArrayProgram:
+    def training_program(self, step: Network, outputs: Sequence[str], statistics: Sequence[str]) -> ArrayProgram:
         """Compile a training step; ``statistics`` are the parameters that it replaces beside the trainable ones."""
 
     # -- running ----------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class EmittedGradientExecutor(GraphExecutor):
         self._refresh()
         if outputs not in self._inferences:
             check_outputs(self.network, outputs)
-            program = self._inference_program(outputs)
+            program = self.inference_program(outputs)
             self._inferences[outputs] = program, input_check(self.network, outputs)
         return self._inferences[outputs]
 
@@ -183,7 +183,7 @@ class EmittedGradientExecutor(GraphExecutor):
         self._refresh()
         if loss not in self._trainings:
             find_loss(self.network, loss)
-            step, updates = self._step(loss)
+            step, updates = self.step_network(loss)
             gradients = [gradient for _, gradient in self.network.gradient(loss)]
             if not gradients:
                 raise unreached_loss(loss)
@@ -191,7 +191,7 @@ class EmittedGradientExecutor(GraphExecutor):
             behind = sources(self.network.nodes, returned)
             updates = {parameter: value for parameter, value in updates.items() if parameter in behind}
             wanted = list(dict.fromkeys([*returned, *gradients, *updates.values()]))
-            program = self._training_program(step, wanted, list(updates))
+            program = self.training_program(step, wanted, list(updates))
             check = input_check(self.network, returned)
             self._trainings[loss] = TrainingStep(program, program.run, check, returned, gradients, updates)
         return self._trainings[loss]

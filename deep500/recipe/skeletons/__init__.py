@@ -1,4 +1,4 @@
-"""``deep500 new``: a recipe, an operator, a scheme or a task that runs as it is, to begin with, and its test."""
+"""``deep500 new``: a recipe, backend, operator, optimizer, scheme, metric or task that runs as it is, and its test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from deep500.errors import InputError, ResultsError
 from deep500.results.command import add_json, say_written
 
-KINDS = ("recipe", "operator", "scheme", "task")
+KINDS = ("recipe", "backend", "operator", "optimizer", "scheme", "metric", "task")
 FOLDER = Path(__file__).parent
 
 

@@ -4,7 +4,7 @@ Functions get arrays, and attributes as Python values with the schema's defaults
 tuple of them. They must not write into their inputs, and their results may share the inputs' memory. A parameter called
 ``outputs`` receives the number of outputs of the node, ``random`` the executor's :class:`Random`, and ``captured`` the
 names of the values that sub-graphs capture, which come as arguments after the inputs. What is not in the table, or not
-for this node, goes to :mod:`deep500.frameworks.reference.fallback`.
+for this node, goes to :mod:`deep500.networks.execution.fallback`.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import onnx
 import onnx.backend.test
 import pytest
 
+from deep500.compare.conformance.suite import Suite
 from deep500.networks import Network, create
 from deep500.networks.dtype import to_dtype
 from deep500.networks.execution.inputs import make_inputs
@@ -21,7 +22,6 @@ from deep500.transformations.substitutions.equivalence import relative_error
 from deep500.transformations.substitutions.graph.importing import FORMS, import_network
 from deep500.transformations.substitutions.graph.writing import export_network
 from tests.conformance import ledger
-from tests.conformance.suite import Suite
 from tests.networks.test_zoo import SMALL
 from tests.transformations.substitutions.samples import assert_same, optimized
 

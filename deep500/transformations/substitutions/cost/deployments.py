@@ -20,7 +20,7 @@ from deep500.errors import UnknownBackend, nearest
 from deep500.measure.sampling import Clock
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
-from deep500.registry import backend_names, load_backend
+from deep500.registry import backend_names, is_own_backend, load_backend
 
 _warmed = set[str]()
 ONE_THREAD = frozenset({"reference", "pytorch", "onnxruntime"})
@@ -111,7 +111,7 @@ def deployment(name: str) -> Deployment:
         >>> deployment("pytorch-compiled").backend, deployment("reference").compiles
         ('pytorch', False)
     """
-    if name not in KNOWN and name not in backend_names():
+    if name not in KNOWN and name not in backend_names() and not is_own_backend(name):
         raise UnknownBackend(
             f"got backend {name!r}; expected one of the known ones: {nearest(name, deployment_names())}"
         )

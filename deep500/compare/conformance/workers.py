@@ -14,15 +14,15 @@ import sys
 import time
 import warnings
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from deep500 import registry
-from tests.conformance import ways
-from tests.conformance.suite import Result, Suite
+from deep500.compare.conformance.suite import Recorder, Result, Suite
+from deep500.errors import ComparisonError
 
 LIMIT = 1800.0
 """Seconds per case: a safeguard that ends a hang, however busy the machine."""
@@ -42,7 +42,13 @@ class Outcome:
     results: list[Result] = field(default_factory=list)
 
 
-def run(suite: Suite, cases: Mapping[str, Sequence[str]], folder: Path, jobs: int = 1) -> dict[str, Outcome]:
+def run(
+    suite: Suite,
+    cases: Mapping[str, Sequence[str]],
+    folder: Path,
+    jobs: int = 1,
+    listen: Callable[[str], Recorder] | None = None,
+) -> dict[str, Outcome]:
     """Judge backends by cases.
 
     Args:
@@ -51,17 +57,18 @@ def run(suite: Suite, cases: Mapping[str, Sequence[str]], folder: Path, jobs: in
         folder: receives ``<backend>.jsonl``, one line when a case starts and one when it is judged, and
             ``<backend>.log``, whatever the framework prints.
         jobs: processes at a time.
+        listen: makes a recorder for a backend, in the worker.
 
     Returns:
         The outcome of each backend, its results in the order of its cases.
 
     Raises:
-        RuntimeError: a process ended before its first case.
+        ComparisonError: a process ended before its first case.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for backend in cases:
         for suffix in ("jsonl", "log"):
-            (folder / f"{backend}.{suffix}").write_text("")
+            _file(folder, backend, suffix).write_text("")
     outcomes = {backend: Outcome(backend) for backend in cases}
     shares = deque(
         (outcomes[backend], names[start : start + SHARE])
@@ -72,7 +79,7 @@ def run(suite: Suite, cases: Mapping[str, Sequence[str]], folder: Path, jobs: in
     try:
         while shares or active:
             while shares and len(active) < jobs:
-                active.append(_Worker(suite, *shares.popleft(), folder))
+                active.append(_Worker(suite, *shares.popleft(), folder, listen))
             for worker in _wait(active):
                 left = worker.listen()
                 if left is not None:
@@ -99,12 +106,20 @@ def _wait(active: Sequence[_Worker]) -> list[_Worker]:
 class _Worker:
     """A process that judges cases of a backend, as its parent sees it."""
 
-    def __init__(self, suite: Suite, outcome: Outcome, cases: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self,
+        suite: Suite,
+        outcome: Outcome,
+        cases: Sequence[str],
+        folder: Path,
+        listen: Callable[[str], Recorder] | None,
+    ) -> None:
         context = multiprocessing.get_context("fork")
         self.suite, self.outcome, self.cases, self.folder = suite, outcome, cases, folder
         self.pipe, there = context.Pipe()
-        log = folder / f"{outcome.backend}.log"
-        self.process = context.Process(target=_work, args=(suite, outcome.backend, cases, there, log), daemon=True)
+        self.log = _file(folder, outcome.backend, "log")
+        work = (suite, outcome.backend, cases, there, self.log, listen)
+        self.process = context.Process(target=_work, args=work, daemon=True)
         self.process.start()
         there.close()
         self.running, self.judged, self.cpu = "", 0, 0.0
@@ -120,9 +135,12 @@ class _Worker:
     def listen(self) -> Sequence[str] | None:
         """Take one message; once the process is done, or had to be ended, the cases that are left, else None."""
         try:
-            kind, value = self.pipe.recv() if self.pipe.poll() else ("timeout", f"not finished after {LIMIT:g} s")
+            message: tuple[str, Any] = (
+                self.pipe.recv() if self.pipe.poll() else ("timeout", f"not finished after {LIMIT:g} s")
+            )
         except EOFError:
-            kind, value = "error", "the process died: see the log"
+            message = "error", "the process died: see the log"
+        kind, value = message
         if kind == "started":
             self.running, self.started = value, time.monotonic()
             self.deadline = self.started + LIMIT
@@ -142,9 +160,10 @@ class _Worker:
         if self.running:
             self._judge(self.suite.result(self.running, kind, message, round(time.monotonic() - self.started, 3)))
         elif kind != "finished" and not self.judged:
-            backend = self.outcome.backend
-            raise RuntimeError(
-                f"backend {backend!r}: its process ended before the first case: see {self.folder}/{backend}.log"
+            last = (self.log.read_text(encoding="utf-8").splitlines() or ["nothing"])[-1]
+            raise ComparisonError(
+                f"backend {self.outcome.backend!r}: its process ended before the first case: see {self.log}, "
+                f"whose last line is {last!r}"
             )
         return self.cases[self.judged :]
 
@@ -155,11 +174,23 @@ class _Worker:
         self.judged += 1
 
     def _note(self, line: dict[str, Any]) -> None:
-        with (self.folder / f"{self.outcome.backend}.jsonl").open("a") as lines:
+        with _file(self.folder, self.outcome.backend, "jsonl").open("a") as lines:
             lines.write(json.dumps(line) + "\n")
 
 
-def _work(suite: Suite, backend: str, cases: Sequence[str], pipe: Connection, log: Path) -> None:
+def _file(folder: Path, backend: str, suffix: str) -> Path:
+    """A backend may be called by its path."""
+    return folder / f"{Path(backend).name}.{suffix}"
+
+
+def _work(
+    suite: Suite,
+    backend: str,
+    cases: Sequence[str],
+    pipe: Connection,
+    log: Path,
+    listen: Callable[[str], Recorder] | None,
+) -> None:
     """What the worker does; its own output goes to the log."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.stdout = sys.stderr = log.open("a", buffering=1)
@@ -167,11 +198,11 @@ def _work(suite: Suite, backend: str, cases: Sequence[str], pipe: Connection, lo
     os.dup2(sys.stdout.fileno(), 2)
     warnings.simplefilter("ignore")
     suite.module = registry.load_backend(backend)
-    suite.recorder = ways.Recorder(backend)
+    suite.recorder = None if listen is None else listen(backend)
     pipe.send(("version", _version(backend)))
     for case in cases:
         pipe.send(("started", case))
-        print(case)
+        sys.stdout.write(f"{case}\n")
         pipe.send(("result", (suite.judge(case), time.process_time())))
     pipe.send(("finished", ""))
 

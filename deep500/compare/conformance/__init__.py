@@ -1,0 +1,1 @@
+"""Judge a backend by the suite that ONNX ships for backends."""
