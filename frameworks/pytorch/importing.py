@@ -5,7 +5,7 @@ their names, and leaves normalization and dropout as operators, which follow the
 refuses or gets wrong is tried by ``torch.export`` (``importing_export.py``). What both have no operator for is written
 by hand first: dropout between the layers of a recurrent network, and normalization by a batch's own or by frozen
 statistics. What cuts or changes a gradient is carried by ``importing_gradients.py``, and branches on values are found
-by ``importing_branches.py``.
+by ``importing_branches.py``. What is drawn at random in training alone is carried by ``importing_chance.py``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import inspect
 import io
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from deep500.registry import load_importer
 from deep500.tensors import numpy_dtype
 
 _branches = load_importer("pytorch", "importing_branches")
+_chance = load_importer("pytorch", "importing_chance")
 _gradients = load_importer("pytorch", "importing_gradients")
 
 LOSSES = {"cross_entropy": torch.nn.functional.cross_entropy, "mean_squared_error": torch.nn.functional.mse_loss}
@@ -100,15 +101,11 @@ def convert(module: Any, example: Any) -> Converted:
     trained = frozenset(name for name, parameter in private.named_parameters() if parameter.requires_grad)
 
     def otherwise() -> onnx.ModelProto:
-        return _export_otherwise(
-            module, _Call(private_copy(private), list(inputs), called.by_name), inputs, called.outputs
-        )
+        return _export_otherwise(module, called.of(private_copy(private)), inputs, called.outputs)
 
     parts = trained, inputs, called.evaluate, called.differentiate
     try:
-        return Converted(
-            _export(module, _Call(prepared, list(inputs), called.by_name), inputs, called.outputs), *parts, otherwise
-        )
+        return Converted(_export(module, called.of(prepared), inputs, called.outputs), *parts, otherwise)
     except NetworkError as refused:
         if refused.__cause__ is None:  # not the exporter's words, but ours
             raise
@@ -130,12 +127,24 @@ def private_copy(module: torch.nn.Module) -> torch.nn.Module:
 
 
 class _Call:
-    """A module with tensors in a tuple as its result, whatever it returns itself."""
+    """A module with tensors in a tuple as its result, whatever it returns itself.
+
+    Attributes:
+        outputs: names of the results of the last call.
+        drawn: the lines that draw at random in evaluation.
+    """
 
     def __init__(self, module: torch.nn.Module, inputs: Sequence[str], by_name: bool) -> None:
         self.module, self.inputs, self.by_name = module, inputs, by_name
         self.outputs: list[str] = []
+        self.drawn: set[str] = set()
         self._forward = module.forward
+
+    def of(self, module: torch.nn.Module) -> _Call:
+        """The same of a copy."""
+        other = _Call(module, self.inputs, self.by_name)
+        other.drawn = self.drawn
+        return other
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         given = dict(zip(self.inputs, tensors, strict=True))
@@ -151,7 +160,10 @@ class _Call:
     def evaluate(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """The module's own outputs in evaluation mode."""
         self.module.eval()  # gradients stay on: what asks for them in forward is found by the trace, and named there
-        return [to_array(tensor) for tensor in self(*_as_tensors(inputs))]
+        with _chance.Draws() as draws:
+            results = self(*_as_tensors(inputs))
+        self.drawn |= draws.places
+        return [to_array(tensor) for tensor in results]
 
     def differentiate(
         self, inputs: Mapping[str, np.ndarray], cotangents: Sequence[np.ndarray | None]
@@ -160,7 +172,7 @@ class _Call:
         trained = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
         buffers = {n: b.clone() for n, b in self.module.named_buffers()}
         self.module.train()
-        with _gradients.still(self.module):
+        with _chance.still(self.module):
             outputs = self(*_as_tensors(inputs))
         pairs = [(y, c) for y, c in zip(outputs, cotangents, strict=True) if c is not None and y.requires_grad]
         self.module.zero_grad()
@@ -219,7 +231,8 @@ def _export(
     with _error_of(module, "converts"):
         try:
             free = {name: {0: BATCH} for name in inputs}
-            proto = _traced(private, _as_tensors(inputs), list(inputs), names, free, trace)
+            known = _Known(len(inputs), called.drawn)
+            proto = _traced(private, _as_tensors(inputs), list(inputs), names, free, trace, known)
         finally:
             written.check()  # says more than an exporter that stumbles over it
     if len(called.outputs) != len(outputs):
@@ -241,10 +254,11 @@ def _traced(
     outputs: list[str] | None,
     free: dict[str, dict[int, str]],
     trace: Any,
+    known: _Known,
 ) -> onnx.ModelProto:
     """What the exporter makes of a module; ``free`` names the axes whose sizes are."""
     buffer = io.BytesIO()
-    with warnings.catch_warnings(), _quiet_log(), trace.active(OPSET), _Known(len(tensors)):
+    with warnings.catch_warnings(), _quiet_log(), trace.active(OPSET), known:
         warnings.simplefilter("ignore")  # what a trace may have got wrong is found by comparing
         torch.onnx.export(
             module,
@@ -265,7 +279,7 @@ def _backward_graph(module: torch.nn.Module, tensors: Sequence[torch.Tensor]) ->
     """The model of a backward pass, all of whose axes are free."""
     names = [_gradients.BACKWARD_INPUT.format(number) for number in range(len(tensors))]
     free = {n: {axis: f"{n}_{axis}" for axis in range(t.dim())} for n, t in zip(names, tensors, strict=True)}
-    return _traced(module, tensors, names, None, free, _gradients.Trace())
+    return _traced(module, tensors, names, None, free, _gradients.Trace(), _Known(len(tensors)))
 
 
 def _export_otherwise(
@@ -278,7 +292,9 @@ def _export_otherwise(
     names = [name if name not in inputs else f"{name}_result" for name in outputs]
     try:
         tensors = dict(zip(inputs, _as_tensors(inputs), strict=True))
-        return load_importer("pytorch", "importing_export").export(private, tensors, names, _Known(len(inputs)))
+        return load_importer("pytorch", "importing_export").export(
+            private, tensors, names, _Known(len(inputs), called.drawn)
+        )
     except Deep500Error:
         raise
     except Exception as error:
@@ -326,17 +342,20 @@ class _Known(TorchFunctionMode):
 
     Args:
         examples: how many of the trace's inputs are the model's.
+        drawn: lines that draw at random in evaluation too; None: in a backward pass, where draws are left as they are.
     """
 
-    def __init__(self, examples: int) -> None:
+    def __init__(self, examples: int, drawn: Collection[str] | None = None) -> None:
         super().__init__()
-        self.examples, self.cuts = examples, _gradients.Cuts()
+        self.examples, self.drawn, self.cuts = examples, drawn, _gradients.Cuts()
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if function in _branches.CONVERSIONS:
             _branches.check_conversion(args[0], function, self.examples)
         instead = _INSTEAD.get(function)
+        if instead is None and self.drawn is not None:
+            instead = _chance.instead_of(function, self.drawn)
         if instead is not None:
             return instead(function, *args, **kwargs)
         if not torch.is_grad_enabled():
@@ -390,16 +409,6 @@ def _diff(_: Any, x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append
     return x
 
 
-def _gumbel_softmax(
-    _: Any, logits: torch.Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
-) -> torch.Tensor:
-    """Gumbel noise in training, none in evaluation, for which modules that use it choose the largest."""
-    tiny = torch.finfo(logits.dtype).eps
-    noise = -torch.log(-torch.log(torch.rand_like(logits) * (1 - 2 * tiny) + tiny))
-    training = (torch.nn.functional.dropout(torch.ones_like(logits), 0.5, True) - 1).abs()  # 1, and 0 in evaluation
-    return _gradients.gumbel_softmax(logits + training * noise, tau, hard, dim)
-
-
 def _fake_quantize(function: Any, x: torch.Tensor, scale: Any, zero: Any, low: int, high: int) -> torch.Tensor:
     """Quantized values, with the gradient of x where nothing is clipped."""
     place = torch.round(x.detach() / scale) + zero
@@ -439,7 +448,7 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
     torch.Tensor.mH.__get__: lambda _, x: x.transpose(-2, -1),  # type: ignore[attr-defined]  # ONNX's are real
     torch.Tensor.cumsum: _cumsum,
     torch.nn.functional.embedding: _embedding,
-    torch.nn.functional.gumbel_softmax: _gumbel_softmax,
+    torch.nn.functional.gumbel_softmax: _chance.noisy_gumbel_softmax,
     torch.fake_quantize_per_tensor_affine: _fake_quantize,
     torch.Tensor.data.__get__: lambda _, x: x.detach(),  # type: ignore[attr-defined]
     **dict.fromkeys(
@@ -473,6 +482,8 @@ def _write_by_hand(module: torch.nn.Module, where: str) -> None:
             )
         elif isinstance(part, torch.nn.RNNBase) and part.num_layers > 1 and part.dropout > 0 and part.training:
             forward = _layer_by_layer
+        elif part.training and _chance.depth_rate(part) is not None:
+            forward = _chance.leave_out_samples
         if forward is not None:
             part.forward = types.MethodType(forward, part)
 

@@ -17,7 +17,6 @@ import onnx.compose
 import torch
 from torch.autograd.function import _SingleLevelFunction
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from deep500.errors import NetworkError
@@ -120,59 +119,6 @@ def refuse_written(names: Iterable[str], module: torch.nn.Module) -> None:
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.shape == b.shape and bool(torch.all((a == b) | (torch.isnan(a) & torch.isnan(b))))
-
-
-# -- without chance ----------------------------------------------------------------------------------------------------
-_FUNCTIONS = torch.nn.functional
-_DROPOUTS = frozenset(
-    getattr(place, name)
-    for place in (_FUNCTIONS, torch)
-    for name in ("dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d")
-    if hasattr(place, name)
-)
-_RATES = (
-    (torch.nn.modules.dropout._DropoutNd, "p"),
-    (torch.nn.RNNBase, "dropout"),
-    (torch.nn.MultiheadAttention, "dropout"),
-)
-
-
-class _Still(TorchFunctionMode):
-    """Leaves out what functions draw in training."""
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if function in _DROPOUTS:
-            return args[0] if args else kwargs["input"]
-        if function is _FUNCTIONS.gumbel_softmax:
-            return gumbel_softmax(*args, **{name: value for name, value in kwargs.items() if name != "eps"})
-        if function is _FUNCTIONS.scaled_dot_product_attention:
-            args, kwargs = args[:4] + ((0.0, *args[5:]) if len(args) > 4 else ()), {**kwargs}
-            kwargs.pop("dropout_p", None)
-        return function(*args, **kwargs)
-
-
-def gumbel_softmax(logits: torch.Tensor, tau: float = 1, hard: bool = False, dim: int = -1) -> torch.Tensor:
-    """That of PyTorch without its noise: with ``hard`` the largest alone, and the gradient of the soft one."""
-    soft = (logits / tau).softmax(dim)
-    if not hard:
-        return soft
-    largest = torch.zeros_like(soft).scatter(dim, soft.max(dim, keepdim=True)[1], 1.0)
-    return largest - soft.detach() + soft
-
-
-@contextlib.contextmanager
-def still(module: torch.nn.Module) -> Iterator[None]:
-    """Let a module drop nothing and add no noise, whatever its mode."""
-    rates = [(p, name, getattr(p, name)) for p in module.modules() for kind, name in _RATES if isinstance(p, kind)]
-    try:
-        for part, name, _ in rates:
-            setattr(part, name, 0.0)
-        with _Still():
-            yield
-    finally:
-        for part, name, rate in rates:
-            setattr(part, name, rate)
 
 
 # -- cuts --------------------------------------------------------------------------------------------------------------
@@ -337,13 +283,13 @@ class Trace:
             result = kind.forward(context, *args)
         results = list(result) if isinstance(result, tuple) else [result]
         places = [n for n, r in enumerate(results) if _differentiable(r) and id(r) not in context._without]
-        arguments = {n: _sample(args[n]) for n, need in enumerate(needs) if need}
+        arguments = {n: _branches.sample(args[n]) for n, need in enumerate(needs) if need}
         values = [results[n] for n in places]
         results = [r.detach() if _differentiable(r) and n not in places else r for n, r in enumerate(results)]
         if arguments and torch.is_grad_enabled():
             residuals: list[torch.Tensor] = []
-            kept = context.swap(lambda tensor: residuals.append(tensor) or _sample(tensor))  # type: ignore[func-returns-value]
-            samples = [_sample(tensor) for tensor in (*values, *residuals)]
+            kept = context.swap(lambda tensor: residuals.append(tensor) or _branches.sample(tensor))  # type: ignore[func-returns-value]
+            samples = [_branches.sample(tensor) for tensor in (*values, *residuals)]
             self.calls.append(_Call(kind, place, kept, (places, len(results)), arguments, samples))
             tensors = [*values, *(args[n] for n in arguments), *residuals]
             carried = _Carrier.apply(len(self.calls) - 1, len(values), *tensors)
@@ -412,14 +358,3 @@ def _stop(g: Any, x: Any) -> Any:
 
 def _differentiable(result: Any) -> bool:
     return isinstance(result, torch.Tensor) and (result.is_floating_point() or result.is_complex())
-
-
-def _sample(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor's values outside of the trace."""
-    tracer: Any = torch._C
-    state = tracer._get_tracing_state()
-    tracer._set_tracing_state(None)
-    try:
-        return tensor.detach().clone()
-    finally:
-        tracer._set_tracing_state(state)

@@ -15,7 +15,8 @@ from deep500.networks import as_network  # noqa: E402
 from deep500.registry import load_importer  # noqa: E402
 from tests.conftest import load_backend  # noqa: E402
 from tests.frameworks.gradients import network_gradients  # noqa: E402
-from tests.frameworks.torch_probes import CARRIED, PROBES  # noqa: E402
+from tests.frameworks.torch_probes import CARRIED, PROBES, RANDOM  # noqa: E402
+from tests.tolerances import as_numpy  # noqa: E402
 
 pytestmark = [
     pytest.mark.backend("pytorch"),
@@ -35,7 +36,7 @@ def check(make: Any, arrays: tuple[np.ndarray, ...], backends: list[Any]) -> Non
     network = as_network(module, tuple(array[:2] for array in arrays))
     generator = np.random.default_rng(5)
     module.train()
-    with load_importer("pytorch", "importing_gradients").still(module):
+    with load_importer("pytorch", "importing_chance").still(module):
         result = module(*map(torch.from_numpy, arrays))
     results = result if isinstance(result, tuple) else (result,)
     cotangents = [generator.standard_normal(tuple(y.shape)) for y in results]
@@ -78,3 +79,29 @@ def test_the_page_lists_every_row_with_what_happens() -> None:
     for row, probes in PROBES.items():
         refused = {error != CARRIED for _, _, error in probes.values()}
         assert len(refused) == 1 and page.get(row, "").startswith("refused" if refused == {True} else "carried"), row
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_what_is_random_in_training_is_drawn_there_alone(backend: Any, name: str) -> None:
+    """Shares and spreads of 2,000 samples; five standard errors are allowed."""
+    torch.manual_seed(1)
+    module = RANDOM[name]()
+    network = as_network(module, np.random.default_rng(0).normal(size=(2, 4)).astype("float32"))
+    (output,) = network.outputs
+    network.add_node("ReduceSum", output, "loss", keepdims=0)
+    network.add_output("loss")
+    x = np.random.default_rng(1).normal(size=(2000, 4)).astype("float32")
+    plain = module.eval()(torch.from_numpy(x)).detach().numpy()
+    executor = backend.from_model(network, "cpu")
+    np.testing.assert_allclose(as_numpy(executor.inference({"input": x})[output]), plain, 1e-5, 1e-6)
+    first, second = (as_numpy(executor.inference_and_backprop({"input": x}, "loss")[output]) for _ in range(2))
+    assert (first != second).any()
+    if "noise" in name:
+        noise = first - plain
+        assert abs(noise.mean()) < 0.006 and abs(noise.std() - 0.1) < 0.005
+        return
+    dropped = first == 0
+    scale = 1 if name == "unscaled depth" else 4 / 3
+    np.testing.assert_allclose(first[~dropped], scale * plain[~dropped], 1e-5, 1e-6)
+    assert abs(dropped[:, 0].mean() - 0.25) < 0.05
+    assert (dropped == dropped[:, :1]).all() or name == "drawn by bernoulli"  # whole samples

@@ -466,6 +466,83 @@ class GumbelQuantizer(nn.Module):
         return (chosen.view(x.shape[0], 6, 1) * self.codes).sum(1)
 
 
+class InTraining(nn.Module):
+    """A layer, and behind it what ``function`` makes in training alone."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.layer, self.function = nn.Linear(4, 4), function
+
+    def forward(self, x):
+        h = self.layer(x)
+        return self.function(h) if self.training else h
+
+
+def random_in_training(function: Any) -> Any:
+    return lambda: InTraining(function)
+
+
+def whole_samples(h):
+    return h * h.new_empty((h.shape[0], 1)).bernoulli_(0.75).div_(0.75)
+
+
+def mask_in_place(h):
+    mask = torch.zeros(h.shape[0], 1, dtype=h.dtype)
+    mask.bernoulli_(0.75)
+    return h * mask / 0.75
+
+
+def noise_in_place(h):
+    noise = torch.empty_like(h)
+    noise.normal_(0, 0.1)
+    return h + noise
+
+
+class OwnDropPath(nn.Module):
+    """As transformers has it."""
+
+    def __init__(self, drop_prob: float) -> None:
+        super().__init__()
+        self.drop_prob = drop_prob
+
+    def forward(self, x):
+        if self.drop_prob == 0.0 or not self.training:
+            return x
+        keep = 1 - self.drop_prob
+        mask = keep + torch.rand((x.shape[0],) + (1,) * (x.ndim - 1), dtype=x.dtype)
+        mask.floor_()
+        return x.div(keep) * mask
+
+
+class StochasticDepth(nn.Module):
+    """As torchvision has it, with or without the larger scale of what stays."""
+
+    def __init__(self, p: float, mode: str = "row", scale_by_keep: bool = True) -> None:
+        super().__init__()
+        self.p, self.mode, self.scale_by_keep = p, mode, scale_by_keep
+
+    def forward(self, x):
+        if not self.training:
+            return x
+        noise = torch.empty([x.shape[0] if self.mode == "row" else 1] + [1] * (x.ndim - 1), dtype=x.dtype)
+        noise = noise.bernoulli_(1 - self.p)
+        return x * (noise.div_(1 - self.p) if self.scale_by_keep else noise)
+
+
+RANDOM = {
+    "samples": random_in_training(whole_samples),
+    "mask in place": random_in_training(mask_in_place),
+    "drawn by bernoulli": random_in_training(lambda h: h * torch.bernoulli(torch.full_like(h, 0.75)) / 0.75),
+    "drop path": lambda: nn.Sequential(nn.Linear(4, 4), OwnDropPath(0.25)),
+    "stochastic depth": lambda: nn.Sequential(nn.Linear(4, 4), StochasticDepth(0.25)),
+    "unscaled depth": lambda: nn.Sequential(nn.Linear(4, 4), StochasticDepth(0.25, scale_by_keep=False)),
+    "noise": random_in_training(lambda h: h + 0.1 * torch.randn_like(h)),
+    "noise of a shape": random_in_training(lambda h: h + 0.1 * torch.randn(h.shape, dtype=h.dtype)),
+    "noise in place": random_in_training(noise_in_place),
+}
+"""What draws in training and not in evaluation."""
+
+
 class DANN(nn.Module):
     """Features, classifier, and a domain classifier behind a reversed gradient."""
 
@@ -672,6 +749,21 @@ PROBES: dict[str, dict[str, tuple[Any, tuple[np.ndarray, ...], str]]] = {
         "rounding": (probe(straight_through), ONE, CARRIED),
         "VQ-VAE": (VectorQuantizer, ONE, CARRIED),
         "one-hot": (ReinMax, ONE, CARRIED),
+    },
+    "stochastic depth, `bernoulli`, `randn` and `normal_` in training alone": {
+        name: (make, ONE, CARRIED) for name, make in RANDOM.items()
+    },
+    "other draws in training alone (`rand`, `poisson`, ...)": {
+        "token masking": (
+            random_in_training(lambda h: h * (torch.rand_like(h) > 0.3)),
+            ONE,
+            "torch_probes.py:.*got rand_like in training and not in evaluation; expected dropout",
+        ),
+        "probabilities": (
+            random_in_training(lambda h: h * torch.bernoulli(h.sigmoid())),
+            ONE,
+            "torch_probes.py:.*got bernoulli of probabilities that differ",
+        ),
     },
     "`F.gumbel_softmax` in training": {"wav2vec 2": (GumbelQuantizer, ONE, CARRIED)},
     "`autograd.Function` with its own backward": {
