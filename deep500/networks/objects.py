@@ -47,6 +47,7 @@ class Converted:
         model: the batch axis of its inputs symbolic, initializers named as the framework names its parameters.
         trainable: the initializers that train; None: to be judged like those of a file.
         inputs: what it was traced with, by name.
+        results: the object's own outputs, in evaluation, of these inputs, in the model's order.
         evaluate: the object's own outputs, in evaluation, of inputs by name, in the model's order.
         differentiate: the object's own gradients, by the parameters' names, of the sum of outputs times cotangents (in
             the model's order, None for outputs that are no floats), in training mode without dropout; None: unknown.
@@ -56,6 +57,7 @@ class Converted:
     model: onnx.ModelProto
     trainable: frozenset[str] | None
     inputs: Mapping[str, np.ndarray]
+    results: list[np.ndarray]
     evaluate: Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]
     differentiate: Callable[[Mapping[str, np.ndarray], list[np.ndarray | None]], dict[str, np.ndarray]] | None = None
     otherwise: Callable[[], onnx.ModelProto] | None = None
@@ -238,11 +240,17 @@ def _exactly(names: frozenset[str] | None) -> Choice | None:
 
 
 def _check(network: Network, framework: str, model: Any, converted: Converted) -> None:
-    """Raise NetworkError unless the network's outputs and gradients are the object's own."""
+    """Raise NetworkError unless the network's outputs and gradients are the object's own.
+
+    The two are compared on samples of other numbers than the trace's, by one executor of the network without dropout.
+    """
     inputs = {name: resized(array, CHECKED) for name, array in converted.inputs.items()}
     own = converted.evaluate(inputs)
-    executor = load_backend(framework).from_model(network.copy())
-    got = executor.inference({name: array for name, array in inputs.items() if name in network.inputs})
+    differentiable = converted.differentiate is not None and bool(network.trainable())
+    work, loss = _weighted(network, converted.results, own) if differentiable else (network.copy(), None)
+    executor = load_backend(framework).from_model(work)
+    zeros = {WEIGHT.format(name): np.zeros_like(y) for name, y in zip(network.outputs, own, strict=True)}
+    got = executor.inference({n: a for n, a in {**inputs, **zeros}.items() if n in work.inputs})
     for name, want in zip(network.outputs, own, strict=True):
         shape = tuple(BATCH if axis == 0 and size == CHECKED else size for axis, size in enumerate(want.shape))
         network.declare({name: TensorDescriptor(str(want.dtype), shape)})  # inference of shapes may have lost some
@@ -259,25 +267,55 @@ def _check(network: Network, framework: str, model: Any, converted: Converted) -
             "expected the model's own output: branches and loops must not depend on values or on the batch size, and "
             "nothing may be random in evaluation; mend the model, or pass check=False if you know why"
         )
-    if converted.differentiate is not None and network.trainable():
-        _check_gradients(network, framework, model, converted, inputs, own)
+    if loss is not None:
+        _check_gradients(network, executor, loss, model, converted)
 
 
-def _check_gradients(
-    network: Network,
-    framework: str,
-    model: Any,
-    converted: Converted,
-    inputs: Mapping[str, np.ndarray],
-    outputs: list[np.ndarray],
-) -> None:
+WEIGHT = "check/weight:{}"
+"""How the inputs are called by which the outputs of a network are multiplied while it is checked."""
+
+
+def _weighted(network: Network, traced: list[np.ndarray], checked: list[np.ndarray]) -> tuple[Network, str | None]:
+    """A copy without dropout, and the sum of its floating outputs times inputs like them; None if it has none.
+
+    Args:
+        network: whose outputs are summed.
+        traced, checked: the outputs of as many samples; a size that differs as these do is the batch's.
+    """
+    work = still_network(network)
+    emit, terms = Emitter(work, "check/"), []
+    for name, a, b in zip(network.outputs, traced, checked, strict=True):
+        if _floating(a) and a.size:
+            weight = WEIGHT.format(name)
+            sizes = zip(a.shape, b.shape, strict=True)
+            shape = tuple(i if i == k else BATCH if (i, k) == (TRACED, CHECKED) else None for i, k in sizes)
+            work.add_input(weight, shape, str(a.dtype))
+            terms.append(emit("ReduceSum", emit("Mul", name, weight), keepdims=0))
+    if not terms:
+        return work, None
+    loss = terms[0]
+    for term in terms[1:]:
+        loss = emit("Add", loss, term)
+    work.add_output(loss)
+    return work, loss
+
+
+def _check_gradients(network: Network, executor: Any, loss: str, model: Any, converted: Converted) -> None:
     """Raise NetworkError unless the gradients of every parameter are the object's own, in training without dropout."""
     generator = np.random.default_rng(0)
-    cotangents = [generator.standard_normal(y.shape).astype(y.dtype) if _floating(y) else None for y in outputs]
-    if not any(c is not None and c.size for c in cotangents):
-        return
-    tried, own = _differentiated(converted, inputs, cotangents)
-    got = _gradients(network, framework, tried, cotangents)
+    weights = {
+        name: generator.standard_normal(y.shape).astype(y.dtype) if _floating(y) and y.size else None
+        for name, y in zip(network.outputs, converted.results, strict=True)
+    }
+    tried, own = _differentiated(converted, list(weights.values()))
+    got: dict[str, np.ndarray] = {}
+    names = executor.network.gradient(loss)
+    if names:
+        read = {name: array for name, array in tried.items() if name in network.inputs}
+        read |= {WEIGHT.format(name): array for name, array in weights.items() if array is not None}
+        executor.inference_and_backprop(read, loss)
+        values = executor.network.fetch_tensors([gradient for _, gradient in names])
+        got = {name: executor.network.to_numpy(value) for (name, _), value in zip(names, values, strict=True)}
     largest = max((np.abs(g).max(initial=0) for g in own.values()), default=0.0)
     errors = {
         name: _apart(got[name] if name in got else np.zeros_like(own[name]), own[name], SMALLEST * float(largest))
@@ -295,10 +333,11 @@ def _check_gradients(
 
 
 def _differentiated(
-    converted: Converted, inputs: Mapping[str, np.ndarray], cotangents: list[np.ndarray | None]
+    converted: Converted, cotangents: list[np.ndarray | None]
 ) -> tuple[Mapping[str, np.ndarray], dict[str, np.ndarray]]:
     """Inputs, of other signs and scales than the example's where the object takes these, and its gradients."""
     assert converted.differentiate is not None
+    inputs = converted.inputs
     others = {name: _varied(array) for name, array in inputs.items()}
     try:
         with np.errstate(all="ignore"):
@@ -314,38 +353,12 @@ def _varied(array: np.ndarray) -> np.ndarray:
     """Values of other signs and scales; integers, and floats that are all 0 or 1, come in another order."""
     if not _floating(array) or np.isin(array, (0, 1)).all():
         return array[..., ::-1].copy()
-    factors = np.array([-2, 0.5, 1])[np.arange(len(array)) % 3].reshape(-1, *[1] * (array.ndim - 1))
+    factors = np.array([-2, 0.5])[np.arange(len(array)) % 2].reshape(-1, *[1] * (array.ndim - 1))
     return (array * factors).astype(array.dtype)
 
 
 def _floating(array: np.ndarray) -> bool:
     return array.dtype.kind not in "iubOSU"
-
-
-def _gradients(
-    network: Network, framework: str, inputs: Mapping[str, np.ndarray], cotangents: list[np.ndarray | None]
-) -> dict[str, np.ndarray]:
-    """Those of the network in training mode without dropout, by the parameters' names."""
-    work = still_network(network)
-    emit = Emitter(work, "check/")
-    terms = [
-        emit("ReduceSum", emit("Mul", name, emit.constant(cotangent)), keepdims=0)
-        for name, cotangent in zip(network.outputs, cotangents, strict=True)
-        if cotangent is not None
-    ]
-    loss = terms[0]
-    for term in terms[1:]:
-        loss = emit("Add", loss, term)
-    work.add_output(loss)
-    if not work.gradient(loss):
-        return {}
-    executor = load_backend(framework).from_model(work)
-    names = executor.network.gradient(loss)
-    if not names:
-        return {}
-    executor.inference_and_backprop({n: a for n, a in inputs.items() if n in work.inputs}, loss)
-    values = executor.network.fetch_tensors([gradient for _, gradient in names])
-    return {name: executor.network.to_numpy(value) for (name, _), value in zip(names, values, strict=True)}
 
 
 def still_network(network: Network) -> Network:
@@ -365,6 +378,10 @@ def _apart(got: np.ndarray, want: np.ndarray, least: float = 1e-30) -> float:
 
     0 for equal infinities and for what is no number in both.
     """
+    if got.dtype == want.dtype == np.float32 and got.size:  # in one pass and without copies, where all is finite
+        apart, scale = np.abs(got - want).max(), np.abs(want).max()
+        if np.isfinite(apart) and np.isfinite(scale):
+            return float(apart) / max(float(scale), least, 1e-30)
     a, b = got.astype(np.float64), want.astype(np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     if same.all():

@@ -78,7 +78,7 @@ def convert(model: Any, example: Any) -> Converted:
         return [np.asarray(leaf) for leaf in function(function.leaves, list(given.values()))]
 
     with converting(function.name, "a function that runs", _ELSE):
-        own(inputs)
+        results = own(inputs)
     if _is_nnx(model):
         _check_writes(model, inputs)
     places = [
@@ -93,7 +93,7 @@ def convert(model: Any, example: Any) -> Converted:
     ) -> dict[str, np.ndarray]:
         return _gradients(training, sorted(names), list(given.values()), cotangents)
 
-    return Converted(proto, names, inputs, own, differentiate)
+    return Converted(proto, names, inputs, results, own, differentiate)
 
 
 def _gradients(

@@ -97,13 +97,13 @@ def convert(module: Any, example: Any) -> Converted:
     prepared = private_copy(private)
     called = _Call(private, list(inputs), isinstance(example, Mapping))
     with _error_of(module, "runs"):
-        called.evaluate(inputs)
+        results = called.evaluate(inputs)
     trained = frozenset(name for name, parameter in private.named_parameters() if parameter.requires_grad)
 
     def otherwise() -> onnx.ModelProto:
         return _export_otherwise(module, called.of(private_copy(private)), inputs, called.outputs)
 
-    parts = trained, inputs, called.evaluate, called.differentiate
+    parts = trained, inputs, results, called.evaluate, called.differentiate
     try:
         return Converted(_export(module, called.of(prepared), inputs, called.outputs), *parts, otherwise)
     except NetworkError as refused:

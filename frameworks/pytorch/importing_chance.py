@@ -200,8 +200,12 @@ def noisy_gumbel_softmax(
 @contextlib.contextmanager
 def still(module: torch.nn.Module) -> Iterator[None]:
     """Let a module drop nothing and add no noise, whatever its mode."""
-    rates = [(p, name, getattr(p, name)) for p in module.modules() for kind, name in _RATES if isinstance(p, kind)]
-    rates += [(p, name, getattr(p, name)) for p in module.modules() if (name := depth_rate(p)) is not None]
+    parts: list[torch.nn.Module] = list(module.modules())
+    places: list[tuple[torch.nn.Module, str]] = [
+        (p, name) for p in parts for kind, name in _RATES if isinstance(p, kind)
+    ]
+    places += [(part, name) for part in parts if (name := depth_rate(part)) is not None]
+    rates = [(part, name, getattr(part, name)) for part, name in places]
     try:
         for part, name, _ in rates:
             setattr(part, name, 0.0)

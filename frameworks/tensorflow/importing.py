@@ -94,15 +94,15 @@ def _of_keras(model: Any, example: Any) -> Converted:
     names = [str(value.name) for value in getattr(model, "inputs", None) or ()]
     inputs = named_inputs(example, names)
 
-    def own(given: Mapping[str, np.ndarray]) -> list[Any]:
-        return _results(model(_arranged(model, example, list(given.values())), training=False))
+    def own(given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        return [np.asarray(r) for r in _results(model(_arranged(model, example, list(given.values())), training=False))]
 
     def train(given: Mapping[str, np.ndarray]) -> list[Any]:
         with _without_dropout(model):
             return _results(model(_arranged(model, example, list(given.values())), training=True))
 
     with converting(type(model).__name__, "a model that runs", _ELSE):
-        own(inputs)
+        results = own(inputs)
     _check_random(model)
     moving = {id(v) for layer in _normalizations(model) for v in (layer.moving_mean, layer.moving_variance)}
     rest = {variable.path: variable.value for variable in model.variables if id(variable) not in moving}
@@ -124,9 +124,7 @@ def _of_keras(model: Any, example: Any) -> Converted:
         with _kept(model.variables):
             return _gradients(type(model).__name__, lambda: train(given), trained, cotangents)
 
-    return Converted(
-        proto, frozenset(trained), inputs, lambda given: [np.asarray(r) for r in own(given)], differentiate
-    )
+    return Converted(proto, frozenset(trained), inputs, results, own, differentiate)
 
 
 def _declared(model: Any) -> Any:
@@ -340,7 +338,9 @@ def _of_function(model: Any, example: Any) -> Converted:
         return _called(concrete, names, [tf.constant(array) for array in given.values()])
 
     with converting(where, "a model that runs", _ELSE), _kept(concrete.variables):
-        _check_writes(where, {_name(variable): variable for variable in concrete.variables}, lambda: own(inputs))
+        results: list[Any] = []
+        state = {_name(variable): variable for variable in concrete.variables}
+        _check_writes(where, state, lambda: results.extend(own(inputs)))
     variables = [(_name(variable), variable) for variable in concrete.variables]
     proto = _to_onnx(where, lambda given: _called(concrete, names, given), inputs, variables)
     trained = {_name(variable): variable for variable in concrete.trainable_variables}
@@ -350,8 +350,9 @@ def _of_function(model: Any, example: Any) -> Converted:
     ) -> dict[str, np.ndarray]:
         return _gradients(where, lambda: own(given), trained, cotangents)
 
+    arrays = [np.asarray(result) for result in results]
     return Converted(
-        proto, frozenset(trained), inputs, lambda given: [np.asarray(r) for r in own(given)], differentiate
+        proto, frozenset(trained), inputs, arrays, lambda given: [np.asarray(r) for r in own(given)], differentiate
     )
 
 
