@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx.backend.test
 import pytest
 
@@ -125,11 +124,11 @@ def judged(suite: Suite, rewrite: Callable[[Network], Network], cases: list[str]
     """Cases that no longer pass on the reference backend when a network is rewritten before it runs."""
     seen = [0]
 
-    def from_onnx(model: onnx.ModelProto, device: str) -> Any:
+    def from_model(network: Network, device: str) -> Any:
         seen[0] += 1
-        return load_backend("reference").from_model(rewrite(Network.from_onnx(model)), device=device)
+        return load_backend("reference").from_model(rewrite(network), device=device)
 
-    suite.module = SimpleNamespace(from_onnx=from_onnx)  # type: ignore[assignment]
+    suite.module = SimpleNamespace(from_model=from_model)  # type: ignore[assignment]
     outcomes = [suite.judge(case) for case in cases]
     assert seen[0] >= len(cases) > 0
     return [
