@@ -253,7 +253,7 @@ def _cases() -> dict[str, Case]:
         "nvcc": Case(1, _program("nvcc", "--version")),
         "energy counter": Case(1, _energy),
         "tests marked gpu": Case(1, _pytest("tests/frameworks/test_pytorch.py", "-m", "gpu")),
-        "operators in CUDA": Case(1, _pytest("tests/operators/test_cpp_cuda.py")),
+        "operators in CUDA": Case(1, _pytest("tests/operators/cpp/test_cuda.py")),
         "conformance of pytorch": Case(1, judged("pytorch")),
     }
     for name in ZOO:

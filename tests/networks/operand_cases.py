@@ -82,7 +82,7 @@ ELSEWHERE: dict[str, str] = {
     "MeanVarianceNormalization": "ONNX's body is of float32",
     "MelWeightMatrix": "its edges are bins",
     "OptionalGetElement": "passes what it is given",
-    **dict.fromkeys(("If", "Loop", "Scan"), "tests/networks/test_control_gradients.py"),
+    **dict.fromkeys(("If", "Loop", "Scan"), "tests/networks/gradients/rules/test_control.py"),
     **dict.fromkeys(("Bernoulli", "RandomNormalLike", "RandomUniformLike"), "drawn"),
 }
 """Operators that no row is for."""

@@ -90,7 +90,7 @@ def test_rule_needs_no_sizes(case: Case) -> None:
 
 def test_every_rule_has_a_row() -> None:
     tested = {c.op_type for c in CASES}
-    with_bodies = {"If", "Loop", "Scan"}  # tests/networks/test_control_gradients.py
+    with_bodies = {"If", "Loop", "Scan"}  # tests/networks/gradients/rules/test_control.py
     assert {op for domain, op in RULES if not domain} == tested | with_bodies
 
 

@@ -26,7 +26,7 @@ MORE = (
 )
 UNTRAINED = {
     **dict.fromkeys(("ArgMax", "ArgMin", "Hardmax", "QuantizeLinear"), "their gradient is zero"),
-    **dict.fromkeys(("ConcatFromSequence", "SplitToSequence"), "tests/networks/test_sequence_gradients.py"),
+    **dict.fromkeys(("ConcatFromSequence", "SplitToSequence"), "tests/networks/gradients/test_sequences.py"),
     "MeanVarianceNormalization": "ONNX's body of it is of float32",
 }
 """Operators with axes that have no row here, and why."""

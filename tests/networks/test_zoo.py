@@ -135,7 +135,7 @@ ELSEWHERE = {
     "ssd": "tests/tasks/test_detection.py",
     "actor_critic": "tests/tasks/test_control.py",
     "q_network": "tests/tasks/test_control.py",
-    "conv1d_ctc": "tests/networks/test_zoo_speech.py",
+    "conv1d_ctc": "tests/networks/zoo/test_speech.py",
     "gru_language_model": "tests/text/test_text.py",
     "lstm_language_model": "tests/text/test_text.py",
     "causal_transformer": "tests/text/test_text.py",

@@ -24,9 +24,9 @@ from deep500.transformations.recomputation.counting import memory_curve, peak_by
 from deep500.transformations.recomputation.profiler import HEADINGS
 from deep500.transformations.recomputation.region_tree import locations, simulate
 from deep500.transformations.workshop.recomputation.chosen_plans import plan_of, regions_named
+from tests.report.test_page import check_accessible
+from tests.report.test_plot import read_back
 from tests.results.report_cases import HOSTILE, finished
-from tests.results.test_report import check_accessible
-from tests.results.test_report_svg import read_back
 
 NETWORK = add_loss(create("mixed_resnet", width=4, blocks=(2, 2, 2, 2), shape=(3, 16, 16)))
 FOUND = find_regions(NETWORK, batch=16)

@@ -16,9 +16,9 @@ from deep500.compare.runs import compare_runs
 from deep500.errors import ResultsError
 from deep500.measure.quantiles import quantile
 from deep500.report.plot import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
+from tests.report.test_page import check_accessible
+from tests.report.test_plot import places
 from tests.results.report_cases import HOSTILE, finished
-from tests.results.test_report import check_accessible
-from tests.results.test_report_svg import places
 
 
 @pytest.fixture(scope="module")

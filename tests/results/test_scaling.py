@@ -15,8 +15,8 @@ from deep500.report.plot import Axis, Plot
 from deep500.results.ranks import RANKS, Rank, Ranks
 from deep500.results.rules import FAIL, PASS, check
 from deep500.results.scaling import PREDICTED, SCALING, Scaling, ScalingBase, ScalingBound, ScalingPoint
+from tests.report.test_page import check_accessible
 from tests.results.report_cases import HOSTILE, finished
-from tests.results.test_report import check_accessible
 
 BASE = ScalingBase("one process, batch 64", "parallel-1", 64, Interval(0.8, 0.79, 0.81, 40))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from deep500.measure.energy import STEPS, EnergyMeter, EnergySource, NvmlSource, find_sources
 from tests.benchmarks.measuring.outcome import Options, Outcome, figure, ratio
-from tests.measure.test_resources import Counter
+from tests.measure.test_energy import Counter
 
 SECONDS, WITHIN = 30.0, 0.10
 

@@ -19,7 +19,7 @@ from tests.conftest import HANG, load_backend
 from tests.distributed.powersgd_hook import SHAPES, compressed, first_factors, gradients
 from tests.training.linear import FakeExecutor, linear_network
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RNG = np.random.default_rng(0)
 STEPS = 12
 NAMES = [f"p{number}" for number in range(len(SHAPES))]

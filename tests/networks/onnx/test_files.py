@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 
 from deep500.errors import NetworkError
 from deep500.networks import Network
-from tests.networks.test_onnx_io import DATA, affine
+from tests.networks.onnx.test_round_trip import DATA, affine
 
 
 # -- bad files --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 from deep500 import cli
 from deep500.networks import Network
-from tests.networks.test_control_gradients import CASES, loop, torch_gradients
+from tests.networks.gradients.rules.test_control import CASES, loop, torch_gradients
 
 torch = pytest.importorskip("torch")
 ort = pytest.importorskip("onnxruntime")

@@ -9,8 +9,8 @@ import pytest
 
 import deep500 as d5
 from deep500.errors import CompileError, EnzymeError
-from tests.operators.test_enzyme import compiled
-from tests.operators.test_enzyme import pytestmark as pytestmark
+from tests.operators.enzyme.test_operators import compiled
+from tests.operators.enzyme.test_operators import pytestmark as pytestmark
 
 SOURCE = """
 #include "deep500/blas.h"

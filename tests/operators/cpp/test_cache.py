@@ -24,7 +24,7 @@ from tests.conftest import HANG
 from tests.operators.cpp_sources import simple
 
 VECTOR = [d5.tensordesc(["N"])]
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 BODY = "y[0] = 7;"
 
 

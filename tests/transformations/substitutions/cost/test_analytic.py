@@ -174,7 +174,7 @@ def test_a_key_is_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_is_the_same_in_every_process() -> None:
     code = (
-        "from tests.transformations.substitutions.test_cost_analytic import _made\n"
+        "from tests.transformations.substitutions.cost.test_analytic import _made\n"
         "from deep500.transformations.substitutions.cost import Analytic\n"
         "unit, graph = _made('conv+bias'); print(Analytic('pytorch').unit(graph, unit).hex())"
     )

@@ -22,7 +22,7 @@ from deep500.training.clipping import ClipGradientNorm
 from tests.conftest import load_backend
 from tests.distributed.pipeline_cases import digest_of_pipeline
 from tests.distributed.scheme_table import batches, digest, make_base, parameters, serial
-from tests.distributed.test_sharded_parameters import apart, batch_for, normalised, tied
+from tests.distributed.schemes.test_parameters import apart, batch_for, normalised, tied
 
 BACKENDS = pytest.mark.parametrize("backend", ["reference", "pytorch"])
 SIZES = [4, 3]

@@ -17,7 +17,7 @@ from deep500.operators.enzyme.pipeline import Options, compile_library
 from deep500.operators.enzyme.wrapper import SORTING
 from tests.operators.enzyme_battery import ENTRY, ROWS, Row
 
-INCLUDE = Path(__file__).resolve().parents[2] / "deep500" / "operators" / "include"
+INCLUDE = Path(__file__).resolve().parents[3] / "deep500" / "operators" / "include"
 EIGHTH_ORDER = ((1, 4 / 5), (2, -1 / 5), (3, 4 / 105), (4, -1 / 280))
 
 
