@@ -2,7 +2,7 @@
 
 Each framework's objects are converted by ``importing.py`` in its backend's folder, which knows the framework and this
 file only. The framework is told from the object's type, so nothing is imported that is not imported already. What comes
-back is held against the object's own outputs, on another batch size than it was traced with.
+back is held against the object's own outputs, on other sizes of every free axis than it was traced with.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +37,8 @@ TRACED, CHECKED = 2, 3
 """Batch sizes: of one, a tracer cannot tell batches from broadcast axes."""
 BATCH = "N"
 """Symbolic size of the first axis of every input, as converters write it."""
+Axes = Mapping[str, Mapping[int, str]]
+"""Names of free sizes, by input and axis."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Converted:
     """What a framework's ``importing.convert`` returns.
 
     Attributes:
-        model: the batch axis of its inputs symbolic, initializers named as the framework names its parameters.
+        model: the free axes of its inputs symbolic, initializers named as the framework names its parameters.
         trainable: the initializers that train; None: to be judged like those of a file.
         inputs: what it was traced with, by name.
         results: the object's own outputs, in evaluation, of these inputs, in the model's order.
@@ -52,6 +54,7 @@ class Converted:
         differentiate: the object's own gradients, by the parameters' names, of the sum of outputs times cotangents (in
             the model's order, None for outputs that are no floats), in training mode without dropout; None: unknown.
         otherwise: converts by another route, for a model that is not what the object computes; None: there is none.
+        axes: the free axes, the first of every input among them.
     """
 
     model: onnx.ModelProto
@@ -61,6 +64,7 @@ class Converted:
     evaluate: Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]
     differentiate: Callable[[Mapping[str, np.ndarray], list[np.ndarray | None]], dict[str, np.ndarray]] | None = None
     otherwise: Callable[[], onnx.ModelProto] | None = None
+    axes: Axes = field(default_factory=dict)
 
 
 def is_model(value: Any) -> bool:
@@ -76,7 +80,13 @@ def is_pair(value: Any) -> bool:
 
 
 def as_network(
-    model: Any, example: Any = None, *, trainable: Choice | None = None, seed: int = 0, check: bool = True
+    model: Any,
+    example: Any = None,
+    *,
+    trainable: Choice | None = None,
+    seed: int = 0,
+    check: bool = True,
+    dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None,
 ) -> Network:
     """The `Network` of a model in whatever form a user has it.
 
@@ -91,6 +101,9 @@ def as_network(
             trains (``requires_grad``, ``trainable_variables``, every floating array of a JAX tree).
         seed: of the generators before a class or function is called.
         check: compare the network's outputs with the object's own, and its gradients in training mode.
+        dynamic_axes: axes of inputs that are free beside the first, as ``torch.onnx.export`` takes them:
+            ``{"input_ids": {1: "length"}}``, or ``{"input_ids": [1]}`` for a name of its own. Axes of one name have one
+            size. For objects alone: a file says itself which of its sizes are free.
 
     Returns:
         parameters named as the framework names them; one input is called ``input``, several are called as the
@@ -98,7 +111,7 @@ def as_network(
         has one.
 
     Raises:
-        InputError: no such kind of model, or no example for one that must be traced.
+        InputError: no such kind of model, no example for one that must be traced, or free axes that no input has.
         NetworkError: the framework's exporter refuses the model, or the network computes something else.
         MissingBackend: a converter is not installed; the message says which.
 
@@ -113,11 +126,16 @@ def as_network(
     if isinstance(model, (str, os.PathLike)) and is_saved_model(model):
         framework: str | None = "tensorflow"
     elif isinstance(model, (str, os.PathLike, bytes, onnx.ModelProto)):
+        if dynamic_axes:
+            raise InputError(
+                "got dynamic_axes with an ONNX file; expected them with a framework's object: export the file anew "
+                "with these axes free"
+            )
         return Network.from_onnx(model, trainable)
     else:
         framework = "jax" if is_pair(model) else None if isinstance(model, type) else framework_of(model)
     if framework is not None:
-        return _converted(framework, model, example, trainable, check)
+        return _converted(framework, model, example, trainable, check, dynamic_axes or {})
     if not callable(model):
         raise InputError(
             f"got {type(model).__name__} as a model; expected a Network, an ONNX file, an object of PyTorch, Keras, "
@@ -130,7 +148,7 @@ def as_network(
             f"got {type(made).__name__} from {getattr(model, '__qualname__', model)}(); expected a model: return one, "
             "or a pair of a JAX function and its parameters"
         )
-    return as_network(made, example, trainable=trainable, check=check)
+    return as_network(made, example, trainable=trainable, check=check, dynamic_axes=dynamic_axes)
 
 
 def is_saved_model(path: str | os.PathLike[str]) -> bool:
@@ -170,19 +188,45 @@ def named_inputs(example: Any, names: list[str]) -> dict[str, np.ndarray]:
     return {name: resized(array, TRACED) for name, array in arrays.items()}
 
 
-def resized(array: np.ndarray, samples: int) -> np.ndarray:
-    """That many samples: the array's own, from the first again where there are too few.
+def free_axes(inputs: Mapping[str, np.ndarray], dynamic_axes: Mapping[str, Any]) -> Axes:
+    """Names of all free axes by input, the batch's among them.
+
+    Raises:
+        InputError: an input or an axis that there is not, or one name for axes of several sizes.
+    """
+    axes: dict[str, dict[int, str]] = {name: {0: BATCH} for name in inputs}
+    sizes = {BATCH: TRACED}
+    for name, wanted in dynamic_axes.items():
+        if name not in inputs:
+            raise InputError(f"got dynamic_axes of {name!r}; expected names of inputs: {', '.join(inputs)}")
+        names = wanted if isinstance(wanted, Mapping) else {axis: f"{name}_{axis}" for axis in wanted}
+        for axis, size in names.items():
+            shape = inputs[name].shape
+            if not 0 <= axis < len(shape):
+                raise InputError(
+                    f"got dynamic_axes with axis {axis} of {name!r}; expected one of its {len(shape)}, from 0"
+                )
+            if axis and sizes.setdefault(size, shape[axis]) != shape[axis]:
+                raise InputError(
+                    f"got dynamic_axes with {size!r} for sizes {sizes[size]} and {shape[axis]}; expected two names"
+                )
+            axes[name].setdefault(axis, size)
+    return axes
+
+
+def resized(array: np.ndarray, size: int, axis: int = 0) -> np.ndarray:
+    """That many entries along an axis: the array's own, from the first again where there are too few.
 
     Numbers are then varied, and zeros replaced: equal samples would hide what a network does across a batch.
     """
-    numbers = np.arange(samples)
-    made = array[numbers % len(array)]
+    numbers, length = np.arange(size), array.shape[axis]
+    result = array.take(numbers % length, axis)
     if not _floating(array):
-        return made
+        return result
     if not array.any():
-        return np.random.default_rng(0).standard_normal(made.shape).astype(array.dtype)
-    factors = (1 + numbers // len(array) / 8).reshape(-1, *[1] * (array.ndim - 1))
-    return (made * factors).astype(array.dtype)
+        return np.random.default_rng(0).standard_normal(result.shape).astype(array.dtype)
+    factors = (1 + numbers // length / 8).reshape(-1, *[1] * (array.ndim - axis - 1))
+    return (result * factors).astype(array.dtype)
 
 
 def _array(name: str, value: Any) -> np.ndarray:
@@ -197,8 +241,10 @@ def _array(name: str, value: Any) -> np.ndarray:
     return array
 
 
-def _converted(framework: str, model: Any, example: Any, trainable: Choice | None, check: bool) -> Network:
-    converted: Converted = _quietly(lambda: load_importer(framework).convert(model, example))
+def _converted(
+    framework: str, model: Any, example: Any, trainable: Choice | None, check: bool, dynamic_axes: Mapping[str, Any]
+) -> Network:
+    converted: Converted = _quietly(lambda: load_importer(framework).convert(model, example, dynamic_axes))
     network = _read(converted, trainable)
     if not check:
         return network
@@ -244,15 +290,16 @@ def _check(network: Network, framework: str, model: Any, converted: Converted) -
 
     The two are compared on samples of other numbers than the trace's, by one executor of the network without dropout.
     """
-    inputs = {name: resized(array, CHECKED) for name, array in converted.inputs.items()}
-    own = converted.evaluate(inputs)
+    inputs, own = _evaluated(model, converted)
     differentiable = converted.differentiate is not None and bool(network.trainable())
     work, loss = _weighted(network, converted.results, own) if differentiable else (network.copy(), None)
     executor = load_backend(framework).from_model(work)
     zeros = {WEIGHT.format(name): np.zeros_like(y) for name, y in zip(network.outputs, own, strict=True)}
     got = executor.inference({n: a for n, a in {**inputs, **zeros}.items() if n in work.inputs})
-    for name, want in zip(network.outputs, own, strict=True):
-        shape = tuple(BATCH if axis == 0 and size == CHECKED else size for axis, size in enumerate(want.shape))
+    sizes = _free_sizes(converted, inputs)
+    for name, traced, want in zip(network.outputs, converted.results, own, strict=True):
+        pairs = zip(traced.shape, want.shape, strict=True)
+        shape = tuple(a if a == b else sizes.get((a, b)) for a, b in pairs)
         network.declare({name: TensorDescriptor(str(want.dtype), shape)})  # inference of shapes may have lost some
         array = executor.network.to_numpy(got[name])
         if array.shape != want.shape:
@@ -262,13 +309,56 @@ def _check(network: Network, framework: str, model: Any, converted: Converted) -
             if error <= TOLERANCES.get(str(want.dtype), 0.0):
                 continue
             apart = f"up to {error:.1e} of its largest value off"
+        others = "".join(f", {size} {n}" for (_, n), size in sizes.items() if size != BATCH)
         raise NetworkError(
-            f"{type(model).__name__}: got a converted model whose output {name!r} is {apart}, on {CHECKED} samples; "
-            "expected the model's own output: branches and loops must not depend on values or on the batch size, and "
-            "nothing may be random in evaluation; mend the model, or pass check=False if you know why"
+            f"{type(model).__name__}: got a converted model whose output {name!r} is {apart}, on {CHECKED} samples"
+            f"{others}; expected the model's own output: branches and loops must not depend on values or on the batch "
+            "size, and nothing may be random in evaluation; mend the model, or pass check=False if you know why"
         )
     if loss is not None:
         _check_gradients(network, executor, loss, model, converted)
+
+
+def _evaluated(model: Any, converted: Converted) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+    """Inputs of other sizes along every free axis than the trace's, and the object's own outputs of them."""
+    samples = {name: resized(array, CHECKED) for name, array in converted.inputs.items()}
+    names = [*dict.fromkeys(size for axes in converted.axes.values() for size in axes.values() if size != BATCH)]
+    if not names:
+        return samples, converted.evaluate(samples)
+    errors = []
+    for other in OTHER_SIZES:  # not every size is one that a model takes: patches, strides, tables of positions
+        inputs = dict(samples)
+        for name, axes in converted.axes.items():
+            for axis, size in axes.items():
+                if size != BATCH:
+                    wanted = other(inputs[name].shape[axis], names.index(size))
+                    inputs[name] = resized(inputs[name], wanted, axis)
+        try:
+            return inputs, converted.evaluate(inputs)
+        except Exception as error:  # noqa: BLE001 - whatever the user's own code raises
+            errors.append(f"{[*(array.shape for array in inputs.values())]}: {type(error).__name__}")
+    raise NetworkError(
+        f"{type(model).__name__}: got dynamic_axes {', '.join(names)}, and no other size that the model itself takes "
+        f"({'; '.join(errors)}); expected axes that are free there, too: leave them out"
+    )
+
+
+OTHER_SIZES: tuple[Callable[[int, int], int], ...] = (
+    lambda size, number: size + 1 + number,
+    lambda size, number: max(size - 1 - number, 1),
+    lambda size, number: 2 * size,
+    lambda size, number: max(size // 2, 1),
+)
+"""Sizes beside the trace's by that and the axis's number, tried in this order."""
+
+
+def _free_sizes(converted: Converted, inputs: Mapping[str, np.ndarray]) -> dict[tuple[int, int], str]:
+    """Names by the sizes of the trace and of the check."""
+    return {
+        (converted.inputs[name].shape[axis], inputs[name].shape[axis]): size
+        for name, axes in converted.axes.items()
+        for axis, size in axes.items()
+    }
 
 
 WEIGHT = "check/weight:{}"

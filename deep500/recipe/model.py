@@ -25,7 +25,7 @@ from deep500.training.data import Dataset
 LOSS = "loss"
 """Name of the value that recipes minimize."""
 
-CHOICES = ("trainable", "check")
+CHOICES = ("trainable", "check", "dynamic_axes")
 """Of `model_kwargs`, what decides how an object becomes a network; its class or function is not given them."""
 NATIVE = "native"
 """Of `model_kwargs`: True keeps a PyTorch module as it is."""

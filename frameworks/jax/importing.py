@@ -27,7 +27,7 @@ from jax.interpreters import partial_eval
 
 from deep500.errors import InputError, NetworkError
 from deep500.networks.flow import CUSTOM, STOP
-from deep500.networks.objects import BATCH, Converted, is_pair, named_inputs
+from deep500.networks.objects import Axes, Converted, free_axes, is_pair, named_inputs
 from deep500.networks.onnx.binding import bind_inputs, rename_values
 from deep500.networks.onnx.converters import converter, converting, quiet, unchanged
 from deep500.operators.registry import DOMAIN
@@ -58,7 +58,7 @@ def fingerprint(model: Any) -> str | None:
     return sha.hexdigest()
 
 
-def convert(model: Any, example: Any) -> Converted:
+def convert(model: Any, example: Any, dynamic_axes: Mapping[str, Any]) -> Converted:
     """Trace a module, or a function of parameters, and convert it.
 
     Raises:
@@ -73,6 +73,7 @@ def convert(model: Any, example: Any) -> Converted:
             "pass example="
         )
     inputs = named_inputs(example, function.arguments)
+    axes = free_axes(inputs, dynamic_axes)
 
     def own(given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         return [np.asarray(leaf) for leaf in function(function.leaves, list(given.values()))]
@@ -84,7 +85,7 @@ def convert(model: Any, example: Any) -> Converted:
     places = [
         n for n, leaf in enumerate(function.leaves) if not _is_key(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact)
     ]
-    proto = _to_onnx(function, places, inputs)
+    proto = _to_onnx(function, places, inputs, axes)
     names = frozenset(function.names[place] for place in places if function.names[place] in function.trained)
     training = _of_module(model, training=True) if _is_nnx(model) else function
 
@@ -93,7 +94,7 @@ def convert(model: Any, example: Any) -> Converted:
     ) -> dict[str, np.ndarray]:
         return _gradients(training, sorted(names), list(given.values()), cotangents)
 
-    return Converted(proto, names, inputs, results, own, differentiate)
+    return Converted(proto, names, inputs, results, own, differentiate, axes=axes)
 
 
 def _gradients(
@@ -245,7 +246,9 @@ def _key_name(key: Any) -> str:
 
 
 # -- jax2onnx ----------------------------------------------------------------------------------------------------------
-def _to_onnx(function: _Function, places: Sequence[int], inputs: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+def _to_onnx(
+    function: _Function, places: Sequence[int], inputs: Mapping[str, np.ndarray], axes: Axes
+) -> onnx.ModelProto:
     """The ONNX model, the floating leaves at these places as initializers of their names."""
     to_onnx = _jax2onnx()
     floating = [function.leaves[place] for place in places]
@@ -259,8 +262,8 @@ def _to_onnx(function: _Function, places: Sequence[int], inputs: Mapping[str, np
     specs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in floating]
     dtypes = [jax.dtypes.canonicalize_dtype(array.dtype) for array in inputs.values()]
     specs += [
-        jax.ShapeDtypeStruct((BATCH, *array.shape[1:]), dtype)
-        for array, dtype in zip(inputs.values(), dtypes, strict=True)
+        jax.ShapeDtypeStruct(tuple(axes[name].get(axis, size) for axis, size in enumerate(array.shape)), dtype)
+        for (name, array), dtype in zip(inputs.items(), dtypes, strict=True)
     ]
     wide = any(spec.dtype == np.float64 for spec in specs)
     with converting(function.name, "a function that converts", _ELSE), quiet("jax2onnx"):

@@ -29,7 +29,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from deep500.errors import Deep500Error, InputError, NetworkError
-from deep500.networks.objects import BATCH, Converted, named_inputs
+from deep500.networks.objects import Axes, Converted, free_axes, named_inputs
 from deep500.networks.protos import tensor_proto
 from deep500.registry import load_importer
 from deep500.tensors import numpy_dtype
@@ -64,7 +64,7 @@ def fingerprint(module: Any) -> str | None:
     return sha.hexdigest()
 
 
-def convert(module: Any, example: Any) -> Converted:
+def convert(module: Any, example: Any, dynamic_axes: Mapping[str, Any]) -> Converted:
     """Trace a copy of a module; the module stays as it is.
 
     Raises:
@@ -91,6 +91,7 @@ def convert(module: Any, example: Any) -> Converted:
     private = private_copy(module).cpu()
     names = [n for n in inspect.signature(module.forward).parameters if n not in ("args", "kwargs")]
     inputs = named_inputs(example, names)
+    axes = free_axes(inputs, dynamic_axes)
     config: Any = getattr(private, "config", None)
     if isinstance(getattr(config, "use_cache", None), bool):
         config.use_cache = False  # transformers' models return caches else
@@ -101,16 +102,16 @@ def convert(module: Any, example: Any) -> Converted:
     trained = frozenset(name for name, parameter in private.named_parameters() if parameter.requires_grad)
 
     def otherwise() -> onnx.ModelProto:
-        return _export_otherwise(module, called.of(private_copy(private)), inputs, called.outputs)
+        return _export_otherwise(module, called.of(private_copy(private)), inputs, called.outputs, axes)
 
     parts = trained, inputs, results, called.evaluate, called.differentiate
     try:
-        return Converted(_export(module, called.of(prepared), inputs, called.outputs), *parts, otherwise)
+        return Converted(_export(module, called.of(prepared), inputs, called.outputs, axes), *parts, otherwise, axes)
     except NetworkError as refused:
         if refused.__cause__ is None:  # not the exporter's words, but ours
             raise
         try:
-            return Converted(otherwise(), *parts)
+            return Converted(otherwise(), *parts, axes=axes)
         except Deep500Error as error:
             raise NetworkError(f"{refused}; {error}") from error
 
@@ -218,7 +219,7 @@ def _as_tensor(array: np.ndarray) -> torch.Tensor:
 
 
 def _export(
-    module: torch.nn.Module, called: _Call, inputs: Mapping[str, np.ndarray], outputs: Sequence[str]
+    module: torch.nn.Module, called: _Call, inputs: Mapping[str, np.ndarray], outputs: Sequence[str], axes: Axes
 ) -> onnx.ModelProto:
     """The ONNX model of a copy in training mode; the copy is changed."""
     private = called.module.train()
@@ -230,9 +231,8 @@ def _export(
     trace, written = _gradients.Trace(), _gradients.Written(private)
     with _error_of(module, "converts"):
         try:
-            free = {name: {0: BATCH} for name in inputs}
             known = _Known(len(inputs), called.drawn)
-            proto = _traced(private, _as_tensors(inputs), list(inputs), names, free, trace, known)
+            proto = _traced(private, _as_tensors(inputs), list(inputs), names, axes, trace, known)
         finally:
             written.check()  # says more than an exporter that stumbles over it
     if len(called.outputs) != len(outputs):
@@ -252,7 +252,7 @@ def _traced(
     tensors: Sequence[torch.Tensor],
     inputs: list[str],
     outputs: list[str] | None,
-    free: dict[str, dict[int, str]],
+    free: Axes,
     trace: Any,
     known: _Known,
 ) -> onnx.ModelProto:
@@ -270,7 +270,7 @@ def _traced(
             opset_version=OPSET,
             input_names=inputs,
             output_names=outputs,
-            dynamic_axes=free,
+            dynamic_axes={name: dict(axes) for name, axes in free.items()},
         )
     return onnx.load_from_string(buffer.getvalue())
 
@@ -283,7 +283,7 @@ def _backward_graph(module: torch.nn.Module, tensors: Sequence[torch.Tensor]) ->
 
 
 def _export_otherwise(
-    module: torch.nn.Module, called: _Call, inputs: Mapping[str, np.ndarray], outputs: Sequence[str]
+    module: torch.nn.Module, called: _Call, inputs: Mapping[str, np.ndarray], outputs: Sequence[str], axes: Axes
 ) -> onnx.ModelProto:
     """The same by ``torch.export``."""
     private = called.module.train()
@@ -293,7 +293,7 @@ def _export_otherwise(
     try:
         tensors = dict(zip(inputs, _as_tensors(inputs), strict=True))
         return load_importer("pytorch", "importing_export").export(
-            private, tensors, names, _Known(len(inputs), called.drawn)
+            private, tensors, names, _Known(len(inputs), called.drawn), axes
         )
     except Deep500Error:
         raise

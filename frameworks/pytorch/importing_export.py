@@ -11,20 +11,17 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import onnx
 import torch
 from torch.overrides import TorchFunctionMode
 
-from deep500.networks.objects import BATCH
+from deep500.networks.objects import Axes
 from deep500.registry import load_importer, load_package
 
 OPSET = 18
 """The one that the exporter's functions are written for."""
-Axes = Mapping[str, Mapping[int, str]]
-"""Names of free axes, by input and axis."""
 
 
 def export(
@@ -32,7 +29,7 @@ def export(
     inputs: Mapping[str, torch.Tensor],
     outputs: Sequence[str],
     mode: TorchFunctionMode,
-    axes: Axes = MappingProxyType({}),
+    axes: Axes,
 ) -> Any:
     """The ONNX model of a module in training mode whose forward takes tensors and returns a tuple of them.
 
@@ -41,7 +38,7 @@ def export(
         inputs: what it is traced with, by name.
         outputs: names of what it returns.
         mode: exchanges functions while the module runs.
-        axes: those that are free, beside the batch.
+        axes: those that are free.
 
     Raises:
         MissingPackage: no onnxscript.
@@ -49,8 +46,7 @@ def export(
         Exception: whatever the exporter raises.
     """
     load_package("onnxscript", "import-pytorch", "to export what tracing refuses")
-    free = {name: {0: BATCH, **axes.get(name, {})} for name in inputs}
-    shapes = tuple(dict.fromkeys(names, torch.export.Dim.DYNAMIC) for names in free.values())
+    shapes = tuple(dict.fromkeys(axes[name], torch.export.Dim.DYNAMIC) for name in inputs)
     several = any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(module.forward).parameters.values())
     with warnings.catch_warnings(), torch.compiler.set_stance("force_eager"):
         warnings.simplefilter("ignore")
@@ -63,7 +59,7 @@ def export(
     written = exported.exported_program.graph_signature.buffers_to_mutate.values()
     load_importer("pytorch", "importing_gradients").refuse_written(written, module)
     proto = exported.model_proto
-    _name_axes(proto, free)
+    _name_axes(proto, axes)
     _name_tied(proto, module)
     return proto
 
@@ -103,8 +99,8 @@ def _name_axes(proto: onnx.ModelProto, free: Axes) -> None:
     """Give free axes their names, and take intermediate shapes out, which have the exporter's."""
     renamed: dict[str, str] = {}
     for value in proto.graph.input:
-        for axis, name in free[value.name].items():
-            renamed[value.type.tensor_type.shape.dim[axis].dim_param] = name
+        sizes = value.type.tensor_type.shape.dim
+        renamed |= {sizes[axis].dim_param: name for axis, name in free[value.name].items() if sizes[axis].dim_param}
     for value in (*proto.graph.input, *proto.graph.output):
         for size in value.type.tensor_type.shape.dim:
             if size.dim_param in renamed:

@@ -14,7 +14,7 @@ import os
 import random
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 
 from deep500.errors import InputError, NetworkError
 from deep500.networks.flow import STOP
-from deep500.networks.objects import BATCH, Converted, named_inputs
+from deep500.networks.objects import Axes, Converted, free_axes, named_inputs
 from deep500.networks.onnx.binding import bind_inputs, rename_values
 from deep500.networks.onnx.converters import converter, converting, quiet
 from deep500.operators.registry import DOMAIN
@@ -67,7 +67,7 @@ def fingerprint(model: Any) -> str | None:
     return sha.hexdigest()
 
 
-def convert(model: Any, example: Any) -> Converted:
+def convert(model: Any, example: Any, dynamic_axes: Mapping[str, Any]) -> Converted:
     """Trace a model and convert it.
 
     Raises:
@@ -78,12 +78,12 @@ def convert(model: Any, example: Any) -> Converted:
     if isinstance(model, (str, os.PathLike)):
         model = tf.saved_model.load(str(model))
     if hasattr(model, "stateless_call"):
-        return _of_keras(model, example)
-    return _of_function(model, example)
+        return _of_keras(model, example, dynamic_axes)
+    return _of_function(model, example, dynamic_axes)
 
 
 # -- Keras -------------------------------------------------------------------------------------------------------------
-def _of_keras(model: Any, example: Any) -> Converted:
+def _of_keras(model: Any, example: Any, dynamic_axes: Mapping[str, Any]) -> Converted:
     if sys.modules["keras"].backend.backend() != "tensorflow":
         raise InputError(
             f"got a Keras model on {sys.modules['keras'].backend.backend()}; expected one on TensorFlow: set "
@@ -93,6 +93,7 @@ def _of_keras(model: Any, example: Any) -> Converted:
         example = _declared(model)
     names = [str(value.name) for value in getattr(model, "inputs", None) or ()]
     inputs = named_inputs(example, names)
+    axes = free_axes(inputs, dynamic_axes)
 
     def own(given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         return [np.asarray(r) for r in _results(model(_arranged(model, example, list(given.values())), training=False))]
@@ -113,6 +114,7 @@ def _of_keras(model: Any, example: Any) -> Converted:
             type(model).__name__,
             lambda given: _results(model(_arranged(model, example, given), training=False)),
             inputs,
+            axes,
             [(variable.path, variable.value) for variable in model.variables],
         )
     _set_momenta(proto, momenta)
@@ -124,7 +126,7 @@ def _of_keras(model: Any, example: Any) -> Converted:
         with _kept(model.variables):
             return _gradients(type(model).__name__, lambda: train(given), trained, cotangents)
 
-    return Converted(proto, frozenset(trained), inputs, results, own, differentiate)
+    return Converted(proto, frozenset(trained), inputs, results, own, differentiate, axes=axes)
 
 
 def _declared(model: Any) -> Any:
@@ -317,7 +319,7 @@ def _set_momenta(proto: onnx.ModelProto, momenta: Mapping[str, float]) -> None:
 
 
 # -- functions and SavedModels -----------------------------------------------------------------------------------------
-def _of_function(model: Any, example: Any) -> Converted:
+def _of_function(model: Any, example: Any, dynamic_axes: Mapping[str, Any]) -> Converted:
     function, where = _function(model), type(model).__name__
     concrete = function if hasattr(function, "structured_input_signature") else None
     if concrete is None:
@@ -327,12 +329,12 @@ def _of_function(model: Any, example: Any) -> Converted:
                 "example="
             )
         inputs = named_inputs(example, [])
-        specs = [tf.TensorSpec((None, *a.shape[1:]), a.dtype, name=n) for n, a in inputs.items()]
+        specs = _specs(inputs, free_axes(inputs, dynamic_axes), inputs)
         with converting(where, "a model that runs", _ELSE):
             concrete = function.get_concrete_function(*specs)
     else:
         inputs = _of_signature(concrete, example)
-    names = list(inputs)
+    names, axes = list(inputs), free_axes(inputs, dynamic_axes)
 
     def own(given: Mapping[str, np.ndarray], alive: Any = model) -> list[Any]:  # with it go a SavedModel's variables
         return _called(concrete, names, [tf.constant(array) for array in given.values()])
@@ -342,7 +344,7 @@ def _of_function(model: Any, example: Any) -> Converted:
         state = {_name(variable): variable for variable in concrete.variables}
         _check_writes(where, state, lambda: results.extend(own(inputs)))
     variables = [(_name(variable), variable) for variable in concrete.variables]
-    proto = _to_onnx(where, lambda given: _called(concrete, names, given), inputs, variables)
+    proto = _to_onnx(where, lambda given: _called(concrete, names, given), inputs, axes, variables)
     trained = {_name(variable): variable for variable in concrete.trainable_variables}
 
     def differentiate(
@@ -351,9 +353,11 @@ def _of_function(model: Any, example: Any) -> Converted:
         return _gradients(where, lambda: own(given), trained, cotangents)
 
     arrays = [np.asarray(result) for result in results]
-    return Converted(
-        proto, frozenset(trained), inputs, arrays, lambda given: [np.asarray(r) for r in own(given)], differentiate
-    )
+
+    def evaluate(given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        return [np.asarray(result) for result in own(given)]
+
+    return Converted(proto, frozenset(trained), inputs, arrays, evaluate, differentiate, axes=axes)
 
 
 def _called(concrete: Any, names: Sequence[str], given: Sequence[Any]) -> list[Any]:
@@ -471,6 +475,7 @@ def _to_onnx(
     where: str,
     call: Callable[[list[Any]], list[Any]],
     inputs: Mapping[str, np.ndarray],
+    axes: Axes,
     variables: Sequence[tuple[str, Any]],
 ) -> onnx.ModelProto:
     """The ONNX model of ``call(inputs)``, the variables that it reads as initializers of these names."""
@@ -480,7 +485,7 @@ def _to_onnx(
         with _in_line():
             return [tf.identity(result, name=f"result_{number}") for number, result in enumerate(call(list(given)))]
 
-    specs = [tf.TensorSpec((None, *a.shape[1:]), a.dtype, name=f"given_{n}") for n, a in enumerate(inputs.values())]
+    specs = _specs(inputs, axes, [f"given_{number}" for number in range(len(inputs))])
     with converting(where, "a model that converts", _ELSE), quiet("tf2onnx", "tensorflow"):
         concrete = tf.function(traced, autograph=False).get_concrete_function(*specs)
         _check_own_gradients(where, concrete.graph.as_graph_def())
@@ -507,8 +512,17 @@ def _to_onnx(
     rename_values(proto.graph, names)
     bind_inputs(proto, dict(values.values()))
     for value in proto.graph.input:
-        value.type.tensor_type.shape.dim[0].dim_param = BATCH
+        for axis, name in axes[value.name].items():
+            value.type.tensor_type.shape.dim[axis].dim_param = name
     return proto
+
+
+def _specs(inputs: Mapping[str, np.ndarray], axes: Axes, names: Iterable[str]) -> list[Any]:
+    """What a function is traced with: free axes have no size."""
+    return [
+        tf.TensorSpec([None if n in axes[key] else size for n, size in enumerate(array.shape)], array.dtype, name=name)
+        for (key, array), name in zip(inputs.items(), names, strict=True)
+    ]
 
 
 def _with_open_variables(concrete: Any, variables: Sequence[tuple[str, Any]]) -> tuple[Any, dict[str, Any]]:
