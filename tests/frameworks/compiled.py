@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -106,6 +107,27 @@ class PythonMix(d5.CustomPythonOp):
         (dy, dz, _), (x, w, _) = grads, fwd_inputs
         dz = dz[:, None]
         return [3 * x * x * w * dy + w * dz, x**3 * dy + x * dz, None]
+
+
+class Product(d5.CustomPythonOp):
+    """x^3 w and x rounded, with all derivatives that operators have whose gradient Enzyme made."""
+
+    signature: ClassVar = {"jvp": True, "hvp": True}
+
+    def forward(self, inputs):
+        return [inputs[0] ** 3 * inputs[1], np.rint(inputs[0]).astype("int64")]
+
+    def backward(self, grads, fwd_inputs, fwd_outputs):
+        x, w = fwd_inputs
+        return [3 * x**2 * w * grads[0], x**3 * grads[0]]
+
+    def jvp(self, inputs, tangents):
+        (x, w), (v, u) = inputs, tangents
+        return self.forward(inputs), [3 * x**2 * w * v + x**3 * u, np.zeros(x.shape, "int64")]
+
+    def hvp(self, grads, inputs, tangents):
+        (x, w), (v, u) = inputs, tangents
+        return [grads[0] * (6 * x * w * v + 3 * x**2 * u), grads[0] * 3 * x**2 * v]
 
 
 @lru_cache

@@ -7,15 +7,16 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from deep500.errors import NetworkError, UnsupportedOperator
+from deep500.errors import NetworkError, OperatorError, UnsupportedOperator
 from deep500.networks import Network, add_loss, replace_operator
+from tests.frameworks.compiled import values
 from tests.networks.custom_operators import LeakyRelu, SinCos
 from tests.tolerances import as_numpy, assert_close
 
 RNG = np.random.default_rng(6)
 
 
-def classifier(dtype: str = "float64") -> Network:
+def classifier(dtype: str = "float64", activation: str = "LeakyRelu") -> Network:
     """Two layers with LeakyRelu between and behind them, a branch around the second, cross entropy."""
     rng = np.random.default_rng(1)
     net = Network("classifier")
@@ -23,17 +24,17 @@ def classifier(dtype: str = "float64") -> Network:
     for name, shape in {"w1": (5, 6), "w2": (6, 6), "w3": (6, 3)}.items():
         net.add_parameter(name, rng.normal(size=shape).astype(dtype))
     net.add_node("MatMul", ["x", "w1"], "a", name="fc1")
-    net.add_node("LeakyRelu", "a", "b", name="act1")
+    net.add_node(activation, "a", "b", name="act1")
     net.add_node("MatMul", ["b", "w2"], "c", name="fc2")
-    net.add_node("LeakyRelu", "c", "d", name="act2")
+    net.add_node(activation, "c", "d", name="act2")
     net.add_node("Add", ["b", "d"], "e")
     net.add_node("MatMul", ["e", "w3"], "output", name="fc3")
     net.add_output("output")
     return add_loss(net)
 
 
-def custom(net: Network, **options: object) -> Network:
-    return replace_operator(net, "LeakyRelu", "TestLeakyRelu", domain="deep500", **options)
+def custom(net: Network, plain: str, operator: str) -> Network:
+    return replace_operator(net, plain, operator, domain="deep500")
 
 
 def batch(size: int = 4, dtype: str = "float64") -> dict[str, np.ndarray]:
@@ -62,11 +63,13 @@ def _tensor(d5fw: ModuleType, array: np.ndarray) -> object:
     return d5fw.from_model(classifier()).network.to_tensor(array)
 
 
+@pytest.mark.parametrize("kind", ["LeakyRelu", "CompiledSoftsign"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_trains_as_the_same_network_with_an_onnx_operator(backend: ModuleType, dtype: str) -> None:
+def test_trains_as_the_same_network_with_an_onnx_operator(backend: ModuleType, dtype: str, kind: str) -> None:
     batches = [batch(size, dtype) for size in (4, 4, 2)]
-    plain = classifier(dtype)
-    want, got = (train(backend, net, batches) for net in (plain, custom(plain)))
+    operator = kind.removeprefix("Compiled")
+    plain = classifier(dtype, operator)
+    want, got = (train(backend, net, batches) for net in (plain, custom(plain, operator, f"Test{kind}")))
     assert not np.allclose(want["w1"], plain.parameters["w1"].value)
     for name, value in want.items():
         assert_close(got[name], value, "training", name)
@@ -106,6 +109,21 @@ def test_no_backward_is_an_error_that_names_the_operator(backend: ModuleType) ->
     assert as_numpy(executor.inference(batch())["output"]).shape == (4, 3)
     with pytest.raises(UnsupportedOperator, match=r"Opaque.*backward"):
         executor.inference_and_backprop(batch(), "loss")
+
+
+def test_a_failure_of_compiled_code_in_a_network_is_ours(backend: ModuleType) -> None:
+    net = Network("mixed")
+    for name, shape, dtype in (("x", ("N", 3), "float64"), ("w", ("N", 3), "float64"), ("k", ("N",), "int64")):
+        net.add_input(name, shape, dtype)
+    net.add_node("TestCompiledMix", ["x", "w", "k"], ["y", "z"], name="mixed", domain="deep500")
+    net.add_output("z")
+    executor = backend.from_model(net)
+    x, w, k = values()
+    got = as_numpy(executor.inference({"x": x, "w": w, "k": k})["z"])
+    np.testing.assert_allclose(got, (x * w).sum(1), rtol=1e-14)
+    x[1, 1] = 777
+    with pytest.raises(OperatorError, match="status 3"):
+        executor.inference({"x": x, "w": w, "k": k})
 
 
 def test_shapes_that_do_not_fit_are_refused_before_the_first_run(backend: ModuleType) -> None:

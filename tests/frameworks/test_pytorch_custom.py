@@ -17,6 +17,7 @@ import deep500.frameworks.pytorch as d5fw  # noqa: E402
 from deep500.errors import InputError, OperatorError, UnsupportedOperator  # noqa: E402
 from deep500.frameworks.pytorch import gpu  # noqa: E402
 from deep500.tensors import TensorDescriptor  # noqa: E402
+from tests.frameworks.compiled import Product  # noqa: E402
 from tests.frameworks.torch_operators import CHOOSE, Cube, Marked, MulAdd, compile_cube, random  # noqa: E402
 
 pytestmark = pytest.mark.backend("pytorch")
@@ -99,17 +100,6 @@ def test_aliases_of_inputs_are_copied() -> None:
     x = random(2, 3, grad=False)
     for y, want in zip(d5fw.custom_op(Same())(x), (x, x.flip(0), x.T), strict=True):
         assert torch.equal(y, want) and y.data_ptr() != x.data_ptr() and y.is_contiguous()
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_other_dtypes(dtype: str) -> None:
-    function = d5fw.custom_op(compile_cube(dtype) if dtype != "bfloat16" else Cube())
-    x = torch.linspace(-2, 2, 9, dtype=getattr(torch, dtype)).requires_grad_()
-    y = function(x)
-    assert y.dtype == x.dtype
-    y.sum().backward()
-    torch.testing.assert_close(y, x**3)
-    torch.testing.assert_close(x.grad, 3 * x**2)
 
 
 # -- what PyTorch asks of an operator ---------------------------------------------------------------------------------
@@ -196,27 +186,6 @@ def test_transformations_of_torch_func(cube: Function) -> None:
     torch.testing.assert_close(torch.func.jacrev(cube)(w), torch.diag(3 * w**2))
     with pytest.raises(UnsupportedOperator, match=r"got tangents of forward mode.*gradient='enzyme'"):
         torch.func.jvp(cube, (w,), (w,))
-
-
-class Product(d5.CustomPythonOp):
-    """x^3 w and x rounded, with all derivatives that operators have whose gradient Enzyme made."""
-
-    signature: ClassVar = {"jvp": True, "hvp": True}
-
-    def forward(self, inputs: Any) -> Any:
-        return [inputs[0] ** 3 * inputs[1], np.rint(inputs[0]).astype("int64")]
-
-    def backward(self, grads: Any, fwd_inputs: Any, fwd_outputs: Any) -> Any:
-        x, w = fwd_inputs
-        return [3 * x**2 * w * grads[0], x**3 * grads[0]]
-
-    def jvp(self, inputs: Any, tangents: Any) -> Any:
-        (x, w), (v, u) = inputs, tangents
-        return self.forward(inputs), [3 * x**2 * w * v + x**3 * u, np.zeros(x.shape, "int64")]
-
-    def hvp(self, grads: Any, inputs: Any, tangents: Any) -> Any:
-        (x, w), (v, u) = inputs, tangents
-        return [grads[0] * (6 * x * w * v + 3 * x**2 * u), grads[0] * 3 * x**2 * v]
 
 
 @SCRIPT_IS_DEPRECATED
