@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from deep500.compare.subject import Setting, Subject, digests
 from deep500.compare.timing import Team
 from deep500.compare.traces import CURVE
 from deep500.errors import InputError, RecipeError
+from deep500.keywords import takes
 from deep500.measure.environment import describe
 from deep500.measure.machine import threads_to_use
 from deep500.recipe.build import Notes
@@ -33,27 +34,21 @@ def silent(_: str) -> None:
     """Print nothing."""
 
 
-def compare_frameworks(
-    recipe: str | Path | ModuleType,
-    frameworks: Sequence[str],
-    *,
-    overrides: Sequence[str] = (),
-    repeat: int = 1,
-    rounds: int = ROUNDS,
-    steps: int | None = None,
-    threads: int | None = None,
-    seed: int | None = None,
-    out: str | Path | None = None,
-    data: str | Path | None = None,
-    download: bool = False,
-    open: bool = False,
-    dry_run: bool = False,
-    say: Say = silent,
-) -> ComparisonResult:
-    """Run one recipe in several frameworks: do they compute the same, and which is faster?
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """The options that all comparisons have: how much is measured, and where it goes."""
 
-    Nothing is timed unless all of them pass the equivalence gate (:mod:`deep500.compare.gate`). Each framework is timed
-    in a process of its own, in turns.
+    rounds: int = ROUNDS
+    steps: int | None = None
+    threads: int | None = None
+    out: str | Path | None = None
+    dry_run: bool = False
+    say: Say = silent
+
+
+@dataclass(frozen=True)
+class RecipeComparison(Effort):
+    """The options of :func:`compare_frameworks`.
 
     Args:
         recipe: a recipe's file, name or module.
@@ -68,6 +63,30 @@ def compare_frameworks(
         data: folder with data sets; download: fetch absent ones; open: allow overrides of FIXED keys.
         dry_run: one round of one step, no training: does it work?
         say: called with a line of text for every stage.
+    """
+
+    recipe: str | Path | ModuleType
+    frameworks: Sequence[str]
+    _: KW_ONLY
+    overrides: Sequence[str] = ()
+    repeat: int = 1
+    seed: int | None = None
+    data: str | Path | None = None
+    download: bool = False
+    open: bool = False
+
+    def setting(self, path: Path) -> Setting:
+        """Return what decides, besides the framework, what the recipe at a path computes."""
+        folder = None if self.data is None else str(Path(self.data).resolve())
+        return Setting(str(path.resolve()), tuple(self.overrides), self.seed, folder, self.download, self.open)
+
+
+@takes(RecipeComparison)
+def compare_frameworks(options: RecipeComparison) -> ComparisonResult:
+    """Run one recipe in several frameworks: do they compute the same, and which is faster?
+
+    Nothing is timed unless all of them pass the equivalence gate (:mod:`deep500.compare.gate`). Each framework is timed
+    in a process of its own, in turns.
 
     Raises:
         MissingBackend: with the line that installs it.
@@ -78,11 +97,10 @@ def compare_frameworks(
         Traceback (most recent call last):
         deep500.errors.InputError: got frameworks ['pytorch']; expected at least two different ones: name another
     """
-    names = check_frameworks(frameworks)
-    rounds, steps, repeat = (1, 1, 0) if dry_run else (rounds, steps, repeat)
-    path = _path_of(recipe)
-    folder = None if data is None else str(Path(data).resolve())
-    setting = Setting(str(path.resolve()), tuple(overrides), seed, folder, download, open)
+    names, say, dry_run = check_frameworks(options.frameworks), options.say, options.dry_run
+    rounds, steps, repeat = (1, 1, 0) if dry_run else (options.rounds, options.steps, options.repeat)
+    path = _path_of(options.recipe)
+    setting = options.setting(path)
     say(f"checking that {', '.join(names)} compute the same ...")
     notes = Notes()
     with notes.collecting(strict=False):
@@ -97,10 +115,10 @@ def compare_frameworks(
     result = ComparisonResult(path.stem, names, gate, labels=labels, environment=describe(path.parent))
     if gate and (rounds or repeat):
         expected = {"weights": digest(_weights(subjects[0])), "batches": digests(judged)}
-        with Team(names, threads or threads_to_use(), "training", asdict(setting)) as team:
+        with Team(names, options.threads or threads_to_use(), "training", asdict(setting)) as team:
             _measure(result, team, expected, Amount(rounds, steps, repeat, subjects[0].seed), say)
     asked = {**asdict(setting), "rounds": rounds, "steps": steps, "repeat": repeat}
-    return write(result, out, {**asked, "custom_ops": subjects[0].custom_ops})
+    return write(result, options.out, {**asked, "custom_ops": subjects[0].custom_ops})
 
 
 class Amount(NamedTuple):

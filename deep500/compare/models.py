@@ -6,7 +6,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,13 @@ import numpy as np
 
 from deep500.compare import first_difference
 from deep500.compare.checks import Check, GateResult, relative
-from deep500.compare.frameworks import ROUNDS, Say, check_frameworks, silent, write
+from deep500.compare.frameworks import Effort, check_frameworks, write
 from deep500.compare.result import ComparisonResult
 from deep500.compare.subject import Candidate
 from deep500.compare.timing import Team
 from deep500.compare.traces import as_arrays
 from deep500.errors import ComparisonError
+from deep500.keywords import takes
 from deep500.measure.environment import describe
 from deep500.measure.machine import threads_to_use
 from deep500.networks.execution.inputs import batch_symbol, make_inputs
@@ -35,23 +36,9 @@ TOLERANCES = {"float64": 1e-10, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e
 """Of the largest value of an output, by its dtype; whole numbers must be equal."""
 
 
-def compare_models(
-    model: Any,
-    frameworks: Sequence[str],
-    *,
-    batch_sizes: Sequence[int] = (1,),
-    rounds: int = ROUNDS,
-    steps: int | None = None,
-    threads: int | None = None,
-    seed: int = 0,
-    sizes: Mapping[str, int] | None = None,
-    custom_ops: Sequence[str | Path] = (),
-    out: str | Path | None = None,
-    dry_run: bool = False,
-    example: Any = None,
-    say: Say = silent,
-) -> ComparisonResult:
-    """Run a model in several frameworks on made-up inputs: do the outputs agree, and which is faster?
+@dataclass(frozen=True)
+class ModelComparison(Effort):
+    """The options of :func:`compare_models`.
 
     Args:
         model: an ONNX file, or whatever else :func:`deep500.networks.as_network` takes; its first symbolic size is the
@@ -68,29 +55,42 @@ def compare_models(
         dry_run: one round of one inference: does it work?
         example: inputs to trace a model of a framework with.
         say: called with a line of text for every stage.
+    """
+
+    model: Any
+    frameworks: Sequence[str]
+    _: KW_ONLY
+    batch_sizes: Sequence[int] = (1,)
+    seed: int = 0
+    sizes: Mapping[str, int] | None = None
+    custom_ops: Sequence[str | Path] = ()
+    example: Any = None
+
+
+@takes(ModelComparison)
+def compare_models(options: ModelComparison) -> ComparisonResult:
+    """Run a model in several frameworks on made-up inputs: do the outputs agree, and which is faster?
 
     Raises:
         MissingBackend: with the line that installs it.
         UnsupportedOperator: a framework cannot run the model; names every offending node.
-        InputError: inputs that cannot be made up.
-        InputError: there is no plugin at a path of ``custom_ops``.
+        InputError: inputs that cannot be made up, or no plugin at a path of ``custom_ops``.
     """
-    plugins = [str(Path(path).expanduser().resolve()) for path in custom_ops]
+    plugins = [str(Path(path).expanduser().resolve()) for path in options.custom_ops]
     load_plugins(plugins)
-    names = check_frameworks(frameworks)
-    rounds, steps = (1, 1) if dry_run else (rounds, steps)
-    network = as_network(model, example)
-    batches: list[int | None] = list(batch_sizes) if batch_symbol(network) is not None else [None]
+    names, model, seed, say = check_frameworks(options.frameworks), options.model, options.seed, options.say
+    rounds, steps = (1, 1) if options.dry_run else (options.rounds, options.steps)
+    network = as_network(model, options.example)
+    batches: list[int | None] = list(options.batch_sizes) if batch_symbol(network) is not None else [None]
     say(f"checking that {', '.join(names)} compute the same ...")
-    gate = check_outputs(network, names, batches, seed, sizes)
-    result = ComparisonResult(
-        _name_of(model, network), names, gate, labels=("dry run",) if dry_run else (), environment=describe(None)
-    )
+    gate = check_outputs(network, names, batches, seed, options.sizes)
+    labels = ("dry run",) if options.dry_run else ()
+    result = ComparisonResult(_name_of(model, network), names, gate, labels=labels, environment=describe(None))
     if gate and rounds:
-        options = {"seed": seed, "sizes": dict(sizes or {}), "custom_ops": plugins}
+        settings = {"seed": seed, "sizes": dict(options.sizes or {}), "custom_ops": plugins}
         with (
             _file_of(model, network) as file,
-            Team(names, threads or threads_to_use(), "inference", {**options, "model": file}) as team,
+            Team(names, options.threads or threads_to_use(), "inference", {**settings, "model": file}) as team,
         ):
             result.facts = team.facts
             for batch in batches:
@@ -100,8 +100,8 @@ def compare_models(
                 result.batch_sizes[label] = batch
             result.memory = team.memory()
     facts = [{"path": path, "sha256": digest(Path(path))} for path in plugins]
-    asked = {"batch_sizes": list(batch_sizes), "rounds": rounds, "steps": steps, "seed": seed, "custom_ops": facts}
-    return write(result, out, asked)
+    asked = {"batch_sizes": list(options.batch_sizes), "rounds": rounds, "steps": steps, "seed": seed}
+    return write(result, options.out, {**asked, "custom_ops": facts})
 
 
 def _is_file(model: Any) -> bool:

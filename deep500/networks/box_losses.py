@@ -119,8 +119,6 @@ def add_detection_loss(
     longest: float = math.log(1000 / 16),
     output: str | None = None,
     loss: str = "loss",
-    alpha: float = 0.25,
-    gamma: float = 2.0,
 ) -> AnyGraph:
     """Add inputs ``anchor_label`` and ``anchor_box`` and the scalar output ``loss`` to a detector, and return it.
 
@@ -133,9 +131,7 @@ def add_detection_loss(
         box_loss: ``"smooth_l1"`` of the offsets, with beta 1/9 as in RetinaNet, or ``"giou"`` of the boxes.
         box_weight: of the boxes beside the classes.
         variances, longest: of the offsets, see :mod:`deep500.tasks.boxes`.
-        output: name of that output; the first if None.
-        loss: name of the new output.
-        alpha, gamma: of the focal loss.
+        output, loss: names of that output (None: the first) and of the new one.
 
     Inputs that are added:
         ``anchor_label`` int64 (N, anchors): class, -1 background, -2 not judged;
@@ -159,14 +155,8 @@ def add_detection_loss(
     op = Emitter(network, "detection/")
     offsets = op("Slice", output, op.ints(0), op.ints(4), op.ints(-1))
     logits = op("Slice", output, op.ints(4), op.ints(shape[2]), op.ints(-1))
-    label = op("Unsqueeze", "anchor_label", op.ints(-1))
-    numbers = op.constant(np.arange(shape[2] - 4, dtype=np.int64))
-    target = op("Cast", op("Equal", label, numbers), to=_onnx_type(dtype))
-    judged, present = (
-        op("Cast", op("Greater", label, op.constant(np.array(least, np.int64))), to=_onnx_type(dtype))
-        for least in (-2, -1)
-    )
-    classes = op("Mul", focal_loss(op, logits, target, alpha, gamma, dtype), judged)
+    judged, present, target = _flags(op, shape[2] - 4, dtype)
+    classes = op("Mul", focal_loss(op, logits, target, dtype=dtype), judged)
     if box_loss == "giou":
         corners = decoded(op, offsets, anchors, variances, longest, dtype)
         boxes = op("Unsqueeze", giou_loss(op, corners, "anchor_box", dtype), op.ints(-1))
@@ -181,7 +171,14 @@ def add_detection_loss(
     return network
 
 
-def _onnx_type(dtype: str) -> int:
+def _flags(op: Emitter, classes: int, dtype: str) -> tuple[str, str, str]:
+    """Zeros and ones per anchor: whether it is judged, whether it answers for an object, and of which class."""
     from onnx import helper
 
-    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    kind = int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    label = op("Unsqueeze", "anchor_label", op.ints(-1))
+    target = op("Cast", op("Equal", label, op.constant(np.arange(classes, dtype=np.int64))), to=kind)
+    judged, present = (
+        op("Cast", op("Greater", label, op.constant(np.array(least, np.int64))), to=kind) for least in (-2, -1)
+    )
+    return judged, present, target

@@ -7,6 +7,7 @@ between different labels (section 4.1). As nodes it is a Scan over frames, which
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,23 @@ NEVER = -1e18
 REDUCTIONS = ("mean", "sum", "none")
 
 
+@dataclass(frozen=True)
+class CTCOptions:
+    """The settings of the loss.
+
+    Attributes:
+        blank: the class that is no label.
+        reduction: ``"mean"`` (of loss / length of the transcript, over items), ``"sum"`` or ``"none"`` (items,).
+        zero_infinity: items without any alignment count 0.
+        compiled: one node ``CTCLoss`` of domain ``deep500``, in C++ (``custom_ops/ctc_loss``), instead of ONNX nodes.
+    """
+
+    blank: int = 0
+    reduction: str = "mean"
+    zero_infinity: bool = False
+    compiled: bool = False
+
+
 def ctc_loss(
     emit: Emitter,
     log_p: str,
@@ -31,10 +49,7 @@ def ctc_loss(
     label_length: str,
     classes: Dim | None,
     dtype: str,
-    blank: int = 0,
-    reduction: str = "mean",
-    zero_infinity: bool = False,
-    compiled: bool = False,
+    options: CTCOptions,
 ) -> str:
     """Add the nodes; returns the name of the loss.
 
@@ -49,22 +64,20 @@ def ctc_loss(
         input_length, label_length: int64 (items,).
         classes: their number, which must be known.
         dtype: of log_p.
-        blank: the class that is no label.
-        reduction: ``"mean"`` (of loss / length of the transcript, over items), ``"sum"`` or ``"none"`` (items,).
-        zero_infinity: items without any alignment count 0.
-        compiled: one node ``CTCLoss`` of domain ``deep500``, in C++ (``custom_ops/ctc_loss``), instead of ONNX nodes.
+        options: settings; ``zero_infinity`` is about infinite losses.
     """
+    blank, reduction = options.blank, options.reduction
     if reduction not in REDUCTIONS:
         raise NetworkError(f"got reduction {reduction!r}; expected one of {REDUCTIONS}: choose one of them")
     if not isinstance(classes, int) or not 0 <= blank < classes:
         raise NetworkError(f"got blank {blank} and {classes} classes; expected a known number, blank among them")
-    if compiled:
+    if options.compiled:
         time_first = emit("Transpose", log_p, perm=[1, 0, 2])
         ends = (time_first, labels, input_length, label_length)
-        settings: dict[str, Any] = {"blank": blank, "reduction": reduction, "zero_infinity": int(zero_infinity)}
+        settings: dict[str, Any] = {"blank": blank, "reduction": reduction, "zero_infinity": int(options.zero_infinity)}
         return emit("CTCLoss", *ends, domain="deep500", **settings)
     single = _Alignment(emit, labels, label_length, classes, blank, dtype).losses(log_p, input_length)
-    return _reduced(emit, single, label_length, dtype, reduction, zero_infinity)
+    return _reduced(emit, single, label_length, dtype, reduction, options.zero_infinity)
 
 
 def _reduced(emit: Emitter, single: str, lengths: str, dtype: str, reduction: str, zero_infinity: bool) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import NetworkError, nearest
-from deep500.networks.ctc import ctc_loss
+from deep500.networks.ctc import CTCOptions, ctc_loss
 from deep500.networks.emit import Emitter
 from deep500.networks.graph import AnyGraph, Graph
 from deep500.tensors import Dim, dtype_to_onnx
@@ -163,8 +163,8 @@ def _ctc(
         if not network.has_value(name):
             network.add_input(name, (at.shape[0],), "int64")
     log_p = at.emit("LogSoftmax", at.output, axis=2)
-    ends = (log_p, at.label, input_length, label_length)
-    value = ctc_loss(at.emit, *ends, at.shape[2], at.dtype, blank, reduction, zero_infinity, compiled)
+    options = CTCOptions(blank, reduction, zero_infinity, compiled)
+    value = ctc_loss(at.emit, log_p, at.label, input_length, label_length, at.shape[2], at.dtype, options)
     network.add_node("Identity", [value], [at.loss], name=at.loss)
 
 

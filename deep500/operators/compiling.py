@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from deep500.errors import InputError
+from deep500.keywords import takes
 from deep500.operators.base import Descriptors
-from deep500.operators.cpp.commands import Derivation
 from deep500.operators.cpp.compiled_op import CompiledOp
 from deep500.operators.cpp.ranks import mpi_of
 from deep500.operators.cpp.spec import (
@@ -24,27 +25,25 @@ from deep500.operators.cpp.spec import (
 from deep500.operators.enzyme import Enzyme
 
 
-def compile_custom_cppop(
-    name: str,
-    file: str | Path,
-    input_descriptors: Descriptors,
-    output_descriptors: Descriptors,
-    other_files: Sequence[str | Path] = (),
-    live_output: bool = False,
-    additional_definitions: Mapping[str, Any] | None = None,
-    *,
-    gradient: str | None = AUTOMATIC,
-    infer: Infer | None = None,
-    inactive: Sequence[int] = (),
-    fast_math: bool = False,
-    isolate: bool = False,
-    openmp: bool = False,
-    timeout: float = 60.0,
-    check: bool = True,
-    whole: Mapping[int, tuple[int, int]] | None = None,
-    comm: Any = None,
-) -> CompiledOp:
-    """Compile a C++ operator, or find it in the cache, and load it.
+@dataclass(frozen=True, kw_only=True)
+class CppOptions:
+    """The options of an operator in C++ that are named."""
+
+    gradient: str | None = AUTOMATIC
+    infer: Infer | None = None
+    inactive: Sequence[int] = ()
+    fast_math: bool = False
+    isolate: bool = False
+    openmp: bool = False
+    timeout: float = 60.0
+    check: bool = True
+    whole: Mapping[int, tuple[int, int]] | None = None
+    comm: Any = None
+
+
+@dataclass(frozen=True)
+class FileOptions(CppOptions):
+    """The options of an operator in a file.
 
     Args:
         name: an identifier.
@@ -62,17 +61,50 @@ def compile_custom_cppop(
         fast_math: let the compiler reorder floating-point arithmetic and use vector math functions.
         isolate: run it in a worker process, where a crash or an endless loop does no harm.
         openmp: compile with OpenMP.
-        check: compare a derived gradient with differences, once, before it may be used (Enzyme).
         timeout: seconds for one call with ``isolate``.
-        check: False leaves out the check of a derived gradient, which every build makes once; the library's signature
-            says so. For gradients that are registered and meant to differ from forward's.
+        check: compare a gradient that Enzyme derives with differences, once per build. False leaves that out, and the
+            library's signature says so: for gradients that are registered and meant to differ from forward's.
         whole: index of an input of whole numbers -> (least, greatest + 1) that they have in that check; 0 and 1 else.
         comm: the ranks that it communicates with (``deep500/communication.h``): ``d5.distributed.world()`` under MPI,
             or an mpi4py communicator. Without one, and where there is one rank, it is alone. All ranks call this.
+    """
+
+    name: str
+    file: str | Path
+    input_descriptors: Descriptors
+    output_descriptors: Descriptors
+    other_files: Sequence[str | Path] = ()
+    live_output: bool = False
+    additional_definitions: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class CodeOptions(CppOptions):
+    """The options of an operator whose code is a string.
+
+    Args:
+        name: an identifier.
+        code: the source, in C++.
+
+    The others are those of :func:`compile_custom_cppop`.
+    """
+
+    name: str
+    code: str
+    input_descriptors: Descriptors
+    output_descriptors: Descriptors
+    other_files: Sequence[str | Path] = ()
+    live_output: bool = False
+    additional_definitions: Mapping[str, Any] | None = None
+
+
+@takes(FileOptions)
+def compile_custom_cppop(options: FileOptions) -> CompiledOp:
+    """Compile a C++ operator, or find it in the cache, and load it.
 
     Returns:
         The operator. The library is kept in ``DEEP500_CACHE`` (else ``$XDG_CACHE_HOME/deep500``, ``~/.cache/deep500``)
-        and built again only when a source, an included file, an argument, the compiler or the processor changes.
+        and built again only when a source, an included file, an argument, the compiler or the CPU changes.
 
     Raises:
         InputError: an argument is wrong.
@@ -82,50 +114,13 @@ def compile_custom_cppop(
         MissingEngine: there is no compiler.
         MissingDevice: it is in CUDA, and nvcc or a GPU is missing.
     """
-    check_name(name)
-    spec = _spec(
-        name,
-        None,
-        as_paths(name, [file])[0],
-        input_descriptors,
-        output_descriptors,
-        other_files,
-        additional_definitions,
-        gradient,
-        inactive,
-        fast_math,
-        openmp,
-        check,
-        infer,
-        whole,
-        _ranks(name, comm, isolate),
-    )
-    seconds = timeout if isolate else None
-    derivation = _derivation(gradient)
-    return CompiledOp(spec, input_descriptors, output_descriptors, infer, seconds, live_output, derivation, comm)
+    check_name(options.name)
+    return _compile(options, None, as_paths(options.name, [options.file])[0])
 
 
-def compile_custom_cppop_inline(
-    name: str,
-    code: str,
-    input_descriptors: Descriptors,
-    output_descriptors: Descriptors,
-    other_files: Sequence[str | Path] = (),
-    live_output: bool = False,
-    additional_definitions: Mapping[str, Any] | None = None,
-    *,
-    gradient: str | None = AUTOMATIC,
-    infer: Infer | None = None,
-    inactive: Sequence[int] = (),
-    fast_math: bool = False,
-    isolate: bool = False,
-    openmp: bool = False,
-    timeout: float = 60.0,
-    check: bool = True,
-    whole: Mapping[int, tuple[int, int]] | None = None,
-    comm: Any = None,
-) -> CompiledOp:
-    """The same as :func:`compile_custom_cppop` from source text; the compiler calls it ``<name>.cpp``.
+@takes(CodeOptions)
+def compile_custom_cppop_inline(options: CodeOptions) -> CompiledOp:
+    """Compile an operator like :func:`compile_custom_cppop` from source text; the compiler calls it ``<name>.cpp``.
 
     Example:
         >>> import deep500 as d5
@@ -145,64 +140,41 @@ def compile_custom_cppop_inline(
         >>> twice(np.ones(3, "float32")).tolist()
         [2.0, 2.0, 2.0]
     """
-    check_name(name)
-    spec = _spec(
-        name,
-        code,
-        None,
-        input_descriptors,
-        output_descriptors,
-        other_files,
-        additional_definitions,
-        gradient,
-        inactive,
-        fast_math,
-        openmp,
-        check,
-        infer,
-        whole,
-        _ranks(name, comm, isolate),
+    check_name(options.name)
+    return _compile(options, options.code, None)
+
+
+def _compile(options: FileOptions | CodeOptions, source: str | None, file: str | None) -> CompiledOp:
+    return CompiledOp(
+        _spec(options, source, file, _is_parallel(options)),
+        options.input_descriptors,
+        options.output_descriptors,
+        options.infer,
+        options.timeout if options.isolate else None,
+        options.live_output,
+        Enzyme() if options.gradient == "enzyme" else None,
+        options.comm,
     )
-    seconds = timeout if isolate else None
-    derivation = _derivation(gradient)
-    return CompiledOp(spec, input_descriptors, output_descriptors, infer, seconds, live_output, derivation, comm)
 
 
-def _ranks(name: str, comm: Any, isolate: bool) -> bool:
+def _is_parallel(options: FileOptions | CodeOptions) -> bool:
     """Whether an operator is built with MPI."""
-    if mpi_of(name, comm) is None:
+    if mpi_of(options.name, options.comm) is None:
         return False
-    if isolate:
+    if options.isolate:
         raise InputError(
-            f"C++ operator {name!r}: got comm with isolate=True; expected one of them: its process would be no rank"
+            f"C++ operator {options.name!r}: got comm with isolate=True; expected one of them: its process would be no "
+            "rank"
         )
     return True
 
 
-def _derivation(gradient: str | None) -> Derivation | None:
-    return Enzyme() if gradient == "enzyme" else None
-
-
-def _spec(
-    name: str,
-    source: str | None,
-    file: str | None,
-    inputs: Descriptors,
-    outputs: Descriptors,
-    other_files: Sequence[str | Path],
-    definitions: Mapping[str, Any] | None,
-    gradient: str | None,
-    inactive: Sequence[int],
-    fast_math: bool,
-    openmp: bool,
-    check: bool,
-    infer: Infer | None,
-    whole: Mapping[int, tuple[int, int]] | None,
-    ranks: bool,
-) -> BuildSpec:
+def _spec(options: FileOptions | CodeOptions, source: str | None, file: str | None, ranks: bool) -> BuildSpec:
+    name, inputs, outputs = options.name, options.input_descriptors, options.output_descriptors
+    gradient, inactive = options.gradient, options.inactive
     if not inputs or not outputs:
         raise InputError(f"C++ operator {name!r}: got {len(inputs)} inputs and {len(outputs)} outputs; expected some")
-    if infer is None:
+    if options.infer is None:
         _check_sizes(name, inputs, outputs)
     if gradient not in GRADIENTS:
         raise InputError(f"C++ operator {name!r}: got gradient {gradient!r}; expected 'backward', 'enzyme' or None")
@@ -222,14 +194,14 @@ def _spec(
         file,
         input_types,
         dtypes(name, "output", outputs, input_types[0]),
-        as_paths(name, other_files),
-        as_definitions(name, dict(definitions or {})),
+        as_paths(name, options.other_files),
+        as_definitions(name, dict(options.additional_definitions or {})),
         gradient,
         tuple(sorted(inactive)),
-        fast_math,
-        openmp,
-        check,
-        tuple((index, *limits) for index, limits in sorted((whole or {}).items())),
+        options.fast_math,
+        options.openmp,
+        options.check,
+        tuple((index, *limits) for index, limits in sorted((options.whole or {}).items())),
         ranks,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ CANDIDATES = 400
 """Boxes of a picture with the highest scores, of which non-maximum suppression leaves some."""
 
 
+@dataclass(eq=False, repr=False)
 class Detection(Task):
     """Finding objects in pictures, with a box for each.
 
@@ -41,7 +43,7 @@ class Detection(Task):
         positive, negative: overlap from which an anchor answers for an object, and below which it is background.
         least_score: boxes below are not detections.
         overlap: of two detections of a class, from which only the better one stays.
-        names: of the classes, for people.
+        names: of the classes, for people; their numbers if none are given.
 
     Qualities: ``map``, mean average precision over overlaps from .5 to .95, and ``map50``, that at .5.
 
@@ -56,36 +58,33 @@ class Detection(Task):
     qualities = (Quality("map"), Quality("map50"))
     judges_training = False
 
-    def __init__(
-        self,
-        image: tuple[int, int],
-        classes: int,
-        stride: int,
-        sizes: Sequence[Sequence[float]],
-        ratios: Sequence[float] = (1.0,),
-        *,
-        box_loss: str = "giou",
-        box_weight: float = 2.0,
-        positive: float = 0.5,
-        negative: float = 0.4,
-        least_score: float = 0.05,
-        overlap: float = 0.5,
-        names: Sequence[str] | None = None,
-        label: str = "box_label",
-        output: str | None = None,
-        loss: str = "loss",
-    ) -> None:
-        super().__init__(label, output, loss)
-        if not 0 <= negative <= positive <= 1:
+    image: tuple[int, int]
+    classes: int
+    stride: int
+    sizes: Sequence[Sequence[float]]
+    ratios: Sequence[float] = (1.0,)
+    _: KW_ONLY
+    box_loss: str = "giou"
+    box_weight: float = 2.0
+    positive: float = 0.5
+    negative: float = 0.4
+    least_score: float = 0.05
+    overlap: float = 0.5
+    names: Sequence[str] = ()
+    label: str = "box_label"
+    output: str | None = None
+    loss: str = "loss"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.negative <= self.positive <= 1:
             raise InputError(
-                f"got positive={positive} and negative={negative}; expected 0 <= negative <= positive <= 1: .5 and .4 "
-                "are usual"
+                f"got positive={self.positive} and negative={self.negative}; expected 0 <= negative <= positive <= 1: "
+                ".5 and .4 are usual"
             )
-        self.image, self.classes, self.box_loss, self.box_weight = tuple(image), classes, box_loss, box_weight
-        self.positive, self.negative, self.least_score, self.overlap = positive, negative, least_score, overlap
-        self.names = [str(number) for number in range(classes)] if names is None else list(names)
-        levels = [anchor_grid(image, stride << level, of_level, ratios) for level, of_level in enumerate(sizes)]
-        self.anchors = np.concatenate(levels)
+        self.names = list(self.names or map(str, range(self.classes)))
+        strides = [self.stride << level for level in range(len(self.sizes))]
+        levels = zip(strides, self.sizes, strict=True)
+        self.anchors = np.concatenate([anchor_grid(self.image, cell, sizes, self.ratios) for cell, sizes in levels])
 
     def add_loss(self, network: Network) -> Network:
         """The network with its loss, and with inputs for what each anchor answers for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ WIDEST = 120
 """Labels of a transcript that a gallery keeps."""
 
 
+@dataclass(eq=False, repr=False)
 class Transcription(Task):
     """Labels in the order in which they are heard, without saying when.
 
@@ -53,32 +55,28 @@ class Transcription(Task):
     qualities = (Quality("word_error_rate", "%", "lower"), Quality("utterances_right", "%"))
     judges_training = False
 
-    def __init__(
-        self,
-        label: str = "label",
-        output: str | None = None,
-        loss: str = "loss",
-        *,
-        alphabet: Alphabet | None = None,
-        dataset: Any = None,
-        decoder: str = "greedy",
-        beam: int = 8,
-        zero_infinity: bool = False,
-        compiled: bool = False,
-    ) -> None:
-        super().__init__(label, output, loss)
-        alphabet = getattr(dataset, "alphabet", None) if alphabet is None else alphabet
-        if alphabet is None:
+    label: str = "label"
+    output: str | None = None
+    loss: str = "loss"
+    _: KW_ONLY
+    alphabet: Alphabet = None  # type: ignore[assignment]  # that of the data, once it is made
+    dataset: InitVar[Any] = None
+    decoder: str = "greedy"
+    beam: int = 8
+    zero_infinity: bool = False
+    compiled: bool = False
+
+    def __post_init__(self, dataset: Any) -> None:
+        self.alphabet = getattr(dataset, "alphabet", None) if self.alphabet is None else self.alphabet
+        if self.alphabet is None:
             raise InputError(
                 "task 'transcription': got no alphabet; expected one, or data with one: pass alphabet=Alphabet('abc')"
             )
-        if decoder not in DECODERS or beam < 1:
+        if self.decoder not in DECODERS or self.beam < 1:
             raise InputError(
-                f"got decoder {decoder!r}, beam {beam}; expected one of {DECODERS} and a beam of at least 1: correct it"
+                f"got decoder {self.decoder!r}, beam {self.beam}; expected one of {DECODERS} and a beam of at least 1: "
+                "correct it"
             )
-        self.alphabet: Alphabet = alphabet
-        self.decoder, self.beam = decoder, beam
-        self.zero_infinity, self.compiled = zero_infinity, compiled
         self.input_length, self.label_length, self.output_length = "input_length", "label_length", "output_length"
         self._lengths: str | None = None
 

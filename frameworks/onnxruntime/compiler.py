@@ -87,11 +87,7 @@ def compile_model(
     Raises:
         UnsupportedOperator: naming every node that cannot be run.
     """
-    work = cut(network, outputs)
-    if any(node.op_type in GROWING for node in work.nodes):
-        check_sizes(work.nodes, network.descriptors())
-    check_network(network, work.nodes)
-    _seed(work, seed)
+    work = _prepared(network, outputs, seed)
     first, reasons = work.nodes, dict[str, str]()
     origins, lost = {node.name: node.name for node in first}, set[str]()
     if settings.execution_order == ort.ExecutionOrder.PRIORITY_BASED:
@@ -128,6 +124,16 @@ def compile_model(
         lost |= _replace(work, {name: why for name, why in missing.items() if name not in lost}, origins)
     named = {origins[name] for name in lost} or set(reasons)
     raise _unsupported([(node, reasons[node.name]) for node in first if node.name in named])
+
+
+def _prepared(network: Network, outputs: Sequence[str], seed: int) -> Network:
+    """The part of a network that outputs need, checked, with seeds."""
+    work = cut(network, outputs)
+    if any(node.op_type in GROWING for node in work.nodes):
+        check_sizes(work.nodes, network.descriptors())
+    check_network(network, work.nodes)
+    _seed(work, seed)
+    return work
 
 
 def _inline(work: Network, origins: dict[str, str]) -> None:

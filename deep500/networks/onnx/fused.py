@@ -376,7 +376,7 @@ def attention(
     parts = {"axis": -1, **({} if qkv_hidden_sizes else {"num_outputs": 3})}
     splits = e.ints(*qkv_hidden_sizes) if qkv_hidden_sizes else None
     query, key, value = e.op("Split", projected, splits, outputs=3, **parts)
-    return [_attend(e, query, key, value, (mask, mask_filter_value), added, num_heads, scale, unidirectional)]
+    return [_attend(e, (query, key, value), (mask, mask_filter_value), added, num_heads, scale, unidirectional)]
 
 
 @fused("MultiHeadAttention")
@@ -407,14 +407,12 @@ def multi_head_attention(
                 (query, key, value), e.op("Split", bias, e.op("Concat", *sizes, axis=0), outputs=3, axis=0), strict=True
             )
         )
-    return [_attend(e, query, key, value, (mask, mask_filter_value), added, num_heads, scale, unidirectional)]
+    return [_attend(e, (query, key, value), (mask, mask_filter_value), added, num_heads, scale, unidirectional)]
 
 
 def _attend(
     e: Emit,
-    query: Any,
-    key: Any,
-    value: Any,
+    parts: tuple[Any, Any, Any],
     masked: tuple[str | None, float],
     added: str | None,
     heads: int,
@@ -422,7 +420,7 @@ def _attend(
     causal: int,
 ) -> str:
     """ONNX's Attention; a mask of zeros and ones, or of lengths, is a number that is added where it is zero."""
-    mask, filler = masked
+    (query, key, value), (mask, filler) = parts, masked
     if mask:
         rank = len(e.shape(mask))
         if rank == 1:

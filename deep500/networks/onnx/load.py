@@ -102,7 +102,14 @@ def load(
         count = len(judged.trainable)
         text = warning_text(where, count, len(network.parameters) - count, judged.doubtful.items())
         warnings.warn(text, DoubtfulParametersWarning, stacklevel=3)
-    merged = merged_parameters(network) if trainable is None and CONSTANTS_KEY not in metadata else {}
+    if trainable is None and CONSTANTS_KEY not in metadata:
+        _warn_of_merged(where, merged_parameters(network))
+    network.declare({n: d for n, d in declared.items() if n not in unranked and d != UNKNOWN})
+    return network
+
+
+def _warn_of_merged(where: str, merged: dict[str, list[str]]) -> None:
+    """Warn of parameters, by the nodes that read them, that an exporter may have merged."""
     if merged:
         name, readers = next(iter(merged.items()))
         more = f" and {len(merged) - 1} more" if len(merged) > 1 else ""
@@ -111,10 +118,8 @@ def load(
             f"{', ...' if len(readers) > 3 else ''}); expected parameters of their own, unless they are tied: an "
             "exporter that merges equal arrays makes them train as one; deep500.networks.untie(network) parts them",
             MergedParametersWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-    network.declare({n: d for n, d in declared.items() if n not in unranked and d != UNKNOWN})
-    return network
 
 
 def _guard(where: str, expected: str, action: Callable[[], _T]) -> _T:

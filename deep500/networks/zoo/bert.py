@@ -6,10 +6,14 @@ as they are. Initialisation: weights N(0, 0.02^2), biases 0, layer normalization
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
+
 import numpy as np
 
 from deep500.errors import NetworkError
+from deep500.keywords import takes
 from deep500.networks.network import Network
+from deep500.networks.zoo.blocks import TransformerSizes
 from deep500.networks.zoo.builder import Builder
 from deep500.networks.zoo.sequence import attend
 
@@ -72,23 +76,9 @@ def _check(width: int, heads: int, layers: int) -> None:
         )
 
 
-def bert(
-    build: Builder,
-    classes: int,
-    *,
-    layers: int = 12,
-    width: int = 768,
-    heads: int = 12,
-    hidden: int | None = None,
-    vocabulary: int = 30522,
-    positions: int = 512,
-    dropout: float = 0.0,
-) -> Network:
-    """BERT (Devlin et al. 2018, arXiv 1810.04805) with its pooler and a linear classifier on top.
-
-    ``shape=(length,)`` takes int64 tokens; ``shape=(length, width)`` takes embedded vectors, and there is no embedding
-    (as in TASO's benchmark; unlike there, attention has its softmax, scale and residual).
-    BERT-base, which the options are by default, has 109,482,240 parameters without the classifier (the paper's 110M).
+@dataclass(frozen=True)
+class Bert(TransformerSizes):
+    """The options of :func:`bert`.
 
     Args:
         layers: encoder layers.
@@ -98,19 +88,39 @@ def bert(
         vocabulary, positions: rows of the embeddings of words and positions; the length is at most ``positions``.
         dropout: rate on embeddings and on both branches (BERT trains with 0.1).
     """
+
+    build: Builder
+    classes: int
+    _: KW_ONLY
+    layers: int = 12
+    width: int = 768
+    heads: int = 12
+    vocabulary: int = 30522
+    positions: int = 512
+
+
+@takes(Bert)
+def bert(options: Bert) -> Network:
+    """BERT (Devlin et al. 2018, arXiv 1810.04805) with its pooler and a linear classifier on top.
+
+    ``shape=(length,)`` takes int64 tokens; ``shape=(length, width)`` takes embedded vectors, and there is no embedding
+    (as in TASO's benchmark; unlike there, attention has its softmax, scale and residual).
+    BERT-base, which the options are by default, has 109,482,240 parameters without the classifier (the paper's 110M).
+    """
+    build, width, heads, positions = options.build, options.width, options.heads, options.positions
     shape = build.shapes["input"]
     if len(shape) not in (1, 2) or (len(shape) == 2 and shape[1] != width) or shape[0] > positions:
         raise NetworkError(
             f"got shape {shape}; expected (length,) or (length, {width}) with a length of at most {positions}: give "
             "shape= of tokens or of vectors as wide as width="
         )
-    _check(width, heads, layers)
-    x = _embed(build, vocabulary, positions, width, dropout) if len(shape) == 1 else "input"
-    for number in range(layers):
-        x = _attention(build, x, f"layer{number}.attention", heads, dropout)
-        x = _feed_forward(build, x, f"layer{number}", hidden or 4 * width, dropout)
+    _check(width, heads, options.layers)
+    x = _embed(build, options.vocabulary, positions, width, options.dropout) if len(shape) == 1 else "input"
+    for number in range(options.layers):
+        x = _attention(build, x, f"layer{number}.attention", heads, options.dropout)
+        x = _feed_forward(build, x, f"layer{number}", options.hidden or 4 * width, options.dropout)
     pooled = _dense(build, _first(build, x, "first"), "pooler", width)
-    return build.classify(build.node("Tanh", [pooled], "pooled", (width,)), "classifier", classes, DEVIATION)
+    return build.classify(build.node("Tanh", [pooled], "pooled", (width,)), "classifier", options.classes, DEVIATION)
 
 
 def attention_block(build: Builder, classes: int, *, layers: int = 1, heads: int = 12) -> Network:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,22 +32,34 @@ def scores(build: Builder, x: str, table: str, classes: int) -> Network:
     return build.network
 
 
+@dataclass(frozen=True, kw_only=True)
+class TransformerSizes:
+    """Sizes of a transformer: of its blocks, and how many are in a row."""
+
+    width: int = 128
+    heads: int = 4
+    layers: int = 2
+    hidden: int | None = None
+    dropout: float = 0.0
+
+
 class Blocks:
     """Blocks of one width.
 
     Args:
         build: the network in the making.
-        width, heads, hidden, dropout: of every block.
-        layers: blocks in a row, which the initialisation of what is added to the stream depends on.
+        sizes: of every block; the initialisation of what is added to the stream depends on the number of layers.
     """
 
-    def __init__(self, build: Builder, width: int, heads: int, hidden: int, dropout: float, layers: int) -> None:
+    def __init__(self, build: Builder, sizes: TransformerSizes) -> None:
+        width, heads, layers = sizes.width, sizes.heads, sizes.layers
         if layers < 1 or heads < 1 or width % heads:
             raise NetworkError(
                 f"got {layers} layers, width {width} and {heads} heads; expected at least one layer and a width that "
                 f"is a multiple of the heads: choose width={max(heads, 1) * 32}"
             )
-        self.build, self.width, self.heads, self.hidden, self.dropout = build, width, heads, hidden, dropout
+        self.build, self.width, self.heads, self.dropout = build, width, heads, sizes.dropout
+        self.hidden = sizes.hidden or 4 * width
         self.size = width // heads
         self.added = DEVIATION / math.sqrt(2 * max(layers, 1))
         self.turns: tuple[str, str] | None = None

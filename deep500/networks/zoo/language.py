@@ -7,14 +7,16 @@ comes after token t and reads no later one. ``classes`` is the size of the vocab
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 
 from deep500.errors import NetworkError
+from deep500.keywords import takes
 from deep500.networks.dtype import to_dtype
 from deep500.networks.network import Network
-from deep500.networks.zoo.blocks import Blocks, embedding, scores
+from deep500.networks.zoo.blocks import Blocks, TransformerSizes, embedding, scores
 from deep500.networks.zoo.builder import Builder
 
 
@@ -83,18 +85,28 @@ def lstm_language_model(
     return _recurrent(build, classes, "LSTM", 4, width, embedding, layers, dropout)
 
 
-def causal_transformer(
-    build: Builder,
-    classes: int,
-    *,
-    width: int = 128,
-    heads: int = 4,
-    layers: int = 2,
-    hidden: int | None = None,
-    positions: str = "rotary",
-    dropout: float = 0.0,
-    cache: bool = False,
-) -> Network:
+@dataclass(frozen=True)
+class CausalTransformer(TransformerSizes):
+    """The options of :func:`causal_transformer`.
+
+    Args:
+        width: a multiple of ``heads``; with rotary positions width / heads is even.
+        heads, layers: attention heads of a layer, layers.
+        hidden: width inside the feed-forward part; 4 * width if None.
+        positions: ``"rotary"`` (Su et al. 2021, arXiv 2104.09864) or ``"learned"``.
+        dropout: rate on the embedding and both branches.
+        cache: build the second network, which reads one token at a time.
+    """
+
+    build: Builder
+    classes: int
+    _: KW_ONLY
+    positions: str = "rotary"
+    cache: bool = False
+
+
+@takes(CausalTransformer)
+def causal_transformer(options: CausalTransformer) -> Network:
     """Pre-norm decoder (GELU) whose scores are products with its own embedding (tied), as in GPT-2.
 
     Parameters: classes * width + (length * width if positions are learned) + layers * (4 * width^2 + 9 * width +
@@ -106,18 +118,17 @@ def causal_transformer(
     and ``present.L.value`` for the next token. What stands at ``position`` of a past is replaced, what stands after it
     is not read.
 
-    Args:
-        width: a multiple of ``heads``; with rotary positions width / heads is even.
-        heads, layers: attention heads of a layer, layers.
-        hidden: width inside the feed-forward part; 4 * width if None.
-        positions: ``"rotary"`` (Su et al. 2021, arXiv 2104.09864) or ``"learned"``.
-        dropout: rate on the embedding and both branches.
-        cache: see above.
-
     Initialisation: N(0, 0.02^2), of what is added to the stream N(0, 0.02^2 / (2 layers)) (GPT-2's), biases 0.
     """
+    build, classes, width, cache, positions = (
+        options.build,
+        options.classes,
+        options.width,
+        options.cache,
+        options.positions,
+    )
     length = length_of(build)
-    blocks = Blocks(build, width, heads, hidden or 4 * width, dropout, layers)
+    blocks = Blocks(build, options)
     if positions not in ("rotary", "learned"):
         raise NetworkError(f"got positions={positions!r}; expected 'rotary' or 'learned': choose one")
     batch = (build.network.inputs["input"].shape or ("N",))[0]
@@ -132,9 +143,9 @@ def causal_transformer(
         x = blocks.placed(x, "position", length, "position" if cache else None)
     else:
         blocks.rotate(length, "position" if cache else None)
-    x = build.dropout(x, "embedding.dropout", dropout)
+    x = build.dropout(x, "embedding.dropout", options.dropout)
     bias = blocks.cached_bias(length) if cache else blocks.causal_bias(length)
-    for layer in range(layers):
+    for layer in range(options.layers):
         x = blocks.attention(x, x, f"layers.{layer}.attention", bias, (layer, batch, length) if cache else None)
         x = blocks.feed_forward(x, f"layers.{layer}.mlp")
     return scores(build, build.layer_norm(x, "norm"), table, classes)

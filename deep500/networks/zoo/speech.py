@@ -8,10 +8,12 @@ are of padding too, so batches of similar lengths are better.) Without, all fram
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
 from deep500.errors import NetworkError
+from deep500.keywords import takes
 from deep500.networks.network import Network
 from deep500.networks.zoo.builder import Builder
 
@@ -110,23 +112,9 @@ def conv1d(
     return build.classify(frames.mean(x, "mean"), "fc", classes)
 
 
-def conv1d_ctc(
-    build: Builder,
-    classes: int,
-    *,
-    width: int = 64,
-    layers: int = 4,
-    kernel: int = 7,
-    stride: int = 1,
-    dropout: float = 0.0,
-    norm: bool = True,
-    lengths: bool = False,
-) -> Network:
-    """Acoustic model: scores (frames, classes) for CTC from (frames, features), as many frames as a batch has.
-
-    A convolution, then ``layers - 1`` residual ones (x + relu(norm(conv(x)))), then a linear layer for every frame.
-    Parameters: features * width * kernel + (layers - 1) * width^2 * kernel + layers * width + (width + 1) * classes,
-    and 2 * layers * width of batch normalization.
+@dataclass(frozen=True)
+class AcousticModel:
+    """The options of :func:`conv1d_ctc`.
 
     Args:
         width: channels of every layer.
@@ -136,15 +124,37 @@ def conv1d_ctc(
         norm: batch normalization after every convolution.
         stride: of the first convolution; with ``lengths``, an output ``output_length`` says how many frames remain.
         lengths: a second input says how many frames of each item count.
+    """
+
+    build: Builder
+    classes: int
+    _: KW_ONLY
+    width: int = 64
+    layers: int = 4
+    kernel: int = 7
+    stride: int = 1
+    dropout: float = 0.0
+    norm: bool = True
+    lengths: bool = False
+
+
+@takes(AcousticModel)
+def conv1d_ctc(options: AcousticModel) -> Network:
+    """Acoustic model: scores (frames, classes) for CTC from (frames, features), as many frames as a batch has.
+
+    A convolution, then ``layers - 1`` residual ones (x + relu(norm(conv(x)))), then a linear layer for every frame.
+    Parameters: features * width * kernel + (layers - 1) * width^2 * kernel + layers * width + (width + 1) * classes,
+    and 2 * layers * width of batch normalization.
 
     Initialisation: Kaiming-normal, biases 0; fc PyTorch's.
     """
-    frames = _Frames(build, lengths, free=True)
-    x = frames.conv(frames.start(), "conv1", width, kernel, stride, norm)
+    build, width, kernel, layers, norm = options.build, options.width, options.kernel, options.layers, options.norm
+    frames, classes = _Frames(build, options.lengths, free=True), options.classes
+    x = frames.conv(frames.start(), "conv1", width, kernel, options.stride, norm)
     for layer in range(1, layers):
-        y = build.dropout(x, f"dropout{layer}", dropout)
+        y = build.dropout(x, f"dropout{layer}", options.dropout)
         x = build.add(x, frames.conv(y, f"conv{layer + 1}", width, kernel, norm=norm), f"add{layer + 1}")
-    x = build.dropout(x, f"dropout{layers}", dropout)
+    x = build.dropout(x, f"dropout{layers}", options.dropout)
     names = build.weights("fc", (classes, width, 1), True, "uniform")
     x = build.node("Conv", [x, *names], "fc", (classes, build.shapes[x][1]), kernel_shape=[1])
     build.node("Transpose", [x], "output", (build.shapes[x][1], classes), perm=[0, 2, 1])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import hashlib
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TypeAlias, Union
 
 import numpy as np
@@ -88,6 +89,7 @@ def check_labels(labels: np.ndarray, classes: int, name: str) -> None:
         )
 
 
+@dataclass(eq=False, repr=False)
 class NumpyDataset(Dataset):
     """A data set held in memory.
 
@@ -110,32 +112,32 @@ class NumpyDataset(Dataset):
         (4, 3, array(1), (2, 2))
     """
 
-    def __init__(
-        self,
-        data: np.ndarray,
-        data_node: str = "input",
-        labels: np.ndarray | None = None,
-        label_node: str | None = None,
-        *,
-        name: str = "numpy",
-        classes: int | None = None,
-        scale: float | None = None,
-        provenance: str = "arrays given by the caller",
-        stand_in: bool = False,
-    ) -> None:
-        if not isinstance(data_node, str):
+    data: np.ndarray
+    data_node: str = "input"
+    labels: np.ndarray | None = None
+    label_node: str | None = None
+    _: KW_ONLY
+    name: str = "numpy"
+    classes: int | None = None
+    scale: float | np.float32 | None = None
+    provenance: str = "arrays given by the caller"
+    stand_in: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.data_node, str):
             raise InputError(
-                f"got {type(data_node).__name__} as data_node; expected the name of a network input; "
+                f"got {type(self.data_node).__name__} as data_node; expected the name of a network input; "
                 "write NumpyDataset(data, 'input', labels)"
             )
-        self.data = np.asarray(data)
-        self.input_name, self.label_name = data_node, label_node or "label"
-        self.name, self.classes, self.provenance, self.stand_in = name, classes, provenance, stand_in
+        self.data = np.asarray(self.data)
+        self.input_name, self.label_name = self.data_node, self.label_node or "label"
         if self.data.ndim == 0 or len(self.data) == 0:
-            raise DataError(f"{name}: got data of shape {self.data.shape}; expected at least one sample; give some")
+            raise DataError(
+                f"{self.name}: got data of shape {self.data.shape}; expected at least one sample; give some"
+            )
         self.shape = self.data.shape[1:]
-        self.scale = None if scale is None else np.float32(scale)
-        self.labels = None if labels is None else self._checked(np.asarray(labels))
+        self.scale = None if self.scale is None else np.float32(self.scale)
+        self.labels = None if self.labels is None else self._checked(np.asarray(self.labels))
         self._digest: str | None = None
 
     def _checked(self, labels: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from deep500.training.data.dataset import Batch, Dataset, Index, as_index, check
 from deep500.training.data.samplers import Sampler
 
 
+@dataclass(eq=False, repr=False)
 class SequenceDataset(Dataset):
     """Sequences of different lengths, held in memory.
 
@@ -37,6 +39,7 @@ class SequenceDataset(Dataset):
         name, provenance, stand_in: see :class:`~deep500.training.data.Dataset`.
 
     Attributes:
+        labels: where each sequence has one number, else None.
         lengths: of the sequences, (samples,).
         shape: (longest, ...).
 
@@ -50,35 +53,30 @@ class SequenceDataset(Dataset):
         ([1.0, 1.0, 0.0], [2, 3], [0, 1])
     """
 
-    def __init__(
-        self,
-        sequences: Sequence[np.ndarray] | np.ndarray,
-        labels: Sequence[Any] | np.ndarray | None = None,
-        *,
-        lengths: Sequence[int] | np.ndarray | None = None,
-        pad: str = "longest",
-        multiple: int = 1,
-        input_name: str = "input",
-        label_name: str = "label",
-        classes: int | None = None,
-        name: str = "sequences",
-        provenance: str = "arrays given by the caller",
-        stand_in: bool = False,
-    ) -> None:
-        if pad not in ("longest", "batch"):
-            raise InputError(f"got pad={pad!r}; expected 'longest' or 'batch': choose one")
-        if multiple < 1:
-            raise InputError(f"got multiple={multiple}; expected a whole number of at least 1: correct it")
-        self.name, self.provenance, self.stand_in = name, provenance, stand_in
-        self.pad, self.multiple = pad, multiple
-        self.input_name, self.label_name, self.classes = input_name, label_name, classes
-        self._flat, self._starts, self.lengths = _joined(sequences, lengths, f"{name}: sequence")
-        self.shape = (-(-int(self.lengths.max()) // multiple) * multiple, *self._flat.shape[1:])
-        self._labels: np.ndarray | None = None
+    sequences: InitVar[Sequence[np.ndarray] | np.ndarray]
+    labels: Any = None
+    _: KW_ONLY
+    lengths: np.ndarray = None  # type: ignore[assignment]  # of the sequences, once it is made
+    pad: str = "longest"
+    multiple: int = 1
+    input_name: str = "input"
+    label_name: str = "label"
+    classes: int | None = None
+    name: str = "sequences"
+    provenance: str = "arrays given by the caller"
+    stand_in: bool = False
+
+    def __post_init__(self, sequences: Any) -> None:
+        if self.pad not in ("longest", "batch"):
+            raise InputError(f"got pad={self.pad!r}; expected 'longest' or 'batch': choose one")
+        if self.multiple < 1:
+            raise InputError(f"got multiple={self.multiple}; expected a whole number of at least 1: correct it")
+        self._flat, self._starts, self.lengths = _joined(sequences, self.lengths, f"{self.name}: sequence")
+        self.shape = (-(-int(self.lengths.max()) // self.multiple) * self.multiple, *self._flat.shape[1:])
         self._label_starts: np.ndarray | None = None
         self.label_lengths: np.ndarray | None = None
-        if labels is not None:
-            self._labels = self._checked(labels)
+        self._labels = None if self.labels is None else self._checked(self.labels)
+        self.labels = self._labels if self.label_lengths is None else None
 
     def _checked(self, labels: Sequence[Any] | np.ndarray) -> np.ndarray:
         if len(labels) != len(self):
@@ -93,11 +91,6 @@ class SequenceDataset(Dataset):
         self.classes = int(flat.max()) + 1 if self.classes is None else self.classes
         check_labels(flat, self.classes, self.name)
         return flat
-
-    @property
-    def labels(self) -> np.ndarray | None:
-        """The labels, where each sequence has one number; else None."""
-        return self._labels if self.label_lengths is None else None
 
     def __len__(self) -> int:
         return len(self.lengths)

@@ -101,8 +101,8 @@ class AudioFiles(Utterances):
         files: WAV or FLAC, all of one rate; several channels are averaged.
         labels: a class for each, or an array of classes for each.
         features: makes frames of a signal.
-        alphabet, name, classes, pad, multiple, provenance: see :class:`Utterances`. Batches are padded to their own
-            longest file unless ``pad`` says otherwise.
+        alphabet, options: see :class:`Utterances`. Batches are padded to their own longest file unless ``pad`` says
+            otherwise.
 
     Raises:
         DataError: no files, one that cannot be read, is shorter than a frame, or has another rate, and what
@@ -116,18 +116,14 @@ class AudioFiles(Utterances):
         features: LogMel | None = None,
         *,
         alphabet: Alphabet | None = None,
-        name: str = "audio",
-        classes: int | None = None,
-        pad: str = "batch",
-        multiple: int = 1,
-        provenance: str = "files given by the caller",
+        **options: Any,
     ) -> None:
-        self.files, self.features = [Path(file) for file in files], features or LogMel()
+        options = {"name": "audio", "pad": "batch", "provenance": "files given by the caller", **options}
+        self.files, self.features, self.alphabet = [Path(file) for file in files], features or LogMel(), alphabet
         if not self.files:
-            raise DataError(f"{name}: got no files; expected at least one: check the folder")
-        self.name, self.provenance, self.pad, self.multiple = name, provenance, pad, multiple
-        self.alphabet = alphabet
-        self.classes = alphabet.classes if alphabet is not None and classes is None else classes
+            raise DataError(f"{options['name']}: got no files; expected at least one: check the folder")
+        if alphabet is not None and options.get("classes") is None:
+            options["classes"] = alphabet.classes
         lengths = [self.features.frames(sound_length(file, self.features.rate)) for file in self.files]
         empty = next((file for file, length in zip(self.files, lengths, strict=True) if length < 1), None)
         if empty is not None:
@@ -135,11 +131,8 @@ class AudioFiles(Utterances):
                 f"{empty}: got an utterance that is shorter than one frame of {self.features.window} samples; expected "
                 "at least one: remove it"
             )
-        self.lengths = np.array(lengths, np.int64)
-        self.shape = (-(-int(self.lengths.max()) // multiple) * multiple, self.features.bands)
-        self._label_starts = self.label_lengths = None
-        self._flat, self._starts = np.zeros((0, self.features.bands), np.float32), np.zeros(0, np.int64)
-        self._labels = self._checked(labels)
+        unread = np.broadcast_to(np.float32(0), (sum(lengths), self.features.bands))  # takes no memory
+        SequenceDataset.__init__(self, unread, labels, lengths=np.array(lengths), **options)
         self._check_labels()
 
     def _padded(self, name: str, flat: np.ndarray, starts: Any, lengths: Any, chosen: np.ndarray) -> Batch:

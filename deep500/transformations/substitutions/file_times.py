@@ -77,7 +77,7 @@ def _stays(optimized: Optimized, reason: str) -> Optimized:
         reason,
         optimized.history.training,
         optimized.before,
-        optimized.seconds,
-        optimized.timed_out,
-        optimized.priced,
+        seconds=optimized.seconds,
+        timed_out=optimized.timed_out,
+        priced=optimized.priced,
     )

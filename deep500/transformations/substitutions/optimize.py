@@ -7,11 +7,13 @@ import importlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from deep500.errors import InputError, MissingBackend, NetworkError, UnsupportedOperator
+from deep500.keywords import takes
 from deep500.networks.network import Network
 from deep500.networks.objects import as_network
 from deep500.transformations.substitutions.choosing import fastest
@@ -60,28 +62,9 @@ FAILURES = (NetworkError, UnsupportedOperator, MissingBackend, MemoryError)
 _T = TypeVar("_T")
 
 
-def optimize_network(
-    network: Network | Any,
-    backend: str = "reference",
-    budget: float = 30.0,
-    *,
-    training: bool = False,
-    alpha: float = 1.05,
-    rules: Rules = None,
-    database: str | Path | None = None,
-    measure: bool = True,
-    seed: int = 0,
-    sizes: Mapping[str, int] | None = None,
-    progress: Progress | None = None,
-    example: Any = None,
-    fresh_prices: bool = False,
-    unproved: bool = False,
-) -> Optimized:
-    """Rewrite a network by proved substitutions into one that a backend runs faster.
-
-    Only rules with a proof are loaded. What is found is compared with the original in float64 (and its gradients, with
-    ``training``), and, with ``measure``, timed beside it: if none of the best candidates is faster, the network is
-    returned as it was.
+@dataclass(frozen=True)
+class OptimizeOptions:
+    """The options of :func:`optimize_network`.
 
     Args:
         network: or any model that :func:`deep500.networks.as_network` takes; stays as it is.
@@ -105,6 +88,32 @@ def optimize_network(
         example: inputs to trace a model of a framework with.
         fresh_prices: measure operators anew and store these times instead of the known ones.
         unproved: take rules that are neither proved nor refuted, too; every result says which of them were applied.
+    """
+
+    network: Network | Any
+    backend: str = "reference"
+    budget: float = 30.0
+    _: KW_ONLY
+    training: bool = False
+    alpha: float = 1.05
+    rules: Rules = None
+    database: str | Path | None = None
+    measure: bool = True
+    seed: int = 0
+    sizes: Mapping[str, int] | None = None
+    progress: Progress | None = None
+    example: Any = None
+    fresh_prices: bool = False
+    unproved: bool = False
+
+
+@takes(OptimizeOptions)
+def optimize_network(options: OptimizeOptions) -> Optimized:
+    """Rewrite a network by proved substitutions into one that a backend runs faster.
+
+    Only rules with a proof are loaded. What is found is compared with the original in float64 (and its gradients, with
+    ``training``), and, with ``measure``, timed beside it: if none of the best candidates is faster, the network is
+    returned as it was.
 
     Raises:
         InputError: no model, a budget or seed below 0, an alpha below 1, sizes of symbols that
@@ -123,48 +132,41 @@ def optimize_network(
         >>> len(optimized.network.nodes) < len(optimized.original.nodes)
         True
     """
-    network = as_network(network, example)
-    _check(network, backend, sizes or {}, seed)
-    _check_search(budget, alpha)
-    if budget == 0:
+    network, backend, training = as_network(options.network, options.example), options.backend, options.training
+    _check(network, options)
+    if options.budget == 0:
         return Optimized.unchanged(network, backend, "the budget is 0: nothing was searched", training)
-    if measure:
+    if options.measure:
         deployment(backend).prepare()
         importlib.import_module("scipy.stats")  # what is loaded once per process is nobody's search
     started = time.perf_counter()
     try:
-        matcher = Matcher(load_rules(rules, unproved), GROWTH)  # proving rules is nobody's search either
-        alone = measure and not deployment(backend).compiles
-        cost = Measured(backend, database, seed=seed, fresh=fresh_prices) if alone else None
-        deadline = Deadline(budget, progress)
-        imported = import_network(network, training, sizes)
+        matcher = Matcher(load_rules(options.rules, options.unproved), GROWTH)  # proving is nobody's search either
+        alone = options.measure and not deployment(backend).compiles
+        cost = Measured(backend, options.database, seed=options.seed, fresh=options.fresh_prices) if alone else None
+        deadline = Deadline(options.budget, options.progress)
+        imported = import_network(network, training, options.sizes)
         try:
             deadline.check("the original's answers")
-            answers = Answers(imported, seed, sizes, deadline.check)
+            answers = Answers(imported, options.seed, options.sizes, deadline.check)
             deadline.keep_for_check(answers.seconds)
             deadline.check("the search")
         except OutOfTime as ended:
             return Optimized.unchanged(network, backend, f"{ended}", training, timed_out=True)
         except (*FAILURES, InputError) as error:
-            if measure and isinstance(error, InputError):
+            if options.measure and isinstance(error, InputError):
                 raise
             reason = f"the check failed: {type(error).__name__}: {error}"
             return Optimized.unchanged(network, backend, reason, training)
-        result = _search(imported, matcher, cost, backend, deadline, alpha, measure)
-        return _choose(imported, matcher, result, backend, deadline, answers, measure, seed, sizes or {})
+        result = _search(imported, matcher, cost, deadline, options)
+        return _choose(imported, matcher, result, deadline, answers, options)
     except MemoryError as error:  # both forms do not fit: the one that was given does
         reason = f"memory ended ({error or 'MemoryError'}): the network and a second form of it did not fit"
         return Optimized.unchanged(network, backend, reason, training, seconds=time.perf_counter() - started)
 
 
 def _search(
-    imported: Imported,
-    matcher: Matcher,
-    cost: Measured | None,
-    backend: str,
-    deadline: Deadline,
-    alpha: float,
-    measure: bool,
+    imported: Imported, matcher: Matcher, cost: Measured | None, deadline: Deadline, options: OptimizeOptions
 ) -> SearchResult:
     """Search by formula, and then, where there are measured prices, from what was found and from the start by these.
 
@@ -175,19 +177,19 @@ def _search(
     together are noisy, and candidates are timed from end to end.
     """
     fixed, begin = tuple(imported.sizes.values()), time.perf_counter()
-    runs = deployment(backend).backend
+    runs = deployment(options.backend).backend
     by_formula: Cost = Analytic(runs)
 
     def searched(cost: Cost, seconds: float, what: str, starts: Sequence[State] = ()) -> SearchResult:
         def progress(_: float, best: float, first: float, where: str) -> None:
             deadline.tell(f"{what}, {where}", best, first)
 
-        backtracking = Backtracking(matcher, cost, seconds, alpha, fixed, CANDIDATES, progress=progress)
+        backtracking = Backtracking(matcher, cost, seconds, options.alpha, fixed, CANDIDATES, progress=progress)
         return backtracking.run(imported.graph, starts)
 
     # What is found must be written and checked in time as well; prices by formula alone leave more for the search.
-    budget = (SEARCH if measure else ALONE) * deadline.left()
-    if cost is None and not measure:
+    budget = (SEARCH if options.measure else ALONE) * deadline.left()
+    if cost is None and not options.measure:
         return searched(by_formula, budget, "priced by formula")
     every = [by_formula, Analytic(runs, fused=True), Analytic(runs, fused=True, without=("split", "concat"))]
     names = "priced by formula", "priced by formula, fused", "priced by formula, fused and without parts"
@@ -275,22 +277,21 @@ def retrace(imported: Imported, history: History, matcher: Matcher) -> StoredGra
     return replay(imported.graph, history.steps, matcher)
 
 
-def _check(network: Network, backend: str, sizes: Mapping[str, Any], seed: Any) -> None:
-    deployment(backend)  # raises, with the nearest name
+def _check(network: Network, options: OptimizeOptions) -> None:
+    """Raise InputError for options that mean nothing."""
+    deployment(options.backend)  # raises, with the nearest name
+    sizes, seed, budget, alpha = dict(options.sizes or {}), options.seed, options.budget, options.alpha
     symbols = {
         size for described in named(network).inputs.values() for size in described.shape or () if isinstance(size, str)
     }
     whole = all(isinstance(size, int) and size > 0 for size in sizes.values())
     if not (whole and sizes.keys() <= symbols):
         raise InputError(
-            f"got sizes {dict(sizes)}; expected whole numbers above 0 for the inputs' symbolic sizes, which are "
+            f"got sizes {sizes}; expected whole numbers above 0 for the inputs' symbolic sizes, which are "
             f"{', '.join(sorted(symbols)) or 'none'}: name those"
         )
     if not isinstance(seed, int) or seed < 0:
         raise InputError(f"got seed {seed!r}; expected a whole number, 0 or more: seed=0")
-
-
-def _check_search(budget: Any, alpha: Any) -> None:
     if not (isinstance(budget, (int, float)) and budget >= 0):
         raise InputError(f"got budget {budget!r}; expected seconds, 0 or more: 0 searches nothing")
     if not (isinstance(alpha, (int, float)) and alpha >= 1):
@@ -301,15 +302,13 @@ def _choose(
     imported: Imported,
     matcher: Matcher,
     result: SearchResult,
-    backend: str,
     deadline: Deadline,
     answers: Answers,
-    measure: bool,
-    seed: int,
-    sizes: Mapping[str, int],
+    options: OptimizeOptions,
 ) -> Optimized:
     """Write and check the candidates, time them, and take the fastest; or leave the network as it was."""
-    network = imported.network
+    network, backend, measure = imported.network, options.backend, options.measure
+    sizes, seed = options.sizes or {}, options.seed
     searched: dict[str, Any] = {
         "seconds": deadline.spent(),
         "before": result.first.cost,

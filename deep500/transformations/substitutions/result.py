@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from deep500.errors import DataError, InputError
 from deep500.networks.hashing import structure_hash
@@ -156,18 +157,15 @@ class Optimized:
         reason: str,
         training: bool = False,
         before: float | None = None,
-        seconds: float = 0.0,
-        timed_out: bool = False,
-        priced: int = 0,
-        measured: Remeasured | None = None,
+        **facts: Any,
     ) -> Optimized:
-        """The original as it is."""
+        """The original as it is, with other facts of the search."""
         history = History(structure_hash(network), specification_hash(), training, {}, unchanged=True)
         try:
             same = network.copy()
         except MemoryError:  # there is no room for two
             same = network
-        return cls(network, same, backend, history, before, before, seconds, timed_out, priced, measured, reason=reason)
+        return cls(network, same, backend, history, before, before, reason=reason, **facts)
 
     @property
     def ratio(self) -> float | None:

@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -77,6 +78,7 @@ class PerProcess:
         return {"_make": self._make, "_held": None}
 
 
+@dataclass(eq=False, repr=False)
 class Records(Dataset):
     """Samples of rows: one column is the input, one the label. Labels are read once and checked, inputs when asked for.
 
@@ -98,32 +100,30 @@ class Records(Dataset):
         DataError: no rows, values that are no numbers, shapes that differ, or a label out of range.
     """
 
-    def __init__(
-        self,
-        rows: Rows,
-        input: str,
-        label: str | None,
-        *,
-        classes: int | None = None,
-        shape: Sequence[int] | None = None,
-        dtype: str = "float32",
-        raw: str = "uint8",
-        scale: float | None = None,
-        input_name: str = "input",
-        label_name: str = "label",
-        name: str | None = None,
-        provenance: str | None = None,
-    ) -> None:
-        self.rows, self.column, self.label_column = rows, input, label
-        self.input_name, self.label_name = input_name, label_name
-        self.name, self.provenance = name or Path(rows.where).name, provenance or rows.where
-        self.classes = rows.classes if classes is None else classes
-        self.dtype, self.raw, self.scale = np.dtype(dtype), np.dtype(raw), scale
-        self._wanted = None if shape is None else tuple(shape)
+    rows: Rows
+    input: str
+    label: str | None
+    _: KW_ONLY
+    classes: int | None = None
+    shape: tuple[int, ...] = None  # type: ignore[assignment]  # that of the first sample, once it is made
+    dtype: Any = "float32"
+    raw: Any = "uint8"
+    scale: float | None = None
+    input_name: str = "input"
+    label_name: str = "label"
+    name: str = ""
+    provenance: str = ""
+
+    def __post_init__(self) -> None:
+        rows = self.rows
+        self.name, self.provenance = self.name or Path(rows.where).name, self.provenance or rows.where
+        self.classes = rows.classes if self.classes is None else self.classes
+        self.dtype, self.raw = np.dtype(self.dtype), np.dtype(self.raw)
+        self._wanted = None if self.shape is None else tuple(self.shape)
         if not len(rows):
             raise DataError(f"{rows.where}: got no rows; expected at least one sample: give another file")
-        self.shape = self._sample(rows.read(input, np.array([0]))[0], 0, self._wanted).shape
-        self.labels = None if label is None else self._checked(np.concatenate(list(self._labels(label))))
+        self.shape = self._sample(rows.read(self.input, np.array([0]))[0], 0, self._wanted).shape
+        self.labels = None if self.label is None else self._checked(np.concatenate(list(self._labels(self.label))))
         self._digest: str | None = None
 
     def _labels(self, column: str) -> Iterator[np.ndarray]:
@@ -152,12 +152,12 @@ class Records(Dataset):
         try:
             sample = _numbers(value, self._wanted, self.raw, self.scale)
         except _Refused as problem:
-            raise DataError(f"{self.rows.row(position)}: column {self.column!r}: {problem}") from problem
+            raise DataError(f"{self.rows.row(position)}: column {self.input!r}: {problem}") from problem
         if self._wanted is not None and sample.size == np.prod(self._wanted, dtype=int):
             sample = sample.reshape(self._wanted)
         if expected is not None and sample.shape != expected:
             raise DataError(
-                f"{self.rows.row(position)}: column {self.column!r}: got shape {sample.shape}; expected {expected}: "
+                f"{self.rows.row(position)}: column {self.input!r}: got shape {sample.shape}; expected {expected}: "
                 "give shape=..., or bring all samples to one"
             )
         return sample.astype(self.dtype, copy=False)
@@ -170,7 +170,7 @@ class Records(Dataset):
         if isinstance(where, int):
             return {name: np.asarray(value[0]) for name, value in self[[where]].items()}
         positions = np.arange(len(self))[where]
-        values = self.rows.read(self.column, positions) if len(positions) else []
+        values = self.rows.read(self.input, positions) if len(positions) else []
         samples = [self._sample(value, int(at), self.shape) for value, at in zip(values, positions, strict=True)]
         batch = {self.input_name: np.stack(samples) if samples else np.empty((0, *self.shape), self.dtype)}
         if self.labels is not None:
@@ -180,7 +180,7 @@ class Records(Dataset):
     def digest(self) -> str:
         """SHA-256 of the source's content and of what is made of it."""
         if self._digest is None:
-            settings = (self.column, self.label_column, self._wanted, self.dtype.str, self.raw.str, self.scale)
+            settings = (self.input, self.label, self._wanted, self.dtype.str, self.raw.str, self.scale)
             sha = hashlib.sha256(repr(settings).encode())
             self.rows.update(sha)
             self._digest = sha.hexdigest()

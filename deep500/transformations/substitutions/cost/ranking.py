@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -85,8 +84,6 @@ def remeasure(
     sizes: Mapping[str, int] | None = None,
     seed: int = 0,
     limit: float = 5.0,
-    margin: float = MARGIN,
-    device: Any = None,
     clock: Clock = time.perf_counter_ns,
     failed: dict[str, str] | None = None,
     until: float | None = None,
@@ -100,8 +97,6 @@ def remeasure(
         seed: of the inputs (integers are 0 or 1: valid as tokens) and of the order within the rounds.
         limit: seconds of measuring, beside compilation; networks too slow for the fewest rounds that can show anything
             take those nevertheless.
-        margin: smallest difference of interest, for ``equivalent``.
-        device: as executors take it.
         clock: returns nanoseconds.
         failed: receives what the backend says of networks that it does not run, which are left out; None: an error.
         until: the time, of ``time.perf_counter``, by which all networks shall be compiled: with ``failed``, those that
@@ -118,11 +113,11 @@ def remeasure(
         >>> measured["small"].verdict, measured.chosen
         ('faster', 'small')
     """
-    functions = _functions(networks, backend, sizes, seed, device, failed, until)
+    functions = _functions(networks, backend, sizes, seed, failed, until)
     if len(functions) < 2:  # there is nothing to compare the first with
         alone = {name: median_interval([typical(run)]) for name, run in functions.items()}
         return Remeasured(alone, (), median_interval([1.0]), 0)
-    return in_turns(functions, seed, limit, margin, clock)
+    return in_turns(functions, seed, limit, clock=clock)
 
 
 def in_turns(
@@ -152,7 +147,6 @@ def _functions(
     backend: str,
     sizes: Mapping[str, int] | None,
     seed: int,
-    device: Any,
     failed: dict[str, str] | None = None,
     until: float | None = None,
 ) -> dict[str, Callable[[], object]]:
@@ -167,7 +161,7 @@ def _functions(
                 f"network {name!r}: got inputs {dict(network.inputs)}; expected {dict(first.inputs)}, those of the "
                 "first: compare networks that can take each other's place"
             )
-    run, inputs = Runner(backend, device, seed), make_inputs(named(first), None, seed, sizes)
+    run, inputs = Runner(backend, seed=seed), make_inputs(named(first), None, seed, sizes)
     functions, taken = dict[str, Callable[[], object]](), list[float]()
     for name, network in networks.items():
         begin, expected = time.perf_counter(), max(taken[1:] or [ALIKE * seconds for seconds in taken], default=0.0)
