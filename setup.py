@@ -103,6 +103,7 @@ EXTRAS = {
     "docs": ["sphinx>=8", "myst-parser>=4", "myst-nb>=1.3", "furo"],
 }
 ALONE = ("import-", "mlflow", "wandb")
+WORKSHOP = "deep500.transformations.workshop"  # offline: recipes/studies and tests of a checkout use it
 EXTRAS["all"] = sorted({r for name, group in EXTRAS.items() if not name.startswith(ALONE) for r in group})
 
 setup(
@@ -116,7 +117,9 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.10",
     package_dir={"": "."},
-    packages=find_packages(include=["deep500", "deep500.*", "recipes", "recipes.*"]),
+    packages=find_packages(
+        include=["deep500", "deep500.*", "recipes", "recipes.*"], exclude=[WORKSHOP, f"{WORKSHOP}.*"]
+    ),
     package_data={
         "": [
             "py.typed",
@@ -138,6 +141,7 @@ setup(
         "recipes.studies.enzyme_microbenchmarks": ["by_hand/*", "styles/*", "tapes/*"],
     },
     include_package_data=True,
+    exclude_package_data={"deep500.transformations": ["workshop/*", "workshop/*/*"]},  # else it comes back as data
     install_requires=CORE,
     extras_require=EXTRAS,
     # Third parties add theirs in the groups "deep500.frameworks" and "deep500.custom_ops"; the built-in ones

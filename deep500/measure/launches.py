@@ -163,8 +163,8 @@ def over_launches(
         why = _against_pooling(estimates, p, level)
         return LaunchEstimate(without_interval(pooled, why) if why else pooled, WITHIN, len(groups), spread, p)
     own_median = quantile(known, 0.5, level, independent=True)
-    value, low, high = own_median.value, own_median.low, own_median.high
-    estimate = replace(pooled, value=value, low=low, high=high, method="ranks of launches", reason="")
+    middle, low, high = own_median
+    estimate = replace(pooled, median=middle, low=low, high=high, method="ranks of launches", reason="")
     unsteady = [str(number) for number, state in enumerate(states, 1) if not state.is_steady]
     if len(unsteady) > MOST_UNSTEADY * len(groups):
         why = f"no steady state in launches {', '.join(unsteady)}, more than half of them"

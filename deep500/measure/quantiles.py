@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,11 @@ import numpy as np
 from deep500.errors import InputError
 from deep500.measure.dependence import autocorrelation_time, finite, longest_time
 from deep500.measure.standing import MIN_NEFF, objection
+from deep500.measure.statistics import MINIMUM_SAMPLES, Interval, binomial_ranks
 from deep500.measure.steady import SteadyState, examine
 
 INDEPENDENT = 1.1
 """Below this ``tau`` samples count as independent, and the exact binomial ranks are used."""
-
-FEWEST = 6
-"""Fewer effective samples than this have no interval."""
 
 TOO_SMALL = "n too small for an interval"
 
@@ -33,31 +31,29 @@ OBSERVED = "none"
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(Interval):
     """A quantile with its interval; ``low`` and ``high`` are None where it is an observation, and ``reason`` says why.
 
     Attributes:
+        median, low, high, n, level: see :class:`~deep500.measure.statistics.Interval`; of another quantile, ``median``
+            is that one, which is what :attr:`value` is called for.
         q: which quantile, 0.5 for the median.
-        value: the estimate, in the unit of the samples.
-        low, high: ends of the interval.
-        level: its confidence level.
-        n: number of samples.
         n_eff: number of independent samples that they are worth.
         tau: integrated autocorrelation time, in samples.
         method: ``"binomial ranks"``, ``"effective ranks"``, ``"n too small"`` or ``"none"`` (an observation).
         reason: why there is no interval; empty if there is one.
     """
 
-    q: float
-    value: float
-    low: float | None
-    high: float | None
-    level: float
-    n: int
-    n_eff: float
-    tau: float
-    method: str
-    reason: str = ""
+    q: float = field(kw_only=True)
+    n_eff: float = field(kw_only=True)
+    tau: float = field(kw_only=True)
+    method: str = field(kw_only=True)
+    reason: str = field(default="", kw_only=True)
+
+    @property
+    def value(self) -> float:
+        """The quantile, in the unit of the samples."""
+        return self.median
 
     @property
     def precision(self) -> float:
@@ -153,11 +149,11 @@ def quantile_of_worth(samples: Any, tau: float, q: float = 0.5, level: float = 0
 def _estimate(ordered: np.ndarray, value: float, q: float, level: float, worth: float) -> Estimate:
     """The estimate from ordered samples of which every ``worth``-th counts."""
     n, n_eff = ordered.size, ordered.size / worth
-    ends = _binomial_ranks(ordered, q, level) if worth < INDEPENDENT else _effective_ranks(n, n_eff, q, level)
-    if ends is None:
-        return Estimate(q, value, None, None, level, n, n_eff, worth, "n too small", TOO_SMALL)
+    ends = binomial_ranks(n, q, level) if worth < INDEPENDENT else _effective_ranks(n, n_eff, q, level)
+    low, high = (None, None) if ends is None else (float(ordered[end]) for end in ends)
     method = "binomial ranks" if worth < INDEPENDENT else "effective ranks"
-    return Estimate(q, value, float(ordered[ends[0]]), float(ordered[ends[1]]), level, n, n_eff, worth, method)
+    how = ("n too small", TOO_SMALL) if ends is None else (method, "")
+    return Estimate(value, low, high, n, level, q=q, n_eff=n_eff, tau=worth, method=how[0], reason=how[1])
 
 
 def samples_needed(q: float, level: float = 0.95) -> int:
@@ -171,21 +167,10 @@ def samples_needed(q: float, level: float = 0.95) -> int:
     return max(math.ceil(math.log(tail) / math.log(p)) for p in (q, 1 - q))
 
 
-def _binomial_ranks(ordered: np.ndarray, q: float, level: float) -> tuple[int, int] | None:
-    """Ranks l, u that leave at most (1 - level)/2 of Binomial(n, q) on each side (0-based)."""
-    from scipy.stats import binom
-
-    n, tail = ordered.size, (1 - level) / 2
-    low = int(binom.ppf(tail, n, q))  # smallest k with P(B <= k) >= tail
-    high = int(binom.ppf(1 - tail, n, q)) + 1
-    low = low if binom.cdf(low - 1, n, q) <= tail else low - 1
-    return None if low < 1 or high > n else (low - 1, high - 1)
-
-
 def _effective_ranks(n: int, n_eff: float, q: float, level: float) -> tuple[int, int] | None:
     from scipy.stats import t
 
-    if n_eff < FEWEST:
+    if n_eff < MINIMUM_SAMPLES:
         return None
     half = t.ppf(1 - (1 - level) / 2, max(2.0, n_eff - 1)) * math.sqrt(q * (1 - q) / n_eff)
     low, high = math.floor(n * (q - half)) - 1, math.ceil(n * (q + half))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deep500.errors import InputError
+from deep500.measure.dependence import finite
 
 MINIMUM_SAMPLES = 6
 """Fewer samples have no two-sided 95 % interval of the median."""
@@ -47,18 +48,21 @@ def median_interval(samples: Sequence[float] | np.ndarray, level: float = 0.95) 
         >>> print(median_interval([5.0, 1.0, 4.0, 2.0, 3.0, 6.0, 7.0, 8.0, 9.0]))
         5 (median of 9, 95% CI 2-8)
     """
-    values = np.asarray(samples, dtype=np.float64)
-    if values.ndim != 1 or not values.size or not np.isfinite(values).all():
-        raise InputError(
-            f"got samples of shape {values.shape}; expected a list of finite numbers: drop the others by name"
-        )
-    from scipy.stats import quantile_test
+    ordered = np.sort(finite(samples))
+    ends = binomial_ranks(ordered.size, 0.5, level)
+    low, high = (None, None) if ends is None else (float(ordered[end]) for end in ends)
+    return Interval(float(np.median(ordered)), low, high, ordered.size, level)
 
-    bounds = quantile_test(values, p=0.5).confidence_interval(confidence_level=level)
-    low, high = (None if np.isnan(b) else float(b) for b in (bounds.low, bounds.high))
-    if low is None or high is None:
-        low = high = None
-    return Interval(float(np.median(values)), low, high, values.size, level)
+
+def binomial_ranks(n: int, q: float, level: float) -> tuple[int, int] | None:
+    """Ranks, from 0, that leave at most (1 - level)/2 of Binomial(n, q) on each side, or None: n is too small."""
+    from scipy.stats import binom
+
+    tail = (1 - level) / 2
+    low = int(binom.ppf(tail, n, q))  # smallest k with P(B <= k) >= tail
+    high = int(binom.ppf(1 - tail, n, q)) + 1
+    low = low if binom.cdf(low - 1, n, q) <= tail else low - 1
+    return None if low < 1 or high > n else (low - 1, high - 1)
 
 
 def paired_ratio(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray, level: float = 0.95) -> Interval:

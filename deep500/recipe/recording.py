@@ -16,7 +16,6 @@ from deep500.measure.launches import groups_differ
 from deep500.measure.load import load_between, read_load
 from deep500.measure.plan import Plan, Target
 from deep500.measure.quantiles import quantile
-from deep500.measure.statistics import Interval
 from deep500.results import Record
 from deep500.results.ranks import Rank, Ranks, of_rank
 from deep500.results.stats import kept_samples, plan_to_json
@@ -238,10 +237,8 @@ def write_rank_times(record: Record, count: int, seeds: Sequence[int], communica
 
 
 def _rank(rank: int, steps: np.ndarray, waits: np.ndarray, sums: Mapping[str, Any]) -> Rank:
-    median = quantile(steps, 0.5, 0.95)
-    interval = Interval(median.value, median.low, median.high, median.n, median.level)
     sent = sums["payload_bytes"] / sums["steps"] if sums.get("steps") else None
-    return Rank(rank, interval, waiting=float(waits.sum() / steps.sum()), sent_bytes=sent)
+    return Rank(rank, quantile(steps), waiting=float(waits.sum() / steps.sum()), sent_bytes=sent)
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from deep500.measure.quantiles import FEWEST, quantile
+from deep500.measure.quantiles import quantile
+from deep500.measure.statistics import MINIMUM_SAMPLES
 from deep500.report.figures import Figure
 from deep500.report.plot import BOTTOM, TOP, Axis, Plot, place_names, room_for
 
@@ -83,7 +84,7 @@ def _one_key(plot: Plot, of_seeds: Mapping[Any, list[tuple[float, float]]], colo
     shared = sorted(epoch for epoch, values in at.items() if len(values) > 1)
     if not shared:
         return "none, no epoch has two seeds"
-    enough = all(len(at[epoch]) >= FEWEST for epoch in shared)
+    enough = all(len(at[epoch]) >= MINIMUM_SAMPLES for epoch in shared)
     estimates = [quantile(at[epoch], independent=True) for epoch in shared]
     pairs = list(zip(shared, estimates, strict=True))
     low = [estimate.low if enough and estimate.low is not None else min(at[epoch]) for epoch, estimate in pairs]

@@ -17,7 +17,6 @@ from deep500.tasks.task import Quality, Sums, Task
 if TYPE_CHECKING:
     from deep500.networks.network import Network
 
-TARGETS = ("anchor_label", "anchor_box")
 OBJECTS = ("boxes", "box_label", "picture")
 CANDIDATES = 400
 """Boxes of a picture with the highest scores, of which non-maximum suppression leaves some."""

@@ -30,7 +30,7 @@ from deep500.errors import PlanError
 from deep500.networks.hashing import structure_hash
 from deep500.networks.network import Network
 from deep500.transformations.recomputation.budgets import budget_bytes, unreachable
-from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion, undominated
+from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion
 from deep500.transformations.recomputation.region_tree import Outcome
 from deep500.transformations.recomputation.regions import NetworkRegions
 
@@ -455,27 +455,6 @@ def plan_chain(
         slots = _SLOTS if len(chain) <= _MANY else max(_SLOTS * _MANY // len(chain), 200)
     limit = budget_bytes(budget, simulate_chain(chain, keep_all(chain)).peak)
     return as_plan(network, batch, regions, optimal_chain(chain, limit, slots), limit, backend, parts)
-
-
-def chain_front(
-    network: Network, batch: int, regions: NetworkRegions, chain: Sequence[Stage], points: int, backend: str
-) -> list[CheckpointingPlan]:
-    """Plans from the smallest peak of a chain to that without recomputation, none beaten in memory and time by another.
-
-    Args:
-        network, batch, regions, chain, backend: see :func:`plan_chain`.
-        points: how many budgets, evenly spaced, at least 2.
-
-    Raises:
-        PlanError: fewer than 2 points.
-    """
-    if points < 2:
-        raise PlanError(
-            f"got {points} points; expected at least 2, the smallest peak and no recomputation: ask for more"
-        )
-    low, high = smallest_chain(chain).outcome.peak, simulate_chain(chain, keep_all(chain)).peak
-    limits = dict.fromkeys(low + (high - low) * i // (points - 1) for i in range(points))
-    return undominated(plan_chain(network, batch, regions, chain, limit, backend) for limit in limits)
 
 
 def as_plan(

@@ -114,8 +114,7 @@ def time_all(args: argparse.Namespace, todo: Sequence[PlannedPoint]) -> list[lis
 
 def combined(launches: Sequence[Sequence[float]]) -> Interval:
     """The median over launches, or within them where there are too few."""
-    median = over_launches([np.array(times) for times in launches]).estimate
-    return Interval(median.value, median.low, median.high, median.n, median.level)
+    return over_launches([np.array(times) for times in launches]).estimate
 
 
 def serial_times(answers: Sequence[dict[str, Any]]) -> Interval:

@@ -345,11 +345,6 @@ def known_value(network: Any, name: str) -> np.ndarray | None:
     return None
 
 
-def canonical_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Axes counted from the front, sorted."""
-    return tuple(sorted(int(a) % rank for a in axes))
-
-
 def inverse(perm: Sequence[int]) -> tuple[int, ...]:
     """The permutation that undoes ``perm``."""
     return tuple(int(i) for i in np.argsort(perm))

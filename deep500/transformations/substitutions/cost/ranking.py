@@ -117,7 +117,7 @@ def remeasure(
     if len(functions) < 2:  # there is nothing to compare the first with
         alone = {name: median_interval([typical(run)]) for name, run in functions.items()}
         return Remeasured(alone, (), median_interval([1.0]), 0)
-    return in_turns(functions, seed, limit, clock=clock)
+    return in_turns(functions, seed, limit, MARGIN, clock)
 
 
 def in_turns(
@@ -161,7 +161,7 @@ def _functions(
                 f"network {name!r}: got inputs {dict(network.inputs)}; expected {dict(first.inputs)}, those of the "
                 "first: compare networks that can take each other's place"
             )
-    run, inputs = Runner(backend, seed=seed), make_inputs(named(first), None, seed, sizes)
+    run, inputs = Runner(backend, None, seed), make_inputs(named(first), None, seed, sizes)
     functions, taken = dict[str, Callable[[], object]](), list[float]()
     for name, network in networks.items():
         begin, expected = time.perf_counter(), max(taken[1:] or [ALIKE * seconds for seconds in taken], default=0.0)
