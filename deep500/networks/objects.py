@@ -136,19 +136,24 @@ def as_network(
         framework = "jax" if is_pair(model) else None if isinstance(model, type) else framework_of(model)
     if framework is not None:
         return _converted(framework, model, example, trainable, check, dynamic_axes or {})
-    if not callable(model):
+    return as_network(_built(model, seed), example, trainable=trainable, check=check, dynamic_axes=dynamic_axes)
+
+
+def _built(function: Any, seed: int) -> Any:
+    """The model that a class or function returns."""
+    if not callable(function):
         raise InputError(
-            f"got {type(model).__name__} as a model; expected a Network, an ONNX file, an object of PyTorch, Keras, "
+            f"got {type(function).__name__} as a model; expected a Network, an ONNX file, an object of PyTorch, Keras, "
             "TensorFlow or JAX, or a callable that returns one: pass one of these"
         )
     with seeded(seed):
-        made = model()
-    if not is_model(made):
+        model = function()
+    if not is_model(model):
         raise InputError(
-            f"got {type(made).__name__} from {getattr(model, '__qualname__', model)}(); expected a model: return one, "
-            "or a pair of a JAX function and its parameters"
+            f"got {type(model).__name__} from {getattr(function, '__qualname__', function)}(); expected a model: "
+            "return one, or a pair of a JAX function and its parameters"
         )
-    return as_network(made, example, trainable=trainable, check=check, dynamic_axes=dynamic_axes)
+    return model
 
 
 def is_saved_model(path: str | os.PathLike[str]) -> bool:
