@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import importlib
 import importlib.util
 import inspect
 import json
@@ -17,6 +18,7 @@ import grimp
 import pytest
 
 import deep500
+from deep500.registry import BACKENDS
 from tests.conftest import HANG
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -121,12 +123,12 @@ def test_every_name_of_the_face_is_used() -> None:
 
 
 def test_a_name_is_loaded_when_it_is_used() -> None:
-    """`import deep500` loads the errors at most; a name loads its module and no framework."""
+    """`import deep500` loads only what loads names; a name loads its module and no framework."""
     done = run_python(
         "import sys, deep500 as d5; before = {m for m in sys.modules if m.startswith('deep500.')}; d5.GPUDevice; "
         "print(sorted(before), 'deep500.devices' in sys.modules, 'onnx' in sys.modules, 'numpy' in sys.modules)"
     )
-    assert (done.returncode, done.stdout.strip()) == (0, "[] True False False"), done.stderr
+    assert (done.returncode, done.stdout.strip()) == (0, "['deep500.faces'] True False False"), done.stderr
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["run", "--help"], ["nonsense"]], ids=" ".join)
@@ -135,6 +137,27 @@ def test_the_command_line_loads_a_command_when_it_is_used(words: list[str]) -> N
     loaded = set(run_python(code).stdout.splitlines())
     assert "deep500.cli" in loaded
     assert not loaded & {*HEAVY, "numpy", "onnx", "scipy", "jinja2", "tqdm", "deep500.networks", "deep500.results"}
+
+
+FACES = sorted(
+    {path.resolve() for path in ROOT.glob("*/**/__init__.py") if "load_when_used(__name__)" in path.read_text()}
+)
+
+
+@pytest.mark.parametrize("path", FACES, ids=lambda path: path.parent.relative_to(ROOT).as_posix())
+def test_every_name_of_a_face_is_there(path: Path) -> None:
+    """Each loads, and none is hidden by a module of the package, which importing it would put in the name's place."""
+    parts = path.parent.relative_to(ROOT).parts
+    package = ".".join(parts if parts[0] == "deep500" else ("deep500", *parts))
+    if package.startswith("deep500.frameworks."):
+        pytest.importorskip(BACKENDS[parts[-1]][0])
+    module = importlib.import_module(package)
+    modules = {info.name for info in pkgutil.iter_modules(module.__path__)}
+    for name in dir(module):
+        importlib.import_module(f"{package}.{name}") if name in modules else None
+        value = getattr(module, name)
+        face_of_modules = package in ("deep500", "deep500.distributed")
+        assert inspect.ismodule(value) == (face_of_modules and name in ONE_LEVEL_DOWN), name
 
 
 def test_public_names_exist_and_are_documented() -> None:

@@ -1,20 +1,11 @@
 """Recipes: fixed definitions + mutable definitions + acceptable metrics = one benchmark run."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from deep500.faces import load_when_used
 
 if TYPE_CHECKING:
     from deep500.recipe.runner import run_recipe as run_recipe
     from deep500.results.verdict import RecipeResult as RecipeResult
 
-
-def __getattr__(name: str) -> Any:
-    """``deep500 --help`` needs this package, but nothing of what a run needs: that is loaded when it is used."""
-    if name == "run_recipe":
-        from deep500.recipe.runner import run_recipe
-
-        return run_recipe
-    if name == "RecipeResult":
-        from deep500.results.verdict import RecipeResult
-
-        return RecipeResult
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+load_when_used(__name__)

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import onnx
 
 from deep500.devices import Device
 from deep500.errors import UnsupportedOperator
-from deep500.frameworks.reference.custom import custom_op
-from deep500.frameworks.reference.executor import Executor
+from deep500.faces import load_when_used
+from deep500.frameworks.reference.executor import Executor as Executor
 from deep500.networks.network import Choice, Network
-from deep500.training.optimizers import (
-    AcceleGradOptimizer,
-    AdaGradOptimizer,
-    AdamOptimizer,
-    AdamWOptimizer,
-    GradientDescent,
-    MomentumOptimizer,
-    RMSPropOptimizer,
-)
 
-# fmt: off
-__all__ = [
-    "AcceleGradOptimizer", "AdaGradOptimizer", "AdamOptimizer", "AdamWOptimizer", "Executor", "GradientDescent",
-    "MomentumOptimizer", "RMSPropOptimizer", "custom_op", "from_model", "from_native", "from_onnx",
-]
-# fmt: on
+if TYPE_CHECKING:
+    from deep500.frameworks.reference.custom import custom_op as custom_op
+    from deep500.training.optimizers import AcceleGradOptimizer as AcceleGradOptimizer
+    from deep500.training.optimizers import AdaGradOptimizer as AdaGradOptimizer
+    from deep500.training.optimizers import AdamOptimizer as AdamOptimizer
+    from deep500.training.optimizers import AdamWOptimizer as AdamWOptimizer
+    from deep500.training.optimizers import GradientDescent as GradientDescent
+    from deep500.training.optimizers import MomentumOptimizer as MomentumOptimizer
+    from deep500.training.optimizers import RMSPropOptimizer as RMSPropOptimizer
 
 
 def from_model(network: Network, device: Device | str | None = None, **options: Any) -> Executor:
@@ -51,3 +45,6 @@ def from_native(module: Any, *example_inputs: Any, **options: Any) -> NoReturn:
         f"got a {type(module).__name__}; expected a backend with native networks, NumPy has none: build a Network and "
         "use from_model, or from_native of the framework that made the object"
     )
+
+
+load_when_used(__name__)

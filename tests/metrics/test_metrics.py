@@ -124,7 +124,7 @@ def test_declared(metric, name, unit, direction, kind):
 
 
 def test_every_metric_has_a_row():
-    named = {c for c in vars(d5m).values() if isinstance(c, type) and issubclass(c, Metric)}
+    named = {c for name in dir(d5m) if isinstance(c := getattr(d5m, name), type) and issubclass(c, Metric)}
     assert named - set(BASES) == {type(row[0]) for row in [*METRICS, *WATCHING]}
 
 

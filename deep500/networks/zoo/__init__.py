@@ -5,6 +5,7 @@ To add a model is to write ``def model(build, classes, *, option=default)`` and 
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from collections.abc import Callable, Sequence
@@ -12,58 +13,50 @@ from typing import Any
 
 from deep500.errors import NetworkError, nearest
 from deep500.networks.network import Network
-from deep500.networks.zoo.bert import attention_block, bert
-from deep500.networks.zoo.branching import inception_v3, repvgg, squeezenet
 from deep500.networks.zoo.builder import Builder
-from deep500.networks.zoo.convolutional import lenet, simple_cnn, vgg16
-from deep500.networks.zoo.detection import ssd
-from deep500.networks.zoo.language import causal_transformer, gru_language_model, lstm_language_model
-from deep500.networks.zoo.nasrnn import nasrnn
-from deep500.networks.zoo.nested import nested_resnet
-from deep500.networks.zoo.perceptron import mlp
-from deep500.networks.zoo.policy import actor_critic, q_network
-from deep500.networks.zoo.residual import mixed_resnet, resnet, resnet50, resnext50, wide_resnet
-from deep500.networks.zoo.separable import nasnet_a
-from deep500.networks.zoo.sequence import lstm, transformer
-from deep500.networks.zoo.speech import bigru, conv1d, conv1d_ctc
-from deep500.networks.zoo.transduction import encoder_decoder
-from deep500.networks.zoo.unet import unet
 
-MODELS: dict[str, tuple[Callable[..., Network], tuple[int, ...]]] = {  # name: (builder, sample shape by default)
-    "mlp": (mlp, (3, 32, 32)),
-    "lenet": (lenet, (3, 32, 32)),
-    "simple_cnn": (simple_cnn, (1, 28, 28)),
-    "resnet": (resnet, (3, 32, 32)),
-    "resnet50": (resnet50, (3, 224, 224)),
-    "resnext50": (resnext50, (3, 224, 224)),
-    "mixed_resnet": (mixed_resnet, (3, 64, 64)),
-    "nested_resnet": (nested_resnet, (3, 32, 32)),
-    "wide_resnet": (wide_resnet, (3, 32, 32)),
-    "vgg16": (vgg16, (3, 32, 32)),
-    "unet": (unet, (3, 32, 32)),
-    "ssd": (ssd, (1, 64, 64)),
-    "actor_critic": (actor_critic, (4,)),
-    "q_network": (q_network, (4,)),
-    "repvgg": (repvgg, (3, 224, 224)),
-    "squeezenet": (squeezenet, (3, 224, 224)),
-    "inception_v3": (inception_v3, (3, 299, 299)),
-    "nasnet_a": (nasnet_a, (3, 224, 224)),
-    "transformer": (transformer, (32,)),
-    "bert": (bert, (64,)),
-    "attention_block": (attention_block, (64, 768)),
-    "lstm": (lstm, (28, 28)),
-    "nasrnn": (nasrnn, (5, 512)),
-    "conv1d": (conv1d, (40, 13)),
-    "conv1d_ctc": (conv1d_ctc, (128, 13)),
-    "bigru": (bigru, (40, 13)),
-    "gru_language_model": (gru_language_model, (64,)),
-    "lstm_language_model": (lstm_language_model, (64,)),
-    "causal_transformer": (causal_transformer, (64,)),
-    "encoder_decoder": (encoder_decoder, (12,)),
+MODELS: dict[str, tuple[str, tuple[int, ...]]] = {  # name: (file of the builder, sample shape by default)
+    "mlp": ("perceptron", (3, 32, 32)),
+    "lenet": ("convolutional", (3, 32, 32)),
+    "simple_cnn": ("convolutional", (1, 28, 28)),
+    "resnet": ("residual", (3, 32, 32)),
+    "resnet50": ("residual", (3, 224, 224)),
+    "resnext50": ("residual", (3, 224, 224)),
+    "mixed_resnet": ("residual", (3, 64, 64)),
+    "nested_resnet": ("nested", (3, 32, 32)),
+    "wide_resnet": ("residual", (3, 32, 32)),
+    "vgg16": ("convolutional", (3, 32, 32)),
+    "unet": ("unet", (3, 32, 32)),
+    "ssd": ("detection", (1, 64, 64)),
+    "actor_critic": ("policy", (4,)),
+    "q_network": ("policy", (4,)),
+    "repvgg": ("branching", (3, 224, 224)),
+    "squeezenet": ("branching", (3, 224, 224)),
+    "inception_v3": ("branching", (3, 299, 299)),
+    "nasnet_a": ("separable", (3, 224, 224)),
+    "transformer": ("sequence", (32,)),
+    "bert": ("bert", (64,)),
+    "attention_block": ("bert", (64, 768)),
+    "lstm": ("sequence", (28, 28)),
+    "nasrnn": ("nasrnn", (5, 512)),
+    "conv1d": ("speech", (40, 13)),
+    "conv1d_ctc": ("speech", (128, 13)),
+    "bigru": ("speech", (40, 13)),
+    "gru_language_model": ("language", (64,)),
+    "lstm_language_model": ("language", (64,)),
+    "causal_transformer": ("language", (64,)),
+    "encoder_decoder": ("transduction", (12,)),
 }
 
-OF_TOKENS = (transformer, bert, gru_language_model, lstm_language_model, causal_transformer, encoder_decoder)
-"""Builders whose samples of shape (length,) are int64 tokens."""
+OF_TOKENS = (
+    "transformer",
+    "bert",
+    "gru_language_model",
+    "lstm_language_model",
+    "causal_transformer",
+    "encoder_decoder",
+)
+"""Models whose samples of shape (length,) are int64 tokens."""
 
 
 def model_names() -> list[str]:
@@ -128,7 +121,7 @@ def create(
     ]:
         if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
             raise NetworkError(f"model {name!r}: got {what} {value!r}; expected whole numbers >= 1: choose such a size")
-    dtype = "int64" if model in OF_TOKENS and len(sample) == 1 else "float32"
+    dtype = "int64" if name in OF_TOKENS and len(sample) == 1 else "float32"
     build = Builder(name, "N" if batch is None else int(batch), tuple(int(s) for s in sample), seed, dtype)
     return model(build, int(classes), **kwargs)
 
@@ -136,4 +129,5 @@ def create(
 def _model(name: str) -> tuple[Callable[..., Network], tuple[int, ...]]:
     if name not in MODELS:
         raise NetworkError(f"got model {name!r}; expected one of the zoo's: {nearest(name, MODELS)}")
-    return MODELS[name]
+    file, usual = MODELS[name]
+    return getattr(importlib.import_module(f"{__name__}.{file}"), name), usual

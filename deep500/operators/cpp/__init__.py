@@ -1,8 +1,11 @@
 """Operators in C++: compiled once into a per-user cache, loaded through a C interface, called from any framework."""
 
-from deep500.operators.cpp.compiled_op import CompiledOp
+from typing import TYPE_CHECKING
 
-CustomCPPOp = CompiledOp
-"""The name that the original Deep500 gave it."""
+from deep500.faces import load_when_used
 
-__all__ = ["CompiledOp", "CustomCPPOp"]
+if TYPE_CHECKING:
+    from deep500.operators.cpp.compiled_op import CompiledOp as CompiledOp
+    from deep500.operators.cpp.compiled_op import CustomCPPOp as CustomCPPOp
+
+load_when_used(__name__)

@@ -300,3 +300,7 @@ def _binding(name: str, path: Path, isolate_seconds: float | None) -> Binding | 
 
 def _kind(value: Any) -> str:
     return f"a {type(value).__module__}.{type(value).__name__}"
+
+
+CustomCPPOp = CompiledOp
+"""The name that the original Deep500 gave it."""

@@ -6,14 +6,21 @@ only, `ThreeStepOptimizer` has all three steps, `Optimizer` is the base of both 
 declares a default with a range.
 """
 
-from deep500.training.optimizers.accelegrad import AcceleGradOptimizer as AcceleGradOptimizer
-from deep500.training.optimizers.adam import AdamOptimizer as AdamOptimizer
-from deep500.training.optimizers.adam import AdamWOptimizer as AdamWOptimizer
-from deep500.training.optimizers.adaptive import AdaGradOptimizer as AdaGradOptimizer
-from deep500.training.optimizers.adaptive import RMSPropOptimizer as RMSPropOptimizer
-from deep500.training.optimizers.base import Optimizer as Optimizer
-from deep500.training.optimizers.base import ThreeStepOptimizer as ThreeStepOptimizer
-from deep500.training.optimizers.base import UpdateRuleOptimizer as UpdateRuleOptimizer
-from deep500.training.optimizers.descent import GradientDescent as GradientDescent
-from deep500.training.optimizers.descent import MomentumOptimizer as MomentumOptimizer
-from deep500.training.optimizers.hyperparameters import hyperparameter as hyperparameter
+from typing import TYPE_CHECKING
+
+from deep500.faces import load_when_used
+
+if TYPE_CHECKING:
+    from deep500.training.optimizers.accelegrad import AcceleGradOptimizer as AcceleGradOptimizer
+    from deep500.training.optimizers.adam import AdamOptimizer as AdamOptimizer
+    from deep500.training.optimizers.adam import AdamWOptimizer as AdamWOptimizer
+    from deep500.training.optimizers.adaptive import AdaGradOptimizer as AdaGradOptimizer
+    from deep500.training.optimizers.adaptive import RMSPropOptimizer as RMSPropOptimizer
+    from deep500.training.optimizers.base import Optimizer as Optimizer
+    from deep500.training.optimizers.base import ThreeStepOptimizer as ThreeStepOptimizer
+    from deep500.training.optimizers.base import UpdateRuleOptimizer as UpdateRuleOptimizer
+    from deep500.training.optimizers.descent import GradientDescent as GradientDescent
+    from deep500.training.optimizers.descent import MomentumOptimizer as MomentumOptimizer
+    from deep500.training.optimizers.hyperparameters import hyperparameter as hyperparameter
+
+load_when_used(__name__)

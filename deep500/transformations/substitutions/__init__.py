@@ -6,8 +6,15 @@ they match; ``graph`` is a network in the rule language, imported, rewritten and
 is the business of `deep500.transformations.workshop.substitutions`, which nothing here imports.
 """
 
-from deep500.transformations.substitutions.equivalence import NotEquivalent as NotEquivalent
-from deep500.transformations.substitutions.optimize import optimize_network as optimize_network
-from deep500.transformations.substitutions.optimize import replay_history as replay_history
-from deep500.transformations.substitutions.result import History as History
-from deep500.transformations.substitutions.result import Optimized as Optimized
+from typing import TYPE_CHECKING
+
+from deep500.faces import load_when_used
+
+if TYPE_CHECKING:
+    from deep500.transformations.substitutions.equivalence import NotEquivalent as NotEquivalent
+    from deep500.transformations.substitutions.optimize import optimize_network as optimize_network
+    from deep500.transformations.substitutions.optimize import replay_history as replay_history
+    from deep500.transformations.substitutions.result import History as History
+    from deep500.transformations.substitutions.result import Optimized as Optimized
+
+load_when_used(__name__)
