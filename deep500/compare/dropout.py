@@ -9,9 +9,9 @@ import numpy as np
 from deep500.compare.checks import Check
 from deep500.compare.subject import Candidate
 from deep500.compare.traces import as_arrays, gradients_of
-from deep500.networks.gradients.rules.context import known_value
 from deep500.networks.network import Network
 from deep500.networks.node import Node
+from deep500.networks.shapes import known_value
 
 SIZE = 20_000
 SIGMAS = 5.0

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import onnx
 
 from deep500.errors import Deep500Error, UnsupportedOperator
@@ -26,9 +25,6 @@ from deep500.operators.registry import DOMAIN, is_registered
 from deep500.tensors import TensorDescriptor
 
 _NUMBER = "deep500_number"
-_MOST_FOLLOWED = 2**20
-_WHOLE = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
-_VECTORS = ("ConstantOfShape", "Expand", "Range", "Tile")  # a number of their operands is their results' size
 _lock = threading.RLock()
 _runs: list[_Run] = []  # the innermost run is the last: an operator may build networks while it infers its shapes
 
@@ -75,40 +71,27 @@ class _Run:
         return []
 
 
-def infer_shapes(model: onnx.ModelProto, declared: Mapping[str, TensorDescriptor], guessed: bool) -> onnx.ModelProto:
-    """ONNX's inference, with data propagation, for a model that may hold custom operators.
+def infer_custom_shapes(
+    model: onnx.ModelProto, declared: Mapping[str, TensorDescriptor], guessed: bool, propagates: bool
+) -> onnx.ModelProto:
+    """ONNX's inference for a model that holds custom operators.
 
     Args:
         model: its custom nodes are given an attribute more.
         declared: descriptors of outputs that count where a custom operator cannot tell.
         guessed: sizes are made up, so an operator that refuses them is no error.
+        propagates: whether values are followed through the graph.
 
     Raises:
         Deep500Error: a custom operator refuses a node's inputs or attributes; names the node.
     """
-    custom, propagates = list(_numbered(model.graph, 0)), _propagates(model.graph)
-    if not custom:
-        return onnx.shape_inference.infer_shapes(model, data_prop=propagates)
+    custom = list(_numbered(model.graph, 0))
     run = _Run(custom, declared, guessed)
     with _schemas(run, {node.op_type for node in custom}):
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=propagates)
     if run.error is not None:
         raise run.error
     return inferred
-
-
-def _propagates(graph: onnx.GraphProto) -> bool:
-    """Whether values may be followed through the graph.
-
-    ONNX writes out a message for every element of a vector that it follows, known or not: some hundred bytes each.
-    """
-    for value in graph.input:
-        sizes = value.type.tensor_type.shape.dim
-        if len(sizes) == 1 and sizes[0].dim_value > _MOST_FOLLOWED:
-            return False
-    numbers = [t for t in graph.initializer if t.data_type in _WHOLE and list(t.dims) in ([], [1])]
-    large = {t.name for t in numbers if np.abs(onnx.numpy_helper.to_array(t).astype(float)).max() > _MOST_FOLLOWED}
-    return not large or not any(node.op_type in _VECTORS and large.intersection(node.input) for node in graph.node)
 
 
 def _numbered(graph: onnx.GraphProto, first: int) -> Iterator[Node]:

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import NetworkError, nearest
-from deep500.networks.ctc import CTCOptions, ctc_loss
 from deep500.networks.emit import Emitter
 from deep500.networks.graph import AnyGraph, Graph
 from deep500.tensors import Dim, dtype_to_onnx
+
+SCALE, SCALED = "loss.scale", "loss.scaled"
+"""Of a network in float16: the input that the loss is multiplied with, and the product."""
 
 
 @dataclass
@@ -155,6 +157,8 @@ def _ctc(
     ``label`` (items, S) holds int64 class numbers, padded with anything; see :func:`deep500.networks.ctc.ctc_loss`.
     ``input_length``: a value (items,), or an input to declare: frames that count. ``label_length``: the same of labels.
     """
+    from deep500.networks.ctc import CTCOptions, ctc_loss
+
     network = at.emit.network
     if len(at.shape) != 3:
         raise NetworkError(f"got scores of shape {at.shape}; expected (items, frames, classes): choose such an output")

@@ -16,8 +16,6 @@ import numpy as np
 import onnx
 
 from deep500.errors import Deep500Error
-from deep500.networks.custom import is_custom
-from deep500.networks.custom_shapes import infer_shapes
 from deep500.networks.flow import is_flow
 from deep500.networks.node import RANDOM, Node
 from deep500.networks.protos import (
@@ -31,13 +29,16 @@ from deep500.networks.protos import (
     tensor_proto,
     value_info,
 )
-from deep500.operators.registry import is_registered
+from deep500.operators.registry import DOMAIN, is_registered
 from deep500.tensors import Dim, Shape, TensorDescriptor, dtype_name
 
 _SMALL = 256  # arrays up to this many elements may be operands that decide about shapes
 _ROUNDS = 6
 _PRIMES = ((2, 61), (3, 67), (5, 71), (7, 73), (11, 79), (13, 83), (17, 89), (19, 97), (23, 101), (29, 103))
 
+_MOST_FOLLOWED = 2**20
+_WHOLE = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+_VECTORS = ("ConstantOfShape", "Expand", "Range", "Tile")  # a number of their operands is their results' size
 _DRAWS = RANDOM - {"Dropout"}  # Dropout draws in training only, shapes are no matter of that
 
 Descriptors = dict[str, TensorDescriptor]
@@ -121,7 +122,7 @@ class _Inference:
         foreign = sorted(n for n in declared if _is_foreign(network.producer(n)))
         graph.value_info.extend(value_info(n, declared[n]) for n in foreign)
         try:
-            model = infer_shapes(model_proto(graph), declared, bool(binding))
+            model = _infer_shapes(model_proto(graph), declared, bool(binding))
             known = {s for d in network.inputs.values() for s in d.shape or () if isinstance(s, str)}
             inferred = {v.name: _plain(descriptor_of(v.type), known) for v in model.graph.value_info}
         except Deep500Error:  # from a custom operator
@@ -154,11 +155,41 @@ class _Inference:
         return graph
 
 
+def _infer_shapes(model: onnx.ModelProto, declared: Mapping[str, TensorDescriptor], guessed: bool) -> onnx.ModelProto:
+    """ONNX's inference, with data propagation, for a model that may hold custom operators."""
+    propagates = _propagates(model.graph)
+    if not _holds_custom(model.graph):
+        return onnx.shape_inference.infer_shapes(model, data_prop=propagates)
+    from deep500.networks.custom_shapes import infer_custom_shapes  # most networks have none
+
+    return infer_custom_shapes(model, declared, guessed, propagates)
+
+
+def _holds_custom(graph: onnx.GraphProto) -> bool:
+    """Whether a node of the graph or of a sub-graph is of our domain."""
+    inner = (attribute.g for node in graph.node for attribute in node.attribute if attribute.HasField("g"))
+    return any(node.domain == DOMAIN for node in graph.node) or any(map(_holds_custom, inner))
+
+
+def _propagates(graph: onnx.GraphProto) -> bool:
+    """Whether values may be followed through the graph.
+
+    ONNX writes out a message for every element of a vector that it follows, known or not: some hundred bytes each.
+    """
+    for value in graph.input:
+        sizes = value.type.tensor_type.shape.dim
+        if len(sizes) == 1 and sizes[0].dim_value > _MOST_FOLLOWED:
+            return False
+    numbers = [t for t in graph.initializer if t.data_type in _WHOLE and list(t.dims) in ([], [1])]
+    large = {t.name for t in numbers if np.abs(onnx.numpy_helper.to_array(t).astype(float)).max() > _MOST_FOLLOWED}
+    return not large or not any(node.op_type in _VECTORS and large.intersection(node.input) for node in graph.node)
+
+
 def _is_foreign(node: Node | None) -> bool:
     """Whether only the file's declarations can tell the node's outputs before the run."""
     if node is None or is_flow(node):
         return False
-    return node.domain != "" and not (is_custom(node) and is_registered(node.op_type))
+    return node.domain != "" and not (node.domain == DOMAIN and is_registered(node.op_type))
 
 
 def _bind(descriptor: TensorDescriptor, binding: Mapping[str, int]) -> TensorDescriptor:
@@ -231,6 +262,27 @@ def folded_value(network: ReadableNetwork, descriptors: Mapping[str, TensorDescr
         if not all(_is_small(descriptors[v]) for v in node.writes):
             return None
     return _node_value(node, descriptors, constants).get(name)
+
+
+def known_value(network: ReadableNetwork, name: str) -> np.ndarray | None:
+    """The value of a fixed parameter, a Constant node, or a Concat of these, as exporters write scales; else None."""
+    parameter = network.parameters.get(name) if name not in network.inputs else None
+    if parameter is not None:
+        return None if parameter.trainable else parameter.value
+    producer = network.producer(name)
+    if producer is not None and producer.op_type == "Concat":
+        parts = [known_value(network, part) for part in producer.inputs]
+        known = [part for part in parts if part is not None]
+        return np.concatenate(known, int(producer.attributes["axis"])) if len(known) == len(parts) else None
+    if producer is None or producer.op_type != "Constant":
+        return None
+    kinds = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}
+    for key, value in producer.attributes.items():
+        if key == "value":
+            return np.asarray(value)
+        if key in kinds:
+            return np.asarray(value, kinds[key])
+    return None
 
 
 def _is_small(descriptor: TensorDescriptor) -> bool:

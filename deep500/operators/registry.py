@@ -22,7 +22,6 @@ import numpy as np
 
 from deep500.errors import Deep500Error, InputError, UnsupportedOperator, nearest
 from deep500.operators.base import CustomOp, Descriptors
-from deep500.operators.python_op import GradientOp
 
 DOMAIN = "deep500"
 """ONNX domain of custom operators."""
@@ -163,6 +162,8 @@ def find_operator(name: str, attributes: Mapping[str, Any], inputs: Descriptors)
                 f"custom operator {name!r}: got num_outputs={count!r} and {len(inputs)} inputs; expected output "
                 "gradients, inputs and as many outputs: let with_gradient() make such nodes"
             )
+        from deep500.operators.python_op import GradientOp
+
         forward_inputs = inputs[count : len(inputs) - count]
         return GradientOp(find_operator(name.removesuffix(GRADIENT), values, forward_inputs), count)
     return _make(name, _factories[name], tuple(sorted(values.items())), tuple(inputs))

@@ -16,9 +16,9 @@ import numpy as np
 
 from deep500.errors import InputError
 from deep500.networks.execution.executor import BoundNetwork
+from deep500.networks.losses import SCALE as SCALE
+from deep500.networks.losses import SCALED as SCALED
 from deep500.tensors import total
-from deep500.transformations.mixed_precision import SCALE as SCALE
-from deep500.transformations.mixed_precision import SCALED as SCALED
 
 
 class LossScaling:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import InputError, nearest
+from deep500.networks.losses import SCALE, SCALED
 from deep500.networks.network import Network
 from deep500.networks.node import Node, find_schema
 from deep500.tensors import dtype_to_onnx, numpy_dtype
@@ -39,9 +40,6 @@ FLOAT32 = frozenset({
 })
 """Operators that run in float32, whatever the type of their inputs."""
 # fmt: on
-
-SCALE, SCALED = "loss.scale", "loss.scaled"
-"""Of a network in float16: the input that the loss is multiplied with, and the product."""
 
 
 def mixed_precision(network: Network, precision: str, loss: str = "loss") -> Network:

@@ -16,7 +16,7 @@ from typing import Any
 from torch import fx
 
 from deep500.networks.node import Node
-from deep500.transformations.recomputation.regions import impurity
+from deep500.transformations.recomputation.training_step import impurity
 
 Path = tuple[int, ...]
 """Numbers of the regions that a line belongs to, outermost first; () outside of all."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from deep500.networks.emit import Emitter
-from deep500.networks.gradients.rules.context import known_value
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.networks.rewrite import supersede
+from deep500.networks.shapes import known_value
 from deep500.tensors import TensorDescriptor, dtype_to_onnx
 
 

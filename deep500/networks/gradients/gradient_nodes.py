@@ -7,7 +7,6 @@ ONNX also allows to evaluate the gradient at other values, which would need a se
 from __future__ import annotations
 
 from deep500.errors import UnsupportedOperator
-from deep500.networks.gradients.autodiff import with_gradient
 from deep500.networks.graph import AnyGraph
 from deep500.networks.losses import gradient_name
 from deep500.networks.node import Node
@@ -37,6 +36,8 @@ def _replace(network: AnyGraph, node: Node) -> AnyGraph:
             f"node {node.name!r} (Gradient): got inputs {list(node.inputs)}; expected {xs + zs}, which xs and zs name: "
             "connect it to those"
         )
+    from deep500.networks.gradients.autodiff import with_gradient  # most networks hold no such node
+
     extended = with_gradient(network, node.attribute("y"), xs)
     for name in xs:
         extended.remove_output(gradient_name(name))

@@ -13,10 +13,9 @@ import onnx
 from onnx import numpy_helper
 
 from deep500.networks.emit import Emitter
-from deep500.networks.gradients.rules.context import known_value
 from deep500.networks.graph import Graph
 from deep500.networks.node import Node, from_proto
-from deep500.networks.shapes import folded_value
+from deep500.networks.shapes import folded_value, known_value
 from deep500.tensors import TensorDescriptor
 
 STEPS, NODES = 16, 512

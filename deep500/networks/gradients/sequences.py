@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from deep500.networks.emit import Emitter
-from deep500.networks.gradients.rules.context import known_value
 from deep500.networks.graph import Graph
 from deep500.networks.node import Node
 from deep500.networks.rewrite import supersede
+from deep500.networks.shapes import known_value
 from deep500.tensors import TensorDescriptor
 
 

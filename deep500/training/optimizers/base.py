@@ -33,7 +33,6 @@ from deep500.training.accumulation import AccumulationWarning, backprop_in_piece
 from deep500.training.loss_scaling import SCALE, LossScaling
 from deep500.training.optimizers.groups import Part, checked_groups, divide
 from deep500.training.optimizers.hyperparameters import Hyperparameter, declared, signature
-from deep500.training.run import Run
 
 GradientModifier: TypeAlias = Callable[[str, Any, Any], Any]
 """``(name, parameter, gradient) -> gradient``, for one parameter at a time."""
@@ -234,6 +233,8 @@ class Optimizer(abc.ABC):
         """
         if len(sampler) == 0:
             raise InputError("got a sampler without batches; expected at least one: lower its batch size")
+        from deep500.training.run import Run  # loops know runs, steps do not
+
         executor, listeners = self.executor, Events(events)
         run = Run(executor, self, batches=len(sampler), epochs=-(-iterations // len(sampler)))
         before, executor.events = executor.events, listeners

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -32,7 +32,9 @@ from deep500.networks.network import Network
 from deep500.transformations.recomputation.budgets import budget_bytes, unreachable
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion
 from deep500.transformations.recomputation.region_tree import Outcome
-from deep500.transformations.recomputation.regions import NetworkRegions
+
+if TYPE_CHECKING:
+    from deep500.transformations.recomputation.regions import NetworkRegions
 
 
 class Mode(NamedTuple):

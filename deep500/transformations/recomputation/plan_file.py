@@ -21,7 +21,7 @@ from deep500.networks.execution.modes import training_network
 from deep500.networks.hashing import structure_hash as structure_hash
 from deep500.networks.network import Network
 from deep500.reading import LARGEST, at_least, declare, number, parse, read_bytes, validate, word
-from deep500.transformations.recomputation.regions import outermost_first
+from deep500.transformations.recomputation.region_tree import outermost_first
 from deep500.transformations.recomputation.training_step import needed
 
 FORMAT = "deep500-checkpointing-plan"

@@ -9,7 +9,7 @@ whole run; the peak does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
@@ -261,3 +261,37 @@ class _TreeSimulation:
         if self.snapshot_kept:
             self.hold(-region.snapshot)
         self.emit("end_rev", region)
+
+
+def outermost_first(regions: Sequence[Collection[str]], written: Collection[str]) -> list[frozenset[str]]:
+    """Regions, outer ones before those in them.
+
+    Args:
+        regions: for each the values that its nodes write.
+        written: all values that the forward pass writes.
+
+    Raises:
+        PlanError: unknown values, or regions that overlap.
+
+    Example:
+        >>> [sorted(region) for region in outermost_first([{"b"}, {"a", "b"}], "abc")]
+        [['a', 'b'], ['b']]
+        >>> outermost_first([{"a", "b"}, {"b", "c"}], "abc")
+        Traceback (most recent call last):
+        deep500.errors.PlanError: got regions that overlap in ['b']; expected nested or disjoint ones: plan again
+    """
+    known = frozenset(written)
+    ordered = sorted(map(frozenset, regions), key=len, reverse=True)
+    for i, outer in enumerate(ordered):
+        if unknown := sorted(outer - known):
+            raise PlanError(
+                f"got values {unknown[:4]} in a region; expected some that the forward pass writes: plan again for "
+                "this network"
+            )
+        for inner in ordered[i + 1 :]:
+            if outer & inner and not inner < outer:
+                raise PlanError(
+                    f"got regions that overlap in {sorted(outer & inner)[:4]}; expected nested or disjoint ones: plan "
+                    "again"
+                )
+    return ordered

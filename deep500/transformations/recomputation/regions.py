@@ -14,74 +14,22 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, groupby
 
 from deep500.errors import PlanError
 from deep500.networks.flops import count_flops
-from deep500.networks.flow import is_flow
 from deep500.networks.network import Network
 from deep500.networks.node import Node
-from deep500.operators.registry import DOMAIN, is_pure
 from deep500.transformations.recomputation.region_tree import Region, locations
-from deep500.transformations.recomputation.training_step import TrainingStep, live_bytes, training_step, with_batch
-
-
-def outermost_first(regions: Sequence[Collection[str]], written: Collection[str]) -> list[frozenset[str]]:
-    """Regions, outer ones before those in them.
-
-    Args:
-        regions: for each the values that its nodes write.
-        written: all values that the forward pass writes.
-
-    Raises:
-        PlanError: unknown values, or regions that overlap.
-
-    Example:
-        >>> [sorted(region) for region in outermost_first([{"b"}, {"a", "b"}], "abc")]
-        [['a', 'b'], ['b']]
-        >>> outermost_first([{"a", "b"}, {"b", "c"}], "abc")
-        Traceback (most recent call last):
-        deep500.errors.PlanError: got regions that overlap in ['b']; expected nested or disjoint ones: plan again
-    """
-    known = frozenset(written)
-    ordered = sorted(map(frozenset, regions), key=len, reverse=True)
-    for i, outer in enumerate(ordered):
-        if unknown := sorted(outer - known):
-            raise PlanError(
-                f"got values {unknown[:4]} in a region; expected some that the forward pass writes: plan again for "
-                "this network"
-            )
-        for inner in ordered[i + 1 :]:
-            if outer & inner and not inner < outer:
-                raise PlanError(
-                    f"got regions that overlap in {sorted(outer & inner)[:4]}; expected nested or disjoint ones: plan "
-                    "again"
-                )
-    return ordered
-
-
-def impurity(node: Node) -> str | None:
-    """Reason why a node must not run again, None if it may.
-
-    BatchNormalization may: only its running statistics are state, and those are written by nodes outside of regions,
-    once. Custom operators may hold state that we cannot see, unless they are registered as pure; control flow
-    may hold any operator.
-
-    Example:
-        >>> impurity(Node("Dropout", ("x",), ("y",), "drop"))
-        'random numbers'
-        >>> impurity(Node("Relu", ("x",), ("y",), "relu"))
-    """
-    if is_flow(node):
-        return None
-    if node.domain and not (node.domain == DOMAIN and is_pure(node.op_type)):
-        return "custom operator, which may hold state: register_op(..., pure=True) says that it holds none"
-    if node.is_random:
-        return "random numbers"
-    return "control flow" if node.graphs else None
-
+from deep500.transformations.recomputation.training_step import (
+    TrainingStep,
+    impurity,
+    live_bytes,
+    training_step,
+    with_batch,
+)
 
 _ACTIVATIONS = frozenset(
     {"Relu", "LeakyRelu", "Elu", "Selu", "Celu", "Gelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Softplus"}

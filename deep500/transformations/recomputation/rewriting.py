@@ -21,8 +21,8 @@ from deep500.networks.execution.executor import Recomputation
 from deep500.networks.execution.modes import training_network
 from deep500.networks.network import Network
 from deep500.networks.node import Node
-from deep500.transformations.recomputation.regions import impurity, outermost_first
-from deep500.transformations.recomputation.training_step import TrainingStep, training_step
+from deep500.transformations.recomputation.region_tree import outermost_first
+from deep500.transformations.recomputation.training_step import TrainingStep, impurity, training_step
 
 Level = tuple[int, ...]
 """Indices of recomputed regions, outermost first, whose run a value belongs to; () is the forward pass."""

@@ -14,8 +14,10 @@ from numbers import Integral
 
 from deep500.errors import NetworkError, PlanError
 from deep500.networks.execution.modes import training_network
+from deep500.networks.flow import is_flow
 from deep500.networks.network import Network
 from deep500.networks.node import Node
+from deep500.operators.registry import DOMAIN, is_pure
 from deep500.tensors import TensorDescriptor, numpy_dtype
 
 
@@ -173,3 +175,24 @@ def needed(network: Network, values: Iterable[str]) -> list[Node]:
             open_values.update(node.reads)
             chosen.append(node)
     return chosen[::-1]
+
+
+def impurity(node: Node) -> str | None:
+    """Reason why a node must not run again, None if it may.
+
+    BatchNormalization may: only its running statistics are state, and those are written by nodes outside of regions,
+    once. Custom operators may hold state that we cannot see, unless they are registered as pure; control flow
+    may hold any operator.
+
+    Example:
+        >>> impurity(Node("Dropout", ("x",), ("y",), "drop"))
+        'random numbers'
+        >>> impurity(Node("Relu", ("x",), ("y",), "relu"))
+    """
+    if is_flow(node):
+        return None
+    if node.domain and not (node.domain == DOMAIN and is_pure(node.op_type)):
+        return "custom operator, which may hold state: register_op(..., pure=True) says that it holds none"
+    if node.is_random:
+        return "random numbers"
+    return "control flow" if node.graphs else None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from deep500.frameworks.onnxruntime.operators.table import ExpansionEmitter, expansion
-from deep500.networks.gradients.rules.context import known_value
 from deep500.networks.protos import UNKNOWN
 from deep500.networks.resampling import AxisStep, steps_of_node
+from deep500.networks.shapes import known_value
 
 
 @expansion("Resize")

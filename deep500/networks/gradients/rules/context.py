@@ -15,6 +15,7 @@ from deep500.errors import UnsupportedOperator
 from deep500.networks.emit import Emitter
 from deep500.networks.graph import Graph
 from deep500.networks.node import Node
+from deep500.networks.shapes import known_value
 from deep500.tensors import Dim, TensorDescriptor, dtype_to_onnx, numpy_dtype
 
 Operand: TypeAlias = "Value | str | float | None"
@@ -322,27 +323,6 @@ class GradContext:
             return Value(self, self.emitter.constant(np.arange(int(np.prod(sizes))).reshape(sizes)))
         start, step = (self.emitter.constant(np.array(n, np.int64)) for n in (0, 1))
         return self("Reshape", self("Range", start, self("Size", like), step), self.shape(like))
-
-
-def known_value(network: Any, name: str) -> np.ndarray | None:
-    """The value of a fixed parameter, a Constant node, or a Concat of these, as exporters write scales; else None."""
-    parameter = network.parameters.get(name) if name not in network.inputs else None
-    if parameter is not None:
-        return None if parameter.trainable else parameter.value
-    producer = network.producer(name)
-    if producer is not None and producer.op_type == "Concat":
-        parts = [known_value(network, part) for part in producer.inputs]
-        found = [part for part in parts if part is not None]
-        return np.concatenate(found, int(producer.attributes["axis"])) if len(found) == len(parts) else None
-    if producer is None or producer.op_type != "Constant":
-        return None
-    kinds = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}
-    for key, value in producer.attributes.items():
-        if key == "value":
-            return np.asarray(value)
-        if key in kinds:
-            return np.asarray(value, kinds[key])
-    return None
 
 
 def inverse(perm: Sequence[int]) -> tuple[int, ...]:
