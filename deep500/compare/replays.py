@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from deep500.compare.first_difference import chunks, reader, values_of
 from deep500.compare.traces import as_arrays, gradients_of
 from deep500.distributed import Communicator, Serial, world
 from deep500.distributed.launch import launch
+from deep500.distributed.schemes.reproducible import interleave
 from deep500.errors import ComparisonError, InputError
 from deep500.events import Event, StopTraining
 from deep500.networks.network import Network
@@ -35,6 +36,7 @@ from deep500.recipe.ranks import scheme_of
 from deep500.registry import backend_of
 from deep500.results.record import Record
 from deep500.tensors import digest
+from deep500.training.exchange import Exchange, Relay
 from deep500.training.statistics import TrainingStatistics
 from deep500.training.trainer import Trainer, epoch_seed
 
@@ -152,54 +154,55 @@ class _Validated(Event):
             pass
 
 
-class _Exchanges:
-    """Gradients of each step as a rank computes them, and as the update gets them from all ranks."""
+class _Watch(Relay):
+    """Keeps the gradients of each step as a rank computes them, and as the update gets them from all ranks."""
 
-    def __init__(self) -> None:
-        self.own: dict[str, np.ndarray] = {}
+    def __init__(self, exchange: Exchange, to_numpy: Callable[[Any], np.ndarray]) -> None:
+        super().__init__(exchange)
+        self.to_numpy = to_numpy
+        self.local: dict[str, np.ndarray] = {}
         self.exchanged: dict[str, np.ndarray] = {}
-        self._watched: Any = None
 
-    def watch(self, run: Any) -> None:
-        """See what passes between ranks from here on."""
-        base = getattr(run.optimizer, "base_optimizer", None)
-        if base is None or base is self._watched or base.exchange is None:
-            return
-        self._watched, plain, to_numpy = base, base.exchange, run.executor.network.to_numpy
-
-        def exchange(names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
-            self.own = {name: np.array(to_numpy(gradient)) for name, gradient in zip(names, gradients, strict=True)}
-            means = plain(names, gradients)
-            self.exchanged = {name: np.array(to_numpy(mean)) for name, mean in zip(names, means, strict=True)}
-            return means
-
-        base.exchange = exchange
-
-    def of_step(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Both of the step that was just made; alike where nothing is exchanged."""
-        if self._watched is None:
-            self.own = self.exchanged = gradients_of(run.executor, LOSS) if run.inputs and run.outputs else {}
-        return self.own, self.exchanged
+    def agreed_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
+        self.local = {name: np.array(self.to_numpy(g)) for name, g in zip(names, gradients, strict=True)}
+        means = super().agreed_gradients(names, gradients)
+        self.exchanged = {name: np.array(self.to_numpy(mean)) for name, mean in zip(names, means, strict=True)}
+        return means
 
 
-class Digests(Event):
-    """Digests of what each step takes and leaves on this rank, up to so many steps."""
+class _Step(Event):
+    """Sees what passes between ranks in each step."""
 
-    def __init__(self, most: int | None) -> None:
-        self.most, self.steps, self._exchanges = most, list[dict[str, str]](), _Exchanges()
+    watch: _Watch | None = None
 
     def before_batch(self, run: Any) -> None:
         """A step begins."""
-        self._exchanges.watch(run)
+        base = getattr(run.optimizer, "base_optimizer", None)
+        if self.watch is None and base is not None and base.exchange.exchanges_gradients:
+            base.exchange = self.watch = _Watch(base.exchange, run.executor.network.to_numpy)
+
+    def gradients(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """This rank's of the step that was just made, and those of the update; alike where nothing is exchanged."""
+        if self.watch is not None:
+            return self.watch.local, self.watch.exchanged
+        alike = gradients_of(run.executor, LOSS) if run.inputs and run.outputs else {}
+        return alike, alike
+
+
+class Digests(_Step):
+    """Digests of what each step takes and leaves on this rank, up to so many steps."""
+
+    def __init__(self, most: int | None) -> None:
+        self.most, self.steps = most, list[dict[str, str]]()
 
     def after_batch(self, run: Any) -> None:
         """A step was made."""
         loss = {LOSS: run.executor.network.to_numpy(run.outputs[LOSS])} if LOSS in run.outputs else {}
-        own, exchanged = self._exchanges.of_step(run)
+        local, exchanged = self.gradients(run)
         self.steps.append(
             {
                 INPUT: digest({name: as_array(run.executor, value) for name, value in run.inputs.items()}),
-                OWN: digest({**own, **loss}),
+                OWN: digest({**local, **loss}),
                 EXCHANGED: digest(exchanged),
                 AFTER: digest(run.executor.network.state()),
             }
@@ -208,14 +211,13 @@ class Digests(Event):
             raise StopTraining(f"{self.most} steps were asked for")
 
 
-class Capture(Event):
+class Capture(_Step):
     """All of one step, by the parts and names of the module."""
 
     def __init__(self, step: int, seed: int, rank: int) -> None:
         self.step, self.seed, self.rank, self.now = step, seed, rank, 0
         self.arrays: dict[str, np.ndarray] = {}
         self.drawn = list[dict[str, np.ndarray]]()  # earlier batches of the epoch, as zeros: what was drawn for them
-        self._exchanges = _Exchanges()
 
     def before_epoch(self, run: Any) -> None:
         """The executor draws anew from here on."""
@@ -224,7 +226,7 @@ class Capture(Event):
 
     def before_batch(self, run: Any) -> None:
         """A step begins."""
-        self._exchanges.watch(run)
+        super().before_batch(run)
         if self.now + 1 == self.step:
             self._keep(BEFORE, run.executor.network.state())
             self.network: Network = run.executor.network.copy()
@@ -236,13 +238,13 @@ class Capture(Event):
         if self.now < self.step:
             self.drawn.append({name: np.zeros_like(array) for name, array in inputs.items()})
             return
-        own, exchanged = self._exchanges.of_step(run)
+        local, exchanged = self.gradients(run)
         self.inputs = inputs
         pieces = getattr(run.optimizer, "pieces", None)
         self.pieces = [inputs] if pieces is None else pieces(inputs)
         for part, arrays in (
             (INPUT, inputs),
-            (OWN, own),
+            (OWN, local),
             (EXCHANGED, exchanged),
             (AFTER, run.executor.network.state()),
         ):
@@ -280,17 +282,10 @@ class Capture(Event):
             self._keep(VALUE, {name: interleaved([part[name] for part in parts]) for name in parts[0]})
 
 
-def interleaved(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """An array of all samples from arrays of every ``len(parts)``-th one; the first where they are of no samples."""
-    first, rows = parts[0], [len(part) if part.ndim else 0 for part in parts]
-    if len(parts) == 1 or not sum(rows) or any(part.shape[1:] != first.shape[1:] for part in parts):
-        return first
-    if rows != [len(range(number, sum(rows), len(parts))) for number in range(len(parts))]:
-        return first
-    whole = np.empty((sum(rows), *first.shape[1:]), first.dtype)
-    for number, part in enumerate(parts):
-        whole[number :: len(parts)] = part
-    return whole
+def interleaved(blocks: Sequence[np.ndarray]) -> np.ndarray:
+    """A value of the batch from those of its blocks; the first where it has no samples."""
+    whole = interleave(blocks, sum(len(block) for block in blocks if block.ndim))
+    return blocks[0] if whole is None else whole
 
 
 def needed(network: Network, feeds: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from deep500.distributed.buckets import carrier
 from deep500.errors import InputError
+from deep500.training.exchange import Exchange, Relay
 from deep500.training.optimizers.base import Optimizer
 
 Batch = Mapping[str, Any]
@@ -95,6 +96,19 @@ def mean_by_samples(parts: Sequence[tuple[Sequence[np.ndarray], int]]) -> list[n
     return means
 
 
+class _Means(Relay):
+    """Gives an optimizer these gradients."""
+
+    exchanges_gradients = True
+
+    def __init__(self, means: Sequence[Any], exchange: Exchange) -> None:
+        super().__init__(exchange)
+        self.means = means
+
+    def agreed_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
+        return self.means
+
+
 def replay(optimizer: Optimizer, shares: Mapping[int, Sequence[Batch]], log: GradientLog) -> None:
     """Make the updates of an asynchronous run again, on one process.
 
@@ -135,7 +149,7 @@ def replay(optimizer: Optimizer, shares: Mapping[int, Sequence[Batch]], log: Gra
             parts.append((arrays(optimizer.gradient_names()), samples))
         assign(versions[update])
         means = mean_by_samples(parts)
-        optimizer.exchange = lambda _names, _gradients, means=means: [network.to_tensor(mean) for mean in means]
+        optimizer.exchange = _Means([network.to_tensor(mean) for mean in means], exchange)
         try:
             optimizer.update()
         finally:

@@ -9,7 +9,7 @@ import numpy as np
 
 from deep500.distributed.transports.communicator import Communicator
 from deep500.networks.execution.capabilities import PullsBack
-from deep500.networks.execution.executor import BoundNetwork, GraphExecutor
+from deep500.networks.execution.executor import GraphExecutor
 from deep500.tensors import numpy_dtype
 from deep500.transformations.stages import SEED, Stage
 
@@ -120,9 +120,3 @@ def clip_factor(comm: Communicator, clip: Any, gradients: Iterable[np.ndarray]) 
     squares = np.array([float(sum(np.vdot(gradient, gradient) for gradient in gradients))])
     comm.all_reduce(squares, control=squares.nbytes)
     return float(clip.factor(squares[0] ** 0.5))
-
-
-def release(network: BoundNetwork, names: Any) -> None:
-    """Let go of parameters' memory (:meth:`BoundNetwork.release_tensor`)."""
-    for name in names:
-        network.release_tensor(name)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from deep500.distributed import Communicator, DistributedOptimizer
-from deep500.distributed.optimizer import same_everywhere
+from deep500.distributed.traits import same_everywhere
 from deep500.errors import InputError, ResultsError
 from deep500.recipe.ranks import WRITING_SECONDS, rank_folder, scheme_of
 from deep500.results import Record

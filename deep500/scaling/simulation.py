@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deep500.distributed.optimizer import DistributedOptimizer, Waiting
+from deep500.distributed.optimizer import DistributedOptimizer
 from deep500.distributed.schemes.mixing import ring
+from deep500.distributed.traits import Waiting
 from deep500.errors import InputError
 from deep500.measure.statistics import Interval, median_interval
 from deep500.scaling.model import Interconnect

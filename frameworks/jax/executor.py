@@ -264,11 +264,12 @@ class Executor(GraphExecutor):
     def next_draw(self) -> np.ndarray:
         """Seed and number of the next run's random key."""
         self._runs += 1
-        return np.array([self._seed, self._runs], np.int64)
+        return np.array([self.seed & (2**63 - 1), self._runs], np.int64)
 
     def reseed(self, seed: int) -> None:
         """Start the random keys anew: run ``n`` from here on draws by ``fold_in(key(seed), n)``."""
-        self._seed, self._runs = seed & (2**63 - 1), 0
+        super().reseed(seed)
+        self._runs = 0
 
     def synchronize(self) -> None:
         """Wait for the arrays of the last run."""

@@ -110,7 +110,7 @@ class Executor(EmittedGradientExecutor):
     # -- running ----------------------------------------------------------------------------------------------------
     def reseed(self, seed: int) -> None:
         """See :meth:`GraphExecutor.reseed`: sessions with random nodes are made anew, the others stay."""
-        self.seed = seed
+        super().reseed(seed)
         self._inferences = {k: v for k, v in self._inferences.items() if not v[0].is_random}
         self._trainings = {k: v for k, v in self._trainings.items() if not v.program.is_random}
 

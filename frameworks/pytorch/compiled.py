@@ -43,13 +43,13 @@ class _Compiled:
         self.instance = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(op.address("d500_instance"))
         self.forward = Method(op.address("d500_forward"), ins, outs)
         self.kernel = self.forward.builtin(op.name, self.checked)
-        library.run = lambda inputs: _as_list(self.kernel(*inputs))
+        library.use(lambda inputs: _as_list(self.kernel(*inputs)))
         gradient: Callable[..., Any] = library
         if library.backward is not None:
             active = [dtype in FLOATING and i not in op.spec.inactive for i, dtype in enumerate(ins)]
             self.backward = Method(op.address("d500_backward"), [*outs, *ins, *outs], ins, active, len(outs))
             self.gradient = self.backward.builtin(f"{op.name}_backward", self.checked_backward)
-            library.run_backward = self.run_backward
+            library.use(library.run, self.run_backward)
             gradient = _recorded(self.kernel, self.gradient, library)
         self.function = self.forward.builtin(op.name, library, gradient)
 

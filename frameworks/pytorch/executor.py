@@ -518,6 +518,7 @@ class Executor(GraphExecutor):
 
     def reseed(self, seed: int) -> None:
         """Seed torch's generators, which Dropout draws from; they belong to the whole process."""
+        super().reseed(seed)
         torch.manual_seed(seed)
 
     def synchronize(self) -> None:

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import onnx.compose
@@ -264,11 +265,10 @@ class Trace:
             return self._inline(kind, args)
 
         torch.onnx.register_custom_op_symbolic("aten::detach", _stop, opset)
-        torch.autograd.Function.apply = classmethod(applied)  # type: ignore[assignment,method-assign]
         try:
-            yield
+            with patch.object(torch.autograd.Function, "apply", classmethod(applied)):
+                yield
         finally:
-            torch.autograd.Function.apply = apply  # type: ignore[method-assign]
             torch.onnx.unregister_custom_op_symbolic("aten::detach", opset)
 
     def _inline(self, kind: Any, args: tuple[Any, ...]) -> Any:

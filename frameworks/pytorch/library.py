@@ -40,12 +40,16 @@ class Library:
 
     def __init__(self, op: CustomOp) -> None:
         self.op = op
-        self.run: Any = partial(by_arrays, op)  # what runs on tensors of the processor; compiled.py has a faster one
+        self.run: Any = partial(by_arrays, op)  # what runs on tensors of the CPU
         self.run_backward: Any = partial(backward_by_arrays, op)
         name = f"{re.sub(r'[^0-9A-Za-z_]', '_', op.name)}_{lasting_key(op) or secrets.token_hex(8)}"
         self.backward = self._define_backward(f"{name}_backward") if op.differentiable else None
         self.forward = self._define_forward(name)
         self.transformable = transformable(op, self)
+
+    def use(self, run: Any, run_backward: Any = None) -> None:
+        """Run faster functions on tensors of the CPU, such as those of compiled.py."""
+        self.run, self.run_backward = run, run_backward or self.run_backward
 
     def _define_forward(self, name: str) -> Any:
         def forward(inputs: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -68,6 +68,7 @@ class Executor(EmittedGradientExecutor):
 
     def reseed(self, seed: int) -> None:
         """See :meth:`GraphExecutor.reseed`."""
+        super().reseed(seed)
         self.random.reseed(seed)
 
     # -- measuring --------------------------------------------------------------------------------------------------

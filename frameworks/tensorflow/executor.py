@@ -427,6 +427,7 @@ class Executor(GraphExecutor):
 
     def reseed(self, seed: int) -> None:
         """Restart what Dropout and its like draw."""
+        super().reseed(seed)
         self.random.reseed(seed)
 
     def synchronize(self) -> None:

@@ -69,7 +69,7 @@ class Compression(DistributedOptimizer):
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None) -> None:
         super().__init__(base_optimizer, comm)
-        base_optimizer.exchange = self._exchange  # with one rank as well
+        self.exchanges_gradients, base_optimizer.exchange = True, self  # with one rank as well
         self.residuals: dict[str, np.ndarray] = {}
         self._layout: tuple[list[str], Buckets] | None = None
 

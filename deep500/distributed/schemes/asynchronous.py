@@ -63,7 +63,7 @@ class InconsistentParameterServer(DistributedOptimizer):
         self._buckets = Buckets.of(self.arrays(self.parameters()))
         self._gradients_of: int | None = None  # version of the network for which the server has gradient tensors
         self._arrived: Sequence[np.ndarray] = ()
-        base_optimizer.exchange = lambda names, gradients: self.tensors(self._arrived)
+        self.exchanges_gradients = True
 
     @classmethod
     def computing_ranks(cls, size: int) -> range:
@@ -74,6 +74,10 @@ class InconsistentParameterServer(DistributedOptimizer):
     def kept_by_each(cls) -> str:
         """Its parameters."""
         return "parameters from when it last asked the server, and a place in the order of updates"
+
+    def agreed_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
+        """Those that a worker brought to the server, which has none of its own."""
+        return self.tensors(self._arrived)
 
     @property
     def updates(self) -> int:
@@ -178,20 +182,9 @@ class InconsistentParameterServer(DistributedOptimizer):
     def _make_gradients(self, inputs: Mapping[str, Any]) -> None:
         """Run once on made-up samples: optimizers replace the gradients of a run, so there has to be one."""
         if self._gradients_of != self.network.version:
-            with self._same_statistics():
+            with self.same_statistics():
                 self.executor.inference_and_backprop(self.made_up(inputs), self.loss)
             self._gradients_of = self.network.version
-
-    @contextmanager
-    def _same_statistics(self) -> Iterator[None]:
-        names = self._statistics()
-        before = [np.array(array) for array in self.arrays(self.network.fetch_tensors(names))]
-        yield
-        for name, value in zip(names, before, strict=True):
-            self.network.feed_tensor(name, value)
-
-    def _statistics(self) -> list[str]:
-        return [name for name in self._floating() if not self.network.parameters[name].trainable]
 
     # -- what a trainer asks ------------------------------------------------------------------------------------------
     @contextmanager
@@ -202,16 +195,12 @@ class InconsistentParameterServer(DistributedOptimizer):
 
     def agree(self) -> None:
         """All ranks take over the server's parameters and the mean of the workers' running statistics."""
-        statistics = self._statistics()
-        trained = [name for name in self._floating() if name not in statistics]
+        statistics = self.running_statistics()
+        trained = [name for name in self.floating() if name not in statistics]
         arrays = self.arrays(self.network.fetch_tensors(trained))
-        self._feed(trained, Buckets.of(arrays).broadcast(self.comm, arrays, SERVER))
+        self.feed_arrays(trained, Buckets.of(arrays).broadcast(self.comm, arrays, SERVER))
         arrays = self.arrays(self.network.fetch_tensors(statistics))
-        self._feed(statistics, Buckets.of(arrays).mean(self.comm, arrays, float(self.comm.rank != SERVER)))
-
-    def _feed(self, names: Sequence[str], arrays: Sequence[np.ndarray]) -> None:
-        for name, value in zip(names, arrays, strict=True):
-            self.network.feed_tensor(name, value)
+        self.feed_arrays(statistics, Buckets.of(arrays).mean(self.comm, arrays, float(self.comm.rank != SERVER)))
 
     def communication_facts(self) -> dict[str, Any]:
         counts = {str(staleness): count for staleness, count in self.log.staleness().items()}

@@ -11,15 +11,15 @@ import numpy as np
 
 from deep500.distributed.flat import FlatGroup
 from deep500.distributed.optimizer import DistributedOptimizer
-from deep500.distributed.stage_runs import StageRun, clip_factor, release
+from deep500.distributed.stage_runs import StageRun, clip_factor
+from deep500.distributed.staged import Staged, check_options
 from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
-from deep500.training.clipping import ClipGradientNorm
 from deep500.training.optimizers.base import Optimizer, UpdateRuleOptimizer
 from deep500.transformations.stages import stages
 
 
-class ShardedParameters(DistributedOptimizer):
+class ShardedParameters(Staged):
     """Synchronous SGD with sharded parameters, gradients and state: ZeRO stage 3 (Rajbhandari et al. 2020, arXiv
     1910.02054, section 5.3), in the form of PyTorch's FSDP (Zhao et al. 2023, arXiv 2304.11277, section 3.2).
 
@@ -74,17 +74,19 @@ class ShardedParameters(DistributedOptimizer):
         {'parameters': 116, 'gradients': 116, 'state': 232, 'largest stage': 160}
     """
 
-    waits = "together"
     changes_parameters = True
-    whole = False
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None, crossing: int = 1) -> None:
         _check_base(base_optimizer)
         super().__init__(base_optimizer, comm)
-        self.stages = []
+        self.stages, self.absent = [], []
         if self.comm.size == 1:
             return
-        _check_options(base_optimizer)
+        advice = (
+            ", as no rank has whole gradients: leave it out, or use ShardedOptimizer, whose ranks have those of some "
+            "parameters"
+        )
+        check_options(base_optimizer, "ShardedParameters", advice, modifier=False)
         network, executor = self.network, self.executor
         self.stages = stages(network, self.loss, crossing=crossing)
         self._runs = [StageRun(stage, executor) for stage in self.stages]
@@ -92,15 +94,12 @@ class ShardedParameters(DistributedOptimizer):
         arrays = dict(zip(self.parameter_names(), self.arrays(self.parameters()), strict=True))
         self._mine = [group.part(arrays) for group in self._groups]
         self._sums: list[np.ndarray | None] = [None] * len(self._groups)
-        self._seed = self._largest = 0
+        self._largest = 0
         described = network.descriptors()[self.loss]
         self._one = np.ones([1] * len(described.shape or ()), described.dtype or "float32")
-        release(network, arrays)
-        network.state, network.load_state = self._state, self._load_state
-        self._reseed, executor.reseed = executor.reseed, self._reseeded  # type: ignore[method-assign]
-        base_optimizer.exchange = self._exchange  # a rank without samples takes part
-        base_optimizer.backprop = self._backprop  # type: ignore[method-assign]
-        base_optimizer.update = self._update  # type: ignore[method-assign]
+        self.absent = list(arrays)
+        del arrays
+        self._begin()
 
     def held(self) -> dict[str, int]:
         """Bytes that this rank holds between steps: its parts of parameters, gradients (as during a step) and state;
@@ -117,58 +116,34 @@ class ShardedParameters(DistributedOptimizer):
     @contextmanager
     def evaluation(self) -> Iterator[None]:
         """Within it every rank holds all parameters."""
-        if self.comm.size == 1:
-            with super().evaluation():
-                yield
-            return
-        names = list[str]()
-        with self.communicating():
-            for group, part in zip(self._groups, self._mine, strict=True):
-                for name, array in group.gather(part).items():
-                    self.network.assign_tensor(name, self.network.to_tensor(array))
-                    names.append(name)
-        try:
-            with super().evaluation():
-                yield
-        finally:
-            release(self.network, names)
+        with super().evaluation(), DistributedOptimizer.evaluation(self):
+            yield
 
     # -- a step -------------------------------------------------------------------------------------------------------
-    def _backprop(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def run_stages(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Forward and backward, stage by stage; this rank's parts of the summed gradients are left in ``_sums``."""
-        if self.executor.checkpointing is not None:
-            raise InputError(
-                "got a checkpointing plan with ShardedParameters, which runs each stage again itself; expected one of "
-                "them: leave checkpointing out"
-            )
-        self.base_optimizer.backprops += 1
-        events = self.executor.events
-        if events.before_forward_backward:
-            events.emit(events.before_forward_backward, self.executor)
         values, last = dict(inputs), len(self._runs) - 1
         for number, run in enumerate(self._runs[:-1]):
-            values.update(run.forward({**values, **self._gathered(number)}, self._drawn(number)))
+            values.update(run.forward({**values, **self._parameters_of(number)}, self.drawn(run.stage, number)))
         gradients: dict[str, Any] = {self.loss: self._one}
         for number in range(last, -1, -1):
             run = self._runs[number]
-            given = {**values, **self._gathered(number)}
-            found, outputs = run.backward(given, gradients, self._drawn(number), first=number == last)
-            del given
+            feeds = {**values, **self._parameters_of(number)}
+            results, outputs = run.backward(feeds, gradients, self.drawn(run.stage, number), first=number == last)
+            del feeds
             values.update(outputs)
             for name in run.stage.receives:
-                if name in found:
-                    gradients[name] = gradients[name] + found[name] if name in gradients else found[name]
-            self._scatter(number, found)
+                if name in results:
+                    gradients[name] = gradients[name] + results[name] if name in gradients else results[name]
+            self._scatter(number, results)
             for name in run.stage.hands_on:  # of no use from here on
                 gradients.pop(name, None)
                 if name not in self.network.outputs:
                     del values[name]
         self._mean()
-        if events.after_forward_backward:
-            events.emit(events.after_forward_backward, self.executor)
         return {name: values[name] for name in dict.fromkeys([*self.network.outputs, self.loss])}
 
-    def _gathered(self, number: int) -> dict[str, np.ndarray]:
+    def _parameters_of(self, number: int) -> dict[str, np.ndarray]:
         """The parameters of a stage, whole; they are gone when the caller lets go of them."""
         groups = [self._groups[index] for index in self._of_stage[number]]
         self._largest = max(self._largest, sum(group.nbytes for group in groups))
@@ -178,13 +153,13 @@ class ShardedParameters(DistributedOptimizer):
             ]
         return {name: array for part in parts for name, array in part.items()}
 
-    def _scatter(self, number: int, found: Mapping[str, Any]) -> None:
+    def _scatter(self, number: int, gradients: Mapping[str, Any]) -> None:
         """Reduce and scatter the gradients of a stage."""
         to_numpy = self.network.to_numpy
         with self.communicating():
             for index in self._of_stage[number]:
                 group, before = self._groups[index], self._sums[index]
-                arrays = {name: to_numpy(found[name]) for name in group.shapes if name in found}
+                arrays = {name: to_numpy(gradients[name]) for name in group.shapes if name in gradients}
                 part = group.reduce([arrays], [self.samples])
                 self._sums[index] = part if before is None else before + part
 
@@ -194,7 +169,7 @@ class ShardedParameters(DistributedOptimizer):
             total = self.comm.all_reduce(total, control=total.nbytes)
         self._sums = [None if part is None else part / part.dtype.type(total[0]) for part in self._sums]
 
-    def _update(self) -> None:
+    def update_parts(self) -> None:
         """The base optimizer's rule on this rank's part."""
         base, network = self.base_optimizer, self.network
         parts = [part for part in self._sums if part is not None]
@@ -206,16 +181,6 @@ class ShardedParameters(DistributedOptimizer):
                 new = base.update_rule(network.to_tensor(gradient), network.to_tensor(mine[place]), name)
                 mine[place] = network.to_numpy(new)
         self._sums = [None] * len(self._groups)
-
-    def _reseeded(self, seed: int) -> None:
-        self._seed = seed
-        self._reseed(seed)
-
-    def _drawn(self, number: int) -> int:
-        """The seed of a stage in this step: the same forward and backward."""
-        if not self.stages[number].random:
-            return 0
-        return int(np.random.SeedSequence([self._seed, self.base_optimizer.backprops, number]).generate_state(1)[0])
 
     # -- parts ----------------------------------------------------------------------------------------------------
     def _grouped(self) -> tuple[list[FlatGroup], list[list[int]]]:
@@ -234,26 +199,22 @@ class ShardedParameters(DistributedOptimizer):
         groups = [FlatGroup(shapes, dtype, self.comm) for (_, dtype), shapes in members.items()]
         return groups, [[i for i, (r, _) in enumerate(members) if k in r] for k in range(len(self.stages))]
 
-    def _state(self) -> dict[str, np.ndarray]:
+    def gathered(self) -> Iterator[tuple[str, np.ndarray]]:
+        """All parameters that are shared out."""
+        for group, part in zip(self._groups, self._mine, strict=True):
+            yield from group.gather(part).items()
+
+    def whole_state(self) -> dict[str, np.ndarray]:
         """``network.state()``, of all ranks together."""
-        whole = {n: a for g, part in zip(self._groups, self._mine, strict=True) for n, a in g.gather(part).items()}
+        whole = dict(self.gathered())
         names = [name for name in self.network.parameters if name not in whole]
         whole.update(zip(names, map(np.array, self.arrays(self.network.fetch_tensors(names))), strict=True))
         return {name: whole[name] for name in self.network.parameters}
 
-    def _load_state(self, state: Mapping[str, Any]) -> None:
+    def load_whole_state(self, state: Mapping[str, Any]) -> None:
         """``network.load_state()``, of which each rank keeps its part."""
-        values = self.network.parameters
-        odd = sorted(set(state) ^ set(values)) or [n for n in values if np.shape(state[n]) != values[n].value.shape]
-        if odd:
-            raise InputError(
-                f"got a state that differs in {odd[:4]}; expected the network's parameters: use the same network"
-            )
-        sharded = {name for group in self._groups for name in group.shapes}
+        super().load_whole_state(state)
         self._mine = [group.part({n: np.asarray(state[n]) for n in group.shapes}) for group in self._groups]
-        for name in values:
-            if name not in sharded:
-                self.network.feed_tensor(name, state[name])
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """The state of the whole, on every rank: all ranks must call it."""
@@ -303,19 +264,3 @@ def _check_base(base: Any) -> None:
             "parameter each; expected an update rule that says elementwise = True of itself: use one of "
             "deep500.training.optimizers (AdamOptimizer, AdamWOptimizer, MomentumOptimizer, ...), or ShardedOptimizer"
         )
-
-
-def _check_options(base: Optimizer) -> None:
-    odd = {
-        "accumulate or loss scaling": base.in_pieces,
-        "a gradient_modifier": base.gradient_modifier is not None,
-        "a gradient_transform other than ClipGradientNorm": not isinstance(
-            base.gradient_transform, ClipGradientNorm | None
-        ),
-    }
-    for what, given in odd.items():
-        if given:
-            raise InputError(
-                f"got {what} with ShardedParameters; expected none, as no rank has whole gradients: leave it out, or "
-                "use ShardedOptimizer, whose ranks have those of some parameters"
-            )

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from deep500.distributed.optimizer import DistributedOptimizer
 from deep500.distributed.parcels import Contents, swap
-from deep500.distributed.stage_runs import StageRun, clip_factor, release
+from deep500.distributed.stage_runs import StageRun, clip_factor
+from deep500.distributed.staged import Staged, check_options
 from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
 from deep500.tensors import numpy_dtype
 from deep500.training.accumulation import pieces
-from deep500.training.clipping import ClipGradientNorm
 from deep500.training.data.samplers import checked_integer
 from deep500.training.optimizers.base import Optimizer, ThreeStepOptimizer
 from deep500.transformations.stages import Stage, stages
@@ -34,7 +32,7 @@ def bubble(ranks: int, micro_batches: int) -> float:
     return (ranks - 1) / (micro_batches + ranks - 1)
 
 
-class Pipeline(DistributedOptimizer):
+class Pipeline(Staged):
     """Pipeline parallel training by the schedule one forward, one backward (1F1B; PipeDream-Flush of Narayanan et al.
     2021, arXiv 2006.09503, section 2.2): the parameters stay the same within a step, so it is serial training.
 
@@ -84,16 +82,13 @@ class Pipeline(DistributedOptimizer):
         [(['loss', 'output'], ('fc1.weight', 'fc1.bias'), 2), ([], ('fc2.weight', 'fc2.bias'), 1)]
     """
 
-    waits = "together"
-    whole = False
-
     def __init__(
         self, base_optimizer: Optimizer, comm: Communicator | None = None, micro_batches: int | None = None
     ) -> None:
         super().__init__(base_optimizer, comm)
         rank, size = self.comm.rank, self.comm.size
         self.micro_batches = 4 * size if micro_batches is None else checked_integer("micro_batches", micro_batches, 1)
-        self.stages: list[Stage] = []
+        self.stages, self.absent = [], []
         self.most_under_way = 0
         if size == 1:
             return
@@ -109,14 +104,11 @@ class Pipeline(DistributedOptimizer):
         self._run = StageRun(self.stages[rank], self.executor)
         self._kept = list(self.stages[rank].parameters)
         self._gradients: dict[str, Any] = {}
-        self._seed = 0
-        release(network, [name for name, home in self._homes.items() if home != rank])
-        network.state, network.load_state = self._state, self._load_state
-        self._reseed, self.executor.reseed = self.executor.reseed, self._reseeded  # type: ignore[method-assign]
-        base_optimizer.share = frozenset(self._kept)  # type: ignore[attr-defined]
-        base_optimizer.exchange = self._exchange  # ranks without samples take part
-        base_optimizer.backprop = self._backprop  # type: ignore[method-assign]
-        base_optimizer.update = self._update  # type: ignore[method-assign]
+        self.release([name for name, home in self._homes.items() if home != rank])  # statistics too, until a validation
+        trained = {name for stage in self.stages for name in stage.parameters}
+        self.absent = [name for name, home in self._homes.items() if home != rank and name in trained]
+        self.owned = frozenset(self._kept)
+        self._begin()
 
     @classmethod
     def computing_ranks(cls, size: int) -> range:
@@ -132,44 +124,15 @@ class Pipeline(DistributedOptimizer):
             )
         return self.base_optimizer.step(inputs)
 
-    @contextmanager
-    def evaluation(self) -> Iterator[None]:
-        """Within it every rank holds the whole network, running statistics included."""
-        if self.comm.size == 1:
-            with super().evaluation():
-                yield
-            return
-        mine = set(self._homes_of(self.comm.rank))
-        with self.communicating():
-            for name, array in self._state().items():
-                if name in self._homes and name not in mine:
-                    self.network.assign_tensor(name, self.network.to_tensor(array))
-        try:
-            yield
-        finally:
-            release(self.network, [n for n, home in self._homes.items() if home != self.comm.rank and self._trains(n)])
-
     # -- a step -------------------------------------------------------------------------------------------------------
-    def _backprop(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def run_stages(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """All micro-batches forward and backward; this rank's gradients are left in ``_gradients``."""
-        if self.executor.checkpointing is not None:
-            raise InputError(
-                "got a checkpointing plan with Pipeline, whose stages run again by themselves; expected one of them: "
-                "leave checkpointing out"
-            )
-        self.base_optimizer.backprops += 1
-        events = self.executor.events
-        if events.before_forward_backward:
-            events.emit(events.before_forward_backward, self.executor)
-        given = list(pieces(self.network, inputs, self.micro_batches)) if self.samples else []
-        counts = [[size, self.count_samples(piece)] for size, piece in given]
-        under_way = _UnderWay(self.comm.gather_facts(counts)[0], [piece for _, piece in given])
+        parts = list(pieces(self.network, inputs, self.micro_batches)) if self.samples else []
+        counts = [[size, self.count_samples(piece)] for size, piece in parts]
+        under_way = _UnderWay(self.comm.gather_facts(counts)[0], [piece for _, piece in parts])
         self._schedule(under_way)
         self._gradients = under_way.sums
-        outputs = self._returned(under_way)
-        if events.after_forward_backward:
-            events.emit(events.after_forward_backward, self.executor)
-        return outputs
+        return self._returned(under_way)
 
     def _schedule(self, state: _UnderWay) -> None:
         """One forward, one backward, after as many forward as there are ranks behind this one."""
@@ -230,7 +193,7 @@ class Pipeline(DistributedOptimizer):
     def _parameters(self) -> dict[str, Any]:
         return dict(zip(self._kept, self.network.fetch_tensors(self._kept), strict=True))
 
-    def _update(self) -> None:
+    def update_parts(self) -> None:
         """The base optimizer's rule on the parameters of this stage."""
         base, network = self.base_optimizer, self.network
         old, gradients = self._parameters(), self._gradients
@@ -309,25 +272,17 @@ class Pipeline(DistributedOptimizer):
     def _dtype(self, name: str) -> Any:
         return next(dtype for results in self._results for known, dtype in results if known == name)
 
-    def _reseeded(self, seed: int) -> None:
-        self._seed = seed
-        self._reseed(seed)
-
     def _drawn(self, number: int) -> int:
-        """The seed of a micro-batch: the same forward and backward, another on every rank."""
-        if not self._run.stage.random:
-            return 0
-        words = [self._seed, self.base_optimizer.backprops, self.comm.rank, number]
-        return int(np.random.SeedSequence(words).generate_state(1)[0])
+        """The seed of a micro-batch, another on every rank."""
+        return self.drawn(self._run.stage, self.comm.rank, number)
 
     # -- states -------------------------------------------------------------------------------------------------------
-    def _trains(self, name: str) -> bool:
-        return name in self.stages[self._homes[name]].parameters
+    def gathered(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Parameters and running statistics of the other stages."""
+        here = self.comm.rank
+        return ((name, array) for name, array in self.whole_state().items() if self._homes.get(name, here) != here)
 
-    def _homes_of(self, rank: int) -> list[str]:
-        return [name for name, home in self._homes.items() if home == rank]
-
-    def _state(self) -> dict[str, np.ndarray]:
+    def whole_state(self) -> dict[str, np.ndarray]:
         """``network.state()``, of all ranks together: each parameter and statistic from its stage."""
         state = {}
         for name, parameter in self.network.parameters.items():
@@ -338,18 +293,6 @@ class Pipeline(DistributedOptimizer):
                 array = np.empty(parameter.value.shape, parameter.value.dtype)
             state[name] = array if home is None else self.comm.broadcast(array, home)
         return state
-
-    def _load_state(self, state: Mapping[str, Any]) -> None:
-        """``network.load_state()``, of which each rank keeps its stage."""
-        values = self.network.parameters
-        odd = sorted(set(state) ^ set(values)) or [n for n in values if np.shape(state[n]) != values[n].value.shape]
-        if odd:
-            raise InputError(
-                f"got a state that differs in {odd[:4]}; expected the network's parameters: use the same network"
-            )
-        for name in values:
-            if self._homes.get(name, self.comm.rank) == self.comm.rank or not self._trains(name):
-                self.network.feed_tensor(name, state[name])
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """The state of the whole, on every rank: all ranks must call it."""
@@ -441,15 +384,5 @@ def _check(base: Optimizer, comm: Communicator) -> None:
             "got imagined ranks for Pipeline; expected real ones, as 'deep500 simulate' predicts steps in which each "
             "rank has a share of the batch: measure it with --ranks"
         )
-    odd = {
-        "accumulate or loss scaling": base.in_pieces,
-        "a gradient_transform other than ClipGradientNorm": not isinstance(
-            base.gradient_transform, ClipGradientNorm | None
-        ),
-    }
-    for what, given in odd.items():
-        if given:
-            raise InputError(
-                f"got {what} with Pipeline; expected none: it divides batches itself (micro_batches), and no rank has "
-                "all gradients; leave it out"
-            )
+    advice = ": it divides batches itself (micro_batches), and no rank has all gradients; leave it out"
+    check_options(base, "Pipeline", advice, modifier=True)

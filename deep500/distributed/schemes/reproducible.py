@@ -77,12 +77,11 @@ class ReproducibleDecentralized(DistributedOptimizer):
                 f"got a network whose node {draws[0]!r} draws random numbers, which would depend on how many blocks a "
                 "rank has; expected none: leave it out (Dropout: ratio 0 is not enough), or use ConsistentDecentralized"
             )
-        floating = set(self._floating())
+        floating = set(self.floating())
         normalisations = [node for node in self.network.nodes if node.op_type == "BatchNormalization"]
         self.statistics = sorted({name for node in normalisations for name in node.inputs[3:5]} & floating)
         self._terms: list[dict[str, np.ndarray]] = []
-        base_optimizer.exchange = self._exchange  # also with one rank
-        base_optimizer.backprop = self._backprop  # type: ignore[method-assign]
+        self.exchanges_gradients, base_optimizer.exchange = True, self  # also with one rank
 
     def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """One step of the base optimizer, whose gradients are those of all blocks."""
@@ -112,7 +111,7 @@ class ReproducibleDecentralized(DistributedOptimizer):
         count = self.blocks // self.comm.size
         return [self._block(inputs, number, count) for number in range(min(count, self.samples))]
 
-    def _backprop(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def backprop(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Forward and backward over this rank's blocks, one by one; keeps what each adds to the sums."""
         base, network = self.base_optimizer, self.network
         base.backprops += 1
@@ -156,17 +155,32 @@ class ReproducibleDecentralized(DistributedOptimizer):
 
     def _whole(self, values: Sequence[Any], sizes: Sequence[int]) -> Any:
         """One output of this rank's samples, in their order, from those of its blocks; the mean of scalars."""
-        arrays = self.arrays(values)
-        first = np.asarray(arrays[0])
+        arrays = [np.asarray(array) for array in self.arrays(values)]
+        first, whole = arrays[0], interleave(arrays, sum(sizes))
         if first.shape == ():
             whole = np.asarray(np.average([float(a) for a in arrays], weights=sizes)).astype(first.dtype)
-        elif all(a.shape[:1] == (size,) for a, size in zip(arrays, sizes, strict=True)):
-            whole = np.empty((sum(sizes), *first.shape[1:]), first.dtype)
-            for number, array in enumerate(arrays):
-                whole[number :: len(arrays)] = array
-        else:
+        if whole is None:
             raise InputError(
                 f"got an output of shape {first.shape} from a block of {sizes[0]} samples; expected a scalar or one "
                 "row per sample, from which the batch's can be made: remove that output"
             )
         return whole if isinstance(values[0], (np.ndarray, np.generic)) else self.network.to_tensor(whole)
+
+
+def interleave(blocks: Sequence[np.ndarray], samples: int) -> np.ndarray | None:
+    """Put rows in order, block i having every ``len(blocks)``-th one from row i on; None for arrays without such rows.
+
+    Example:
+        >>> interleave([np.array([0, 2, 4]), np.array([1, 3])], samples=5).tolist()
+        [0, 1, 2, 3, 4]
+        >>> interleave([np.zeros(3), np.zeros(1)], samples=4) is None
+        True
+    """
+    first = blocks[0]
+    rows = [range(number, samples, len(blocks)) for number in range(len(blocks))]
+    if any(block.shape != (len(row), *first.shape[1:]) for block, row in zip(blocks, rows, strict=True)):
+        return None
+    whole = np.empty((samples, *first.shape[1:]), first.dtype)
+    for number, block in enumerate(blocks):
+        whole[number :: len(blocks)] = block
+    return whole

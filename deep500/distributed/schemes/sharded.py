@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from deep500.distributed.optimizer import DistributedOptimizer, same_everywhere
+from deep500.distributed.optimizer import DistributedOptimizer
+from deep500.distributed.traits import same_everywhere
 from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
 from deep500.training.optimizers.base import Optimizer, ThreeStepOptimizer, UpdateRuleOptimizer
@@ -70,10 +71,13 @@ class ShardedOptimizer(DistributedOptimizer):
         super().__init__(base_optimizer, comm)
         values = self.network.parameters
         self.shares = partition({name: values[name].value.nbytes for name in self.parameter_names()}, self.comm.size)
-        if self.comm.size > 1 and isinstance(base_optimizer, ThreeStepOptimizer):
-            base_optimizer.share = frozenset(self.shares[self.comm.rank])
-            if not isinstance(base_optimizer, UpdateRuleOptimizer):
-                base_optimizer.prepared = self._spread
+        if self.comm.size > 1:
+            self.owned = frozenset(self.shares[self.comm.rank])
+
+    def after_prepare(self) -> None:
+        """Broadcast parameters that their rank has prepared, if the base optimizer does such a thing."""
+        if not isinstance(self.base_optimizer, UpdateRuleOptimizer):
+            self._spread()
 
     def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
         """The weighted mean over ranks of what this rank updates; the other gradients stay as they are."""

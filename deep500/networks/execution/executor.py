@@ -35,6 +35,16 @@ from deep500.networks.network import Network
 from deep500.tensors import TensorDescriptor, numpy_dtype
 
 
+class ShardedState(Protocol):
+    """Parameters of which each process has a part; all processes call a method together."""
+
+    def whole_state(self) -> dict[str, np.ndarray]:
+        """Return what :meth:`BoundNetwork.state` does for parameters that are here."""
+
+    def load_whole_state(self, state: Mapping[str, Any]) -> None:
+        """Keep this process's part of a state; raises InputError if it is not of these parameters."""
+
+
 class BoundNetwork(Network):
     """A network whose parameters live in an executor; made by backends from a plain network, which stays as it is
     unless it is given up (``copy=False``).
@@ -45,6 +55,8 @@ class BoundNetwork(Network):
     """
 
     own_arrays = True
+    sharded: ShardedState | None = None
+    """Gathers the parameters where ranks have parts of them (a scheme supplies itself): states are of the whole."""
 
     def __init__(self, network: Network, copy: bool = True) -> None:
         twin = replace_gradient_nodes(network)  # backends have no kernel for ONNX's Gradient
@@ -105,10 +117,15 @@ class BoundNetwork(Network):
 
     def state(self) -> dict[str, np.ndarray]:
         """All parameters, running statistics included, as arrays (copies)."""
+        if self.sharded is not None:
+            return self.sharded.whole_state()
         return {name: np.array(tensor) for name, tensor in zip(self.parameters, self._fetch_all(), strict=True)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Overwrite all parameters; the names must be exactly those of :meth:`state`."""
+        if self.sharded is not None:
+            self.sharded.load_whole_state(state)
+            return
         if odd := sorted(state.keys() ^ self.parameters.keys()):
             raise InputError(
                 f"got a state that differs in {odd[:4]}; expected the network's parameters: use the same network"
@@ -183,6 +200,7 @@ class GraphExecutor(abc.ABC):
         precision: how float32 is computed, see :mod:`deep500.networks.execution.precision`.
         deterministic: whether only kernels were allowed that give the same bits every time.
         checkpointing: the plan under which training runs compute values again; see :meth:`set_checkpointing`.
+        seed: the last one that randomness was restarted with.
         choices: arguments, and attributes of the same names, that another executor like this one is made with.
     """
 
@@ -191,6 +209,7 @@ class GraphExecutor(abc.ABC):
     checkpointing: Recomputation | None = None
     precision: str = "ieee"
     deterministic: bool = False
+    seed: int = 0
     choices: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, device: Device | str | None = None) -> None:
@@ -308,7 +327,11 @@ class GraphExecutor(abc.ABC):
 
     @abc.abstractmethod
     def reseed(self, seed: int) -> None:
-        """Restart the randomness of Dropout and its like, so that what follows is a function of ``seed``."""
+        """Restart the randomness of Dropout and its like, so that what follows is a function of ``seed``.
+
+        Backends call ``super().reseed(seed)``: executors of stages draw by the seed of the whole network's.
+        """
+        self.seed = seed
 
     @abc.abstractmethod
     def synchronize(self) -> None:

@@ -5,8 +5,8 @@ Requirements of the seam, for new optimizers here and for native ones in a frame
 * Hyper-parameters are annotated defaults of the class (see :mod:`deep500.training.optimizers.hyperparameters`), with
   the names and the order of PyTorch's optimizer of that kind. They are attributes, which schedules change between any
   two steps; a native optimizer that keeps a copy (parameter groups) refreshes it in every update.
-* A gradient passes through ``exchange`` (other ranks), ``gradient_modifier`` (one parameter at a time),
-  ``gradient_transform`` (all together: clipping), weight decay, in this order, in every optimizer.
+* A gradient passes through the ``exchange`` (other ranks, :mod:`deep500.training.exchange`), ``gradient_modifier``
+  (one parameter at a time), ``gradient_transform`` (all together: clipping), weight decay, in this order, everywhere.
 * ``state_dict`` is all that an update depends on besides gradients, parameters and hyper-parameters, so that training
   goes on from a loaded one as if never stopped. Slots are named as PyTorch names them: ``"exp_avg/conv1.weight"``, and
   ``"step"``.
@@ -20,7 +20,6 @@ import abc
 import copy
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from typing import Any, ClassVar, TypeAlias
 
@@ -30,9 +29,9 @@ from deep500.errors import InputError, nearest
 from deep500.events import Event, Events
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.training.accumulation import AccumulationWarning, backprop_in_pieces, check_accumulation
+from deep500.training.exchange import Exchange
 from deep500.training.loss_scaling import SCALE, LossScaling
-from deep500.training.optimizers.groups import Part, checked_groups, divide
-from deep500.training.optimizers.hyperparameters import Hyperparameter, declared, signature
+from deep500.training.optimizers.tunable import Tunable, in_its_group
 
 GradientModifier: TypeAlias = Callable[[str, Any, Any], Any]
 """``(name, parameter, gradient) -> gradient``, for one parameter at a time."""
@@ -51,20 +50,7 @@ def _noted(method: Callable[..., Any]) -> Callable[..., Any]:
     return noted
 
 
-def _in_its_group(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method for one parameter, its last argument's, with the hyper-parameters of that parameter's group."""
-
-    @wraps(method)
-    def grouped(self: Optimizer, *arguments: Any) -> Any:
-        if not self.groups or self._in_part:
-            return method(self, *arguments)
-        with self.within(next(part for part in self.parts() if arguments[-1] in part.names)):
-            return method(self, *arguments)
-
-    return grouped
-
-
-class Optimizer(abc.ABC):
+class Optimizer(Exchange, Tunable):
     """Minimizes ``loss`` over the trainable parameters of an executor's network.
 
     Args:
@@ -83,7 +69,6 @@ class Optimizer(abc.ABC):
 
     Attributes:
         steps: number of updates done so far.
-        initial: the hyper-parameters that it was made with; schedules start from them.
         updated: whether parameters were updated since this was last set to False.
 
     Raises:
@@ -99,31 +84,16 @@ class Optimizer(abc.ABC):
         [({}, ('fc1.weight', 'fc2.weight')), ({'weight_decay': 0.0}, ('fc1.bias', 'fc2.bias'))]
     """
 
-    hyperparameters: ClassVar[tuple[str, ...]] = ()
-    """Their names, in the order of their declaration."""
     keeps_parameters: ClassVar[bool] = False
     """Whether its state holds the parameters too, so that it misses changes that a scheme makes to the network's."""
-    rank: int = 0  # number of this process among those that train together
     around: ClassVar[Mapping[str, Callable[..., Any]]] = {"update": _noted}
     """By method what surrounds it wherever a subclass writes it: what holds however a scheme calls it."""
-    _declarations: ClassVar[Mapping[str, Hyperparameter]] = {}
-    _like: ClassVar[type[Optimizer] | None] = None
 
-    def __init_subclass__(cls, *, like: type[Optimizer] | None = None, **options: Any) -> None:
-        """Derive ``hyperparameters`` and the signature from the class's declaration, or from that of ``like``; put
-        :attr:`around` its methods what belongs there."""
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Put :attr:`around` its methods what belongs there."""
         super().__init_subclass__(**options)
         for name in cls.around.keys() & vars(cls).keys():
             setattr(cls, name, cls.around[name](vars(cls)[name]))
-        if not isinstance(cls.hyperparameters, tuple):
-            return  # a distributed scheme's are those of its base optimizer
-        if like is not None:
-            for name in like.hyperparameters:
-                setattr(cls, name, getattr(like, name))
-            cls._like = like
-        cls._declarations = {**cls._declarations, **(like._declarations if like else {}), **declared(cls)}
-        cls.hyperparameters = tuple(cls._declarations)
-        cls.__signature__ = signature(cls, cls._declarations)  # type: ignore[attr-defined]
 
     def __init__(
         self,
@@ -140,21 +110,10 @@ class Optimizer(abc.ABC):
     ) -> None:
         self.executor, self.loss = executor, loss
         self.gradient_modifier, self.gradient_transform = gradient_modifier, gradient_transform
-        self.exchange: GradientTransform | None = None  # set by a distributed scheme: comes before everything else
-        self.finite_everywhere: Callable[[bool], bool] | None = None  # likewise: do the gradients of all ranks fit?
+        self._exchange: Exchange | None = None
         self.steps, self.updated = 0, False
-        self._in_part = False  # whether hyper-parameters are those of a part
         self._pairs: tuple[int, list[str], list[str]] | None = None
-        if len(values) > len(self.hyperparameters) or set(self.hyperparameters[: len(values)]) & set(hyperparameters):
-            raise InputError(
-                f"{type(self).__name__}: got {values} and {hyperparameters}; expected each hyper-parameter once, "
-                f"{self.hyperparameters}: pass them by name"
-            )
-        hyperparameters.update(zip(self.hyperparameters, values, strict=False))
-        for name, value in hyperparameters.items():
-            Optimizer.set_parameter(self, name, value)
-        self.initial = self.get_parameters()
-        self.check_together(self.initial)
+        self._take(values, hyperparameters)
         self.accumulate, self.backprops = accumulate, 0
         if difference := check_accumulation(self.network, loss, accumulate):
             warnings.warn(difference, AccumulationWarning, stacklevel=2)
@@ -166,15 +125,21 @@ class Optimizer(abc.ABC):
         if loss_scaling is None and SCALE in self.network.inputs:
             loss_scaling = LossScaling()
         self.loss_scaling = copy.copy(loss_scaling)  # its scale moves: several runs of a recipe are given one object
-        self.groups = checked_groups(self, groups, no_decay)
-        self._parts: tuple[int, list[Part]] | None = None
-        if self.groups:
-            self.parts()  # here, so that a pattern without parameters is found before the first step
+        self._divide(groups, no_decay)
 
     @property
     def network(self) -> Any:
         """The executor's bound network."""
         return self.executor.network
+
+    @property
+    def exchange(self) -> Exchange:
+        """The exchange with other processes: a scheme, or this optimizer itself."""
+        return self if self._exchange is None else self._exchange
+
+    @exchange.setter
+    def exchange(self, exchange: Exchange) -> None:
+        self._exchange = None if exchange is self else exchange  # a reference to itself would outlive its last user
 
     # -- stepping ---------------------------------------------------------------------------------------------------
     def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,13 +153,13 @@ class Optimizer(abc.ABC):
             left out where loss scaling finds gradients that are not finite).
         """
         self.prepare()
-        outputs = self.backprop(inputs)
-        events, scaling = self.executor.events, self.loss_scaling
-        if scaling is not None and not scaling.passes(self.network, self.gradient_names(), self.finite_everywhere):
+        exchange, events, scaling = self.exchange, self.executor.events, self.loss_scaling
+        outputs = exchange.backprop(inputs)
+        if scaling is not None and not scaling.passes(self.network, self.gradient_names(), exchange.all_finite):
             return outputs
         if events.before_update:
             events.emit(events.before_update, self)
-        self.update()
+        exchange.update()
         self.steps += 1
         if events.after_update:
             events.emit(events.after_update, self)
@@ -208,7 +173,7 @@ class Optimizer(abc.ABC):
     def backprop(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Forward and backward over one batch, in pieces if asked for; the executor holds the gradients afterwards.
 
-        Schemes with a step of their own call this, not the executor.
+        Schemes call this, not the executor: it is this process's part of :meth:`Exchange.backprop`.
         """
         self.backprops += 1
         if not self.in_pieces:
@@ -218,7 +183,7 @@ class Optimizer(abc.ABC):
             self.executor, inputs, self.loss, names, gradients, self.accumulate, self.loss_scaling
         )
 
-    def prepare(self) -> None:  # noqa: B027 - optional
+    def prepare(self) -> None:
         """Hook before the forward run; by default nothing."""
 
     @abc.abstractmethod
@@ -256,10 +221,10 @@ class Optimizer(abc.ABC):
         return losses
 
     # -- for schemes, which take an optimizer apart ------------------------------------------------------------------
-    def new_input(self) -> None:  # noqa: B027 - optional
+    def new_input(self) -> None:
         """Called once before each forward run; a :class:`ThreeStepOptimizer` says what it does."""
 
-    def prepare_param(self, name: str) -> None:  # noqa: B027 - optional
+    def prepare_param(self, name: str) -> None:
         """Called for each parameter before the forward run; a :class:`ThreeStepOptimizer` says what it does."""
 
     def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
@@ -272,14 +237,6 @@ class Optimizer(abc.ABC):
             f"got {type(self).__module__}.{type(self).__qualname__}, which updates all parameters at once; expected a "
             f"three-step optimizer: use deep500.training.optimizers.{type(self).__name__}, which runs on every backend"
         )
-
-    def totals(self, values: np.ndarray) -> np.ndarray:
-        """The sum of float64 values over all processes that train together; with one process, the values."""
-        return values
-
-    def evaluation(self) -> AbstractContextManager[None]:
-        """Within it the network holds the parameters that a validation judges; with one process, its own."""
-        return nullcontext()
 
     # -- gradients --------------------------------------------------------------------------------------------------
     def parameter_names(self) -> list[str]:
@@ -300,85 +257,17 @@ class Optimizer(abc.ABC):
     @property
     def changes_gradients(self) -> bool:
         """Whether :meth:`modified` does anything."""
-        return not (self.gradient_modifier is None and self.gradient_transform is None and self.exchange is None)
+        plain = self.gradient_modifier is None and self.gradient_transform is None
+        return not plain or self.exchange.exchanges_gradients
 
     def modified(self, names: Sequence[str], parameters: Sequence[Any], gradients: Sequence[Any]) -> Sequence[Any]:
         """The gradients after exchange with other ranks, modifier and transform (weight decay belongs to the rule)."""
-        if self.exchange is not None:
-            gradients = self.exchange(names, gradients)
+        if self.exchange.exchanges_gradients:
+            gradients = self.exchange.agreed_gradients(names, gradients)
         if self.gradient_modifier is not None:
             modifier = self.gradient_modifier
             gradients = [modifier(n, p, g) for n, p, g in zip(names, parameters, gradients, strict=True)]
         return gradients if self.gradient_transform is None else self.gradient_transform(names, gradients)
-
-    # -- hyper-parameters -------------------------------------------------------------------------------------------
-    @classmethod
-    def check_together(cls, values: Mapping[str, Any]) -> None:
-        """Raise InputError if the values of all hyper-parameters do not fit together; by default they do."""
-        if cls._like is not None:
-            cls._like.check_together(values)
-
-    def set_parameter(self, name: str, value: Any) -> None:
-        """Change a hyper-parameter, effective from the next step.
-
-        Raises:
-            InputError: no such hyper-parameter (the nearest is named), or a value out of its range.
-        """
-        setattr(self, name, self.checked(name, value))
-
-    def checked(self, name: str, value: Any) -> Any:
-        """A value for a hyper-parameter, converted; raises InputError as :meth:`set_parameter` does."""
-        self._check_name(name)
-        try:
-            return self._declarations[name].check(value)
-        except (ValueError, TypeError) as error:
-            raise InputError(
-                f"{type(self).__name__}: got {name}={value!r}; expected {error}: choose another value"
-            ) from error
-
-    def get_parameters(self) -> dict[str, Any]:
-        """The hyper-parameters and their present values; JSON can hold them."""
-        return {name: getattr(self, name) for name in self.hyperparameters}
-
-    def parts(self) -> list[Part]:
-        """The parameters in parts that are updated alike; one part without groups."""
-        version = self.network.version
-        if self._parts is None or self._parts[0] != version:
-            self._parts = version, divide(self, self.groups)
-        return self._parts[1]
-
-    def values_of(self, part: Part) -> dict[str, Any]:
-        """The hyper-parameters of a part as they are now."""
-        return {**self.get_parameters(), **self._own(part)}
-
-    def _own(self, part: Part) -> dict[str, Any]:
-        own = part.values
-        return own if "lr" not in own else {**own, "lr": own["lr"] * (self.lr / self.initial["lr"])}  # type: ignore[attr-defined]
-
-    @contextmanager
-    def within(self, part: Part) -> Iterator[None]:
-        """Inside, the optimizer's hyper-parameters are those of a part."""
-        own = self._own(part)
-        before = {name: getattr(self, name) for name in own}
-        self.__dict__.update(own)
-        self._in_part = True
-        try:
-            yield
-        finally:
-            self.__dict__.update(before)
-            self._in_part = False
-
-    def initial_parameter(self, name: str) -> Any:
-        """The value that a hyper-parameter was made with; raises InputError as :meth:`set_parameter` does."""
-        self._check_name(name)
-        return self.initial[name]
-
-    def _check_name(self, name: str) -> None:
-        if name not in self.hyperparameters:
-            raise InputError(
-                f"{type(self).__name__}: got hyper-parameter {name!r}; expected one of {self.hyperparameters}: "
-                f"{nearest(name, self.hyperparameters)}"
-            )
 
     # -- state ------------------------------------------------------------------------------------------------------
     @abc.abstractmethod
@@ -415,10 +304,6 @@ class Optimizer(abc.ABC):
                 )
             yield slot, name, np.asarray(array)
 
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self.get_parameters().items())
-        return f"{type(self).__name__}({shown})"
-
 
 class ThreeStepOptimizer(Optimizer):
     """An optimizer in three steps, which a distributed scheme can take apart.
@@ -441,14 +326,12 @@ class ThreeStepOptimizer(Optimizer):
     of a parameter only. Each class says it of itself: a subclass does not inherit the promise."""
     around: ClassVar[Mapping[str, Callable[..., Any]]] = {
         "update": _noted,
-        "update_rule": lambda method: _noted(_in_its_group(method)),
-        "prepare_param": _in_its_group,
+        "update_rule": lambda method: _noted(in_its_group(method)),
+        "prepare_param": in_its_group,
     }
 
     def __init__(self, executor: GraphExecutor, loss: str = "loss", *values: Any, **options: Any) -> None:
         self.state: dict[str, dict[str, Any]] = {}
-        self.share: frozenset[str] | None = None  # set by a scheme that has other ranks update the other parameters
-        self.prepared: Callable[[], None] | None = None  # set by such a scheme: called between steps two and three
         super().__init__(executor, loss, *values, **options)
 
     @abc.abstractmethod
@@ -466,11 +349,11 @@ class ThreeStepOptimizer(Optimizer):
     def prepare(self) -> None:
         """Steps one and two."""
         self.new_input()
+        owned = self.exchange.owned
         for name in self.parameter_names():
-            if self.share is None or name in self.share:
+            if owned is None or name in owned:
                 self.prepare_param(name)
-        if self.prepared is not None:
-            self.prepared()
+        self.exchange.after_prepare()
 
     def update(self) -> None:
         """Step three: fetch, modify, apply the rule, assign."""
@@ -480,9 +363,9 @@ class ThreeStepOptimizer(Optimizer):
 
     def apply_gradients(self, names: Sequence[str], parameters: Sequence[Any], gradients: Sequence[Any]) -> None:
         """Apply the rule with these gradients, for instance averages over ranks; counting ``steps`` is the caller's."""
-        gradients = self.modified(names, parameters, gradients)
+        gradients, owned = self.modified(names, parameters, gradients), self.exchange.owned
         for name, old, gradient in zip(names, parameters, gradients, strict=True):
-            if self.share is None or name in self.share:
+            if owned is None or name in owned:
                 self.network.assign_tensor(name, self.update_rule(gradient, old, name))
 
     def slot(self, name: str) -> dict[str, Any]:

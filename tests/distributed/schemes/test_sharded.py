@@ -162,7 +162,7 @@ def test_edited_network_is_refused() -> None:
 def test_one_rank_prepares_nothing_twice() -> None:
     base = make_base("reference", kind="AcceleGradOptimizer")
     ShardedOptimizer(base, Serial())
-    assert base.share is None and base.prepared is None
+    assert base.exchange is base and base.owned is None
     assert parameters(base)
 
 
