@@ -32,5 +32,5 @@ def step_memory(executor: Any, inputs: Mapping[str, Any], loss: str = "loss") ->
         >>> step_memory(executor, given) > 8 * 128 * 4
         True
     """
-    planned = executor.training(inputs, loss).lowered(inputs).compile().memory_analysis()
+    planned = executor.checked_step(inputs, loss).lowered(inputs).compile().memory_analysis()
     return None if planned is None else int(planned.temp_size_in_bytes + planned.output_size_in_bytes)

@@ -18,19 +18,22 @@ from deep500.devices import Device
 from deep500.errors import InputError
 from deep500.frameworks.jax.compiler import PureFunction
 from deep500.frameworks.jax.dtypes import enable_x64
-from deep500.frameworks.jax.executor import Executor, JaxNetwork
+from deep500.frameworks.jax.executor import Executor, JaxOptions
 from deep500.frameworks.jax.functions import Compiled
+from deep500.frameworks.jax.network import JaxNetwork
 from deep500.networks.execution.native import (
-    ANYTHING,
     NativeExecution,
+    NativeNames,
     NativeNetwork,
     add_native_loss,
+    batched,
     named_examples,
     not_one_tensor,
     sketch,
 )
+from deep500.networks.execution.options import takes
 from deep500.networks.execution.program import Program
-from deep500.networks.network import Network, Parameter
+from deep500.networks.network import Parameter
 from deep500.tensors import TensorDescriptor
 
 DOMAIN = "deep500.jax"
@@ -44,18 +47,17 @@ def cross_entropy(logits: Any, labels: Any) -> Any:
     return -jnp.take_along_axis(logs, labels[..., None], -1, mode="fill").mean()
 
 
+@takes(NativeNames)
 def from_native(
     function: Callable[..., Any],
     parameters: Any,
     example_inputs: Any,
     *,
     loss: Callable[[Any, Any], Any] | None = None,
-    input_names: Sequence[str] = ("input",),
-    label_name: str = "label",
-    output_name: str = "output",
     device: Device | str | None = None,
     strict: bool = False,
     seed: int = 0,
+    **names: Any,
 ) -> NativeExecutor:
     """An executor around a function of the user's own.
 
@@ -66,9 +68,9 @@ def from_native(
             Floating ones are trained.
         example_inputs: an array or a tuple of them, the batch as first dimension; traced once.
         loss: ``loss(output, label)`` gives a scalar; the cross entropy of logits if None.
-        input_names: names of the function's arguments, in order.
-        label_name, output_name: names of the label and of the function's result; the loss is called ``"loss"``.
         device, strict, seed: see :func:`deep500.frameworks.jax.from_model`.
+        names: ``input_names`` of the function's arguments, ``label_name`` and ``output_name``
+            (:class:`deep500.networks.execution.native.NativeNames`).
 
     Raises:
         InputError: another number of names than of example inputs, or a function that does not return one array.
@@ -79,8 +81,8 @@ def from_native(
         >>> executor.inference({"input": np.ones((2, 4), "float32")}, ["output"])["output"].shape
         (2, 3)
     """
-    examples = named_examples(example_inputs, input_names)
-    return NativeExecutor(function, parameters, examples, loss, label_name, output_name, device, strict, seed)
+    options = JaxOptions(strict=strict, seed=seed)
+    return NativeExecutor((function, parameters), example_inputs, loss, device, options, NativeNames(**names))
 
 
 class NativeFunctionNetwork(NativeNetwork, JaxNetwork):
@@ -94,29 +96,38 @@ class NativeExecutor(NativeExecution, Executor):
 
     always_random = True
     network: NativeFunctionNetwork
+    network_type = NativeFunctionNetwork
     recompute_by_hand = "jax.checkpoint"
 
     def __init__(
         self,
-        function: Callable[..., Any],
-        parameters: Any,
-        examples: Mapping[str, Any],
+        model: tuple[Callable[..., Any], Any],
+        example_inputs: Any,
         loss: Callable[[Any, Any], Any] | None,
-        label_name: str,
-        output_name: str,
         device: Device | str | None,
-        strict: bool,
-        seed: int,
+        options: JaxOptions,
+        names: NativeNames,
     ) -> None:
-        self._prepare(device, strict, seed)
+        examples = named_examples(example_inputs, names.input_names)
+        self.prepare(device, options)
+        self._native, parameters = model
+        self._loss = loss or cross_entropy
         leaves, self._tree = jax.tree_util.tree_flatten_with_path(parameters)
         self._names = ["/".join(map(_key_name, path)) for path, _ in leaves]
         arrays = {n: np.asarray(leaf) for n, (_, leaf) in zip(self._names, leaves, strict=True)}
-        self._native, self._loss = function, loss or cross_entropy
-        self._options = {p for p in inspect.signature(function).parameters if p in ("training", "key")}
-        self.wide = any(str(a.dtype) in _WIDE for a in (*arrays.values(), *map(np.asarray, examples.values())))
-        sketched = self._sketch(arrays, examples, label_name, output_name, loss is None)
-        self.network = NativeFunctionNetwork(sketched, self)
+        inputs = {name: np.asarray(example) for name, example in examples.items()}
+        self._options = {p for p in inspect.signature(self._native).parameters if p in ("training", "key")}
+        self.wide = any(str(a.dtype) in _WIDE for a in (*arrays.values(), *inputs.values()))
+        result = self._example_output(arrays, examples)
+        network = sketch(
+            getattr(self._native, "__name__", "function"),
+            ("Function", DOMAIN),
+            {name: batched(str(array.dtype), array.shape) for name, array in inputs.items()},
+            {n: Parameter(a.copy(), bool(jnp.issubdtype(a.dtype, np.floating))) for n, a in arrays.items()},
+            {names.output_name: batched(str(result.dtype), result.shape)},
+        )
+        labels = TensorDescriptor("int64", ("N", *result.shape[1:-1])) if loss is None else None
+        self.network = NativeFunctionNetwork(add_native_loss(network, names.label_name, labels), self)
         self.refresh()
 
     @property
@@ -145,10 +156,7 @@ class NativeExecutor(NativeExecution, Executor):
 
         return function
 
-    def _sketch(
-        self, arrays: Mapping[str, np.ndarray], examples: Mapping[str, Any], label: str, output: str, classes: bool
-    ) -> Network:
-        """The network that stands for the function."""
+    def _example_output(self, arrays: Mapping[str, np.ndarray], examples: Mapping[str, Any]) -> Any:
         tree = jax.tree_util.tree_unflatten(self._tree, list(arrays.values()))
         options = {"training": False, "key": jax.random.key(0)}
         chosen = {n: options[n] for n in self._options}
@@ -156,16 +164,7 @@ class NativeExecutor(NativeExecution, Executor):
             result = jax.eval_shape(lambda t, *xs: self._native(t, *xs, **chosen), tree, *examples.values())
         if not isinstance(result, jax.ShapeDtypeStruct):
             raise not_one_tensor("function", result)
-        given = {name: np.asarray(example) for name, example in examples.items()}
-        network = sketch(
-            getattr(self._native, "__name__", "function"),
-            ("Function", DOMAIN),
-            {name: TensorDescriptor(str(array.dtype), ("N", *array.shape[1:])) for name, array in given.items()},
-            {n: Parameter(a.copy(), bool(jnp.issubdtype(a.dtype, np.floating))) for n, a in arrays.items()},
-            {output: TensorDescriptor(str(result.dtype), ("N", *result.shape[1:]))},
-        )
-        labels = TensorDescriptor("int64", ("N", *result.shape[1:-1])) if classes else ANYTHING
-        return add_native_loss(network, label, labels, DOMAIN)
+        return result
 
 
 _WIDE = frozenset({"float64", "int64", "uint64", "complex128"})

@@ -65,7 +65,7 @@ class NativeOptimizer(Optimizer):
         names, executor = self.parameter_names(), cast(Any, self.executor)
         tensors, gradients = executor.tensors, executor.gradients
         params = {name: tensors[name] for name in names}
-        grads = {n: gradients[n] if n in gradients else executor.value(gradient_name(n)) for n in names}
+        grads = {n: gradients[n] if n in gradients else executor.result(gradient_name(n)) for n in names}
         if self.changes_gradients:
             changed = self.modified(names, list(params.values()), list(grads.values()))
             grads = dict(zip(names, changed, strict=True))

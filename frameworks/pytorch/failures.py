@@ -21,8 +21,15 @@ _NO_KERNEL = re.compile(
     r"not implemented for|not supported|not currently support|Could not run '|no kernel|does not have a deterministic"
 )
 RAISED = (LookupError, ValueError, TypeError, ArithmeticError, AttributeError, AssertionError, MemoryError)
-"""What Python code of a node may raise, beside PyTorch's RuntimeError."""
+"""Errors that Python code of a node may raise, beside PyTorch's RuntimeError."""
+CAUGHT = (RuntimeError, *RAISED)
 _MEMORY = re.compile(r"can't allocate memory|out of memory")
+
+
+def raise_ours(error: Exception, module: Any, doing: str = "") -> None:
+    """Raise what :func:`failure` makes of an error; return where it is to pass as it is."""
+    if ours := failure(error, module, doing):
+        raise ours from error
 
 
 def failure(error: Exception, module: Any, doing: str = "") -> Deep500Error | None:

@@ -6,40 +6,43 @@ the loss, so that optimizers, trainers, metrics and checkpoints work; it cannot 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from deep500.devices import Device
 from deep500.frameworks.pytorch.dtypes import NAMES, from_array, to_array
-from deep500.frameworks.pytorch.executor import Compiled, Executor, TorchNetwork
+from deep500.frameworks.pytorch.executor import Compiled, Executor
+from deep500.frameworks.pytorch.network import TorchNetwork
+from deep500.frameworks.pytorch.options import TorchOptions
 from deep500.networks.execution.native import (
-    ANYTHING,
     NativeExecution,
+    NativeNames,
     NativeNetwork,
     add_native_loss,
+    batched,
     named_examples,
     not_one_tensor,
     sketch,
 )
-from deep500.networks.network import Network, Parameter
+from deep500.networks.execution.options import takes
+from deep500.networks.network import Parameter
 from deep500.tensors import TensorDescriptor
 
 DOMAIN = "deep500.pytorch"
 """Domain of the two nodes that stand for a module and its loss."""
 
 
+@takes(NativeNames)
 def from_native(
     module: torch.nn.Module,
     example_inputs: Any,
     *,
     loss: Callable[[Any, Any], torch.Tensor] | None = None,
-    input_names: Sequence[str] = ("input",),
-    label_name: str = "label",
-    output_name: str = "output",
     device: Device | str | None = None,
     strict: bool = False,
+    **names: Any,
 ) -> NativeExecutor:
     """An executor around a module of the user's own; network names are those of ``named_parameters`` and buffers.
 
@@ -49,9 +52,9 @@ def from_native(
             output's shape (in evaluation mode).
         loss: ``loss(output, label)`` gives a scalar: a function, or a module such as ``nn.CrossEntropyLoss()``, which
             is moved to the device; ``torch.nn.functional.cross_entropy`` if None.
-        input_names: names of the module's arguments, in order.
-        label_name, output_name: names of the label and of the module's result; the loss is called ``"loss"``.
         device, strict: see :func:`deep500.frameworks.pytorch.from_model`.
+        names: ``input_names`` of the module's arguments, ``label_name`` and ``output_name``
+            (:class:`deep500.networks.execution.native.NativeNames`).
 
     Raises:
         InputError: another number of names than of example inputs, or a module that does not return one tensor.
@@ -62,9 +65,7 @@ def from_native(
         >>> tuple(out["output"].shape), executor.network.get_params()
         ((2, 3), ['weight', 'bias'])
     """
-    examples = named_examples(example_inputs, input_names)
-    tensors = {n: e if isinstance(e, torch.Tensor) else from_array(e) for n, e in examples.items()}
-    return NativeExecutor(module, tensors, loss, label_name, output_name, device, strict)
+    return NativeExecutor(module, example_inputs, loss, device, TorchOptions(strict=strict), NativeNames(**names))
 
 
 class NativeModule(NativeNetwork, TorchNetwork):
@@ -77,25 +78,37 @@ class NativeExecutor(NativeExecution, Executor):
     """Runs an ``nn.Module`` as it is; made by :func:`from_native`."""
 
     network: NativeModule
+    network_type = NativeModule
     recompute_by_hand = "torch.utils.checkpoint"
 
     def __init__(
         self,
         module: torch.nn.Module,
-        examples: dict[str, torch.Tensor],
+        example_inputs: Any,
         loss: Callable[[Any, Any], torch.Tensor] | None,
-        label_name: str,
-        output_name: str,
         device: Device | str | None,
-        strict: bool,
+        options: TorchOptions,
+        names: NativeNames,
     ) -> None:
+        examples = named_examples(example_inputs, names.input_names)
         self._native, self._loss = module, loss or torch.nn.functional.cross_entropy
-        self._prepare(device, False, strict)
+        self.prepare(device, options)
+        self.recognise = False
         module.to(self.torch_device)
         if isinstance(loss, torch.nn.Module):
             loss.to(self.torch_device)
         self.tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        self.network = NativeModule(_sketch(self, examples, label_name, output_name, loss is None), self)
+        tensors = {n: e if isinstance(e, torch.Tensor) else from_array(e) for n, e in examples.items()}
+        result = self._example_output(tensors)
+        network = sketch(
+            type(module).__name__,
+            ("Module", DOMAIN),
+            {name: batched(NAMES[e.dtype], e.shape) for name, e in tensors.items()},
+            {name: Parameter(to_array(t).copy(), t.requires_grad) for name, t in self.tensors.items()},
+            {names.output_name: batched(NAMES[result.dtype], result.shape)},
+        )
+        labels = TensorDescriptor("int64", ("N", *result.shape[2:])) if loss is None else None
+        self.begin(add_native_loss(network, names.label_name, labels))
         self._adopt()
 
     @property
@@ -103,15 +116,24 @@ class NativeExecutor(NativeExecution, Executor):
         """The user's module."""
         return self._native
 
-    def refresh(self) -> None:
-        """Nothing can have been edited."""
+    def _example_output(self, examples: dict[str, torch.Tensor]) -> torch.Tensor:
+        module = self._native
+        training = [(part, part.training) for part in module.modules()]
+        with torch.no_grad():
+            result = module.eval()(*[e.to(self.torch_device) for e in examples.values()])
+        for part, was_training in training:
+            part.training = was_training
+        if not isinstance(result, torch.Tensor):
+            raise not_one_tensor("module", result)
+        return result
 
-    def _compile(self, outputs: tuple[str, ...]) -> Compiled:
-        if outputs in self._compiled:
-            return self._compiled[outputs]
+    def build(self, outputs: tuple[str, ...], loss: str | None) -> Compiled:
+        """The module itself is what runs, in both modes."""
+        if loss is not None:
+            compiled: Compiled = self.compiled(outputs, None)
+            return compiled
         inputs, check = self.inputs_for(outputs)
-        self._compiled[outputs] = Compiled(self._native, self._caller(outputs), inputs, outputs, check)
-        return self._compiled[outputs]
+        return Compiled(self._native, self._caller(outputs), inputs, outputs, check)
 
     def _caller(self, outputs: tuple[str, ...]) -> Callable[..., Any]:
         module, loss, output = self._native, self._loss, self.network.outputs[0]
@@ -124,26 +146,3 @@ class NativeExecutor(NativeExecution, Executor):
             return tuple(values[name] for name in outputs)
 
         return call
-
-
-def _sketch(
-    executor: NativeExecutor, examples: dict[str, torch.Tensor], label: str, output: str, classes: bool
-) -> Network:
-    """The network that stands for the module."""
-    module = executor.module
-    training = [(part, part.training) for part in module.modules()]
-    with torch.no_grad():
-        result = module.eval()(*[e.to(executor.torch_device) for e in examples.values()])
-    for part, was_training in training:
-        part.training = was_training
-    if not isinstance(result, torch.Tensor):
-        raise not_one_tensor("module", result)
-    network = sketch(
-        type(module).__name__,
-        ("Module", DOMAIN),
-        {name: TensorDescriptor(NAMES[e.dtype], ("N", *e.shape[1:])) for name, e in examples.items()},
-        {name: Parameter(to_array(t).copy(), t.requires_grad) for name, t in executor.tensors.items()},
-        {output: TensorDescriptor(NAMES[result.dtype], ("N", *result.shape[1:]))},
-    )
-    labels = TensorDescriptor("int64", ("N", *result.shape[2:])) if classes else ANYTHING
-    return add_native_loss(network, label, labels, DOMAIN)

@@ -47,3 +47,12 @@ def to_array(tensor: Any) -> np.ndarray:
         texts = [t.decode("utf-8") if isinstance(t, bytes) else t for t in array.reshape(-1)]
         return np.array(texts, object).reshape(tensor.shape)
     return array
+
+
+def as_tensor(value: Any) -> Any:
+    """An input as a tensor; sequences stay lists, absent optional values None."""
+    if value is None or isinstance(value, tf.Tensor):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [as_tensor(item) for item in value]
+    return from_array(value)

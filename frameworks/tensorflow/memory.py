@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from deep500.frameworks.tensorflow.dtypes import as_tensor
 from deep500.frameworks.tensorflow.runtime import tf
 
 
@@ -39,9 +40,10 @@ def step_memory(executor: Any, inputs: Mapping[str, Any], loss: str = "loss") ->
         True
     """
     name = executor.tf_device.removeprefix("/")
-    given = {key: executor.tensor(value) for key, value in inputs.items()}
+    given = {key: as_tensor(value) for key, value in inputs.items()}
     executor.inference_and_backprop(given, loss)
     executor.forget_results()
+    executor.gradients = {}
     try:
         before = tf.config.experimental.get_memory_info(name)["current"]
         tf.config.experimental.reset_memory_stats(name)

@@ -7,40 +7,42 @@ loss, so that optimizers, trainers, metrics and checkpoints work; it cannot be e
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from deep500.devices import Device
 from deep500.frameworks.tensorflow.dtypes import from_array, to_array
-from deep500.frameworks.tensorflow.executor import Compiled, Executor, TensorFlowNetwork
+from deep500.frameworks.tensorflow.executor import Compiled, Executor, TensorFlowOptions
+from deep500.frameworks.tensorflow.network import TensorFlowNetwork
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.execution.native import (
-    ANYTHING,
     NativeExecution,
+    NativeNames,
     NativeNetwork,
     add_native_loss,
+    batched,
     named_examples,
     not_one_tensor,
     sketch,
 )
-from deep500.networks.network import Network, Parameter
+from deep500.networks.execution.options import takes
+from deep500.networks.network import Parameter
 from deep500.tensors import TensorDescriptor
 
 DOMAIN = "deep500.tensorflow"
 """Domain of the two nodes that stand for a model and its loss."""
 
 
+@takes(NativeNames)
 def from_native(
     model: Any,
     example_inputs: Any,
     *,
     loss: Callable[[Any, Any], Any] | None = None,
-    input_names: Sequence[str] = ("input",),
-    label_name: str = "label",
-    output_name: str = "output",
     device: Device | str | None = None,
     jit_compile: bool = False,
     strict: bool = False,
+    **names: Any,
 ) -> NativeExecutor:
     """An executor around a Keras model of the user's own; network names are the paths of its variables.
 
@@ -50,9 +52,9 @@ def from_native(
             evaluation mode, to build the model and to learn the output's shape.
         loss: ``loss(output, label)`` gives a scalar, or an object of ``keras.losses``; the mean cross entropy of scores
             and class numbers if None.
-        input_names: names of the model's arguments, in order.
-        label_name, output_name: names of the label and of the model's result; the loss is called ``"loss"``.
         device, jit_compile, strict: see :func:`deep500.frameworks.tensorflow.from_model`.
+        names: ``input_names`` of the model's arguments, ``label_name`` and ``output_name``
+            (:class:`deep500.networks.execution.native.NativeNames`).
 
     Raises:
         InputError: another number of names than of example inputs, or a model that does not return one tensor.
@@ -64,9 +66,8 @@ def from_native(
         >>> tuple(out["output"].shape), executor.network.get_params()
         ((2, 3), ['dense/kernel', 'dense/bias'])
     """
-    examples = named_examples(example_inputs, input_names)
-    tensors = {n: e if isinstance(e, tf.Tensor) else from_array(e) for n, e in examples.items()}
-    return NativeExecutor(model, tensors, loss, label_name, output_name, device, jit_compile, strict)
+    options = TensorFlowOptions(strict=strict, jit_compile=jit_compile)
+    return NativeExecutor(model, example_inputs, loss, device, options, NativeNames(**names))
 
 
 class NativeModel(NativeNetwork, TensorFlowNetwork):
@@ -92,59 +93,49 @@ class NativeExecutor(NativeExecution, Executor):
     """Runs a Keras model as it is; made by :func:`from_native`."""
 
     network: NativeModel
+    network_type = NativeModel
     recompute_by_hand = "tf.recompute_grad"
 
     def __init__(
         self,
         model: Any,
-        examples: dict[str, Any],
+        example_inputs: Any,
         loss: Callable[[Any, Any], Any] | None,
-        label_name: str,
-        output_name: str,
         device: Device | str | None,
-        jit_compile: bool,
-        strict: bool,
+        options: TensorFlowOptions,
+        names: NativeNames,
     ) -> None:
+        examples = named_examples(example_inputs, names.input_names)
         self.model, self._loss = model, _in_our_order(loss) or cross_entropy
-        self._prepare(device, jit_compile, strict)
+        self.prepare(device, options)
+        tensors = {n: e if isinstance(e, tf.Tensor) else from_array(e) for n, e in examples.items()}
         with tf.device(self.tf_device):
-            result = model(*examples.values(), training=False)
+            result = model(*tensors.values(), training=False)
         if not isinstance(result, tf.Tensor):
             raise not_one_tensor("model", result)
         trainable = {id(v) for v in model.trainable_variables}
-        self._trainable = {v.path: id(v) in trainable for v in model.variables}
         self._keras = {v.path: v for v in model.variables}
-        self.variables = {path: v.value for path, v in self._keras.items()}
-        self.network = NativeModel(self._sketch(examples, result, label_name, output_name, loss is None), self)
-
-    def _sketch(self, examples: dict[str, Any], result: Any, label: str, output: str, classes: bool) -> Network:
-        """The network that stands for the model."""
+        self.tensors = {path: v.value for path, v in self._keras.items()}
         network = sketch(
-            self.model.name,
+            model.name,
             ("Model", DOMAIN),
-            {n: TensorDescriptor(e.dtype.name, ("N", *e.shape.as_list()[1:])) for n, e in examples.items()},
-            {n: Parameter(to_array(variable), self._trainable[n]) for n, variable in self.variables.items()},
-            {output: TensorDescriptor(result.dtype.name, ("N", *result.shape.as_list()[1:]))},
+            {n: batched(e.dtype.name, e.shape.as_list()) for n, e in tensors.items()},
+            {n: Parameter(to_array(v.value), id(v) in trainable) for n, v in self._keras.items()},
+            {names.output_name: batched(result.dtype.name, result.shape.as_list())},
         )
-        return add_native_loss(network, label, TensorDescriptor("int64", ("N",)) if classes else ANYTHING, DOMAIN)
+        labels = TensorDescriptor("int64", ("N",)) if loss is None else None
+        self.begin(add_native_loss(network, names.label_name, labels))
 
-    def refresh(self) -> None:
-        """Nothing can have been edited."""
-
-    def compiled(self, outputs: tuple[str, ...], loss: str | None) -> Compiled:
+    def build(self, outputs: tuple[str, ...], loss: str | None) -> Compiled:
         """See the base class; the model's own call is what runs."""
-        key = outputs, loss
-        if key in self._compiled:
-            return self._compiled[key]
         inputs, check = self.inputs_for(outputs)
         gradients = [] if loss is None else self.network.trainable()
-        run = self._step(outputs) if loss is not None else self._call(outputs, False)
+        run: Callable[..., Any] = self._step(outputs) if loss is not None else self._call(outputs, False)
 
         def trace(function: Callable[..., Any]) -> Callable[..., Any]:
             return tf.function(function, autograph=False, jit_compile=self.jit_compile or None, reduce_retracing=True)
 
-        self._compiled[key] = Compiled(trace(run), inputs, outputs, gradients, check, run, trace)
-        return self._compiled[key]
+        return Compiled(trace(run), inputs, outputs, gradients, check, run, trace)
 
     def _call(self, outputs: tuple[str, ...], training: bool) -> Callable[..., list[Any]]:
         count, output = len(self.network.inputs) - 1, self.network.outputs[0]
@@ -159,7 +150,7 @@ class NativeExecutor(NativeExecution, Executor):
         return call
 
     def _step(self, outputs: tuple[str, ...]) -> Callable[..., tuple[list[Any], list[Any]]]:
-        forward, watched = self._call(outputs, True), [self.variables[n] for n in self.network.trainable()]
+        forward, watched = self._call(outputs, True), [self.tensors[n] for n in self.network.trainable()]
 
         def step(*args: Any) -> tuple[list[Any], list[Any]]:
             with tf.GradientTape() as tape:

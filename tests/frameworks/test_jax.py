@@ -105,7 +105,7 @@ def test_feeding_a_constant_compiles_again() -> None:
     executor.network.feed_tensor("sizes", np.array([3, 2]))
     for factor in (3, 4):
         executor.network.feed_tensor("factor", np.array(factor, np.float32))
-        compiled = executor._compile(("y",), False)
+        compiled = executor.compiled(("y",), None)
         np.testing.assert_array_equal(executor.inference({"x": x})["y"], factor * x.reshape(3, 2))
     assert "factor" not in compiled.constants  # from the first time on it is an argument
 

@@ -7,16 +7,29 @@ checkpoints work. There is nothing in it to edit, export or rewrite, so all of t
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
 from deep500.errors import InputError, NetworkError, UnsupportedOperator
-from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck
+from deep500.networks.execution.differentiating import DifferentiatingExecutor
+from deep500.networks.execution.executor import BoundNetwork, InputCheck
 from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Network, Parameter
 from deep500.tensors import TensorDescriptor
 
-ANYTHING = TensorDescriptor(None, None)
-"""Descriptor of labels for a loss of the user's own, which makes of them what it likes."""
+
+@dataclass(frozen=True, kw_only=True)
+class NativeNames:
+    """Names in the network that stands for a native model; its loss is called ``"loss"``.
+
+    Attributes:
+        input_names: of the model's arguments, in order.
+        label_name, output_name: of the label and of the model's result.
+    """
+
+    input_names: Sequence[str] = ("input",)
+    label_name: str = "label"
+    output_name: str = "output"
 
 
 def named_examples(example_inputs: Any, names: Sequence[str]) -> dict[str, Any]:
@@ -46,6 +59,11 @@ def not_one_tensor(subject: str, result: Any) -> InputError:
     )
 
 
+def batched(dtype: str, shape: Sequence[int]) -> TensorDescriptor:
+    """The descriptor of an example's dtype and shape for any batch size."""
+    return TensorDescriptor(dtype, ("N", *shape[1:]))
+
+
 def sketch(
     name: str,
     node: tuple[str, str],
@@ -73,14 +91,17 @@ def sketch(
     return network
 
 
-def add_native_loss(network: Network, label: str, described: TensorDescriptor, domain: str) -> Network:
-    """The sketch with a node that stands for the loss of its only output and a label; the loss is called ``"loss"``."""
+def add_native_loss(network: Network, label: str, described: TensorDescriptor | None) -> Network:
+    """The sketch with a node that stands for the loss of its only output and a label; the loss is called ``"loss"``.
+
+    A label of None is one for a loss of the user's own, which makes of it what it likes.
+    """
     (output,) = network.outputs
-    if described.dtype is None:
-        network.inputs[label] = described
+    if described is None:
+        network.inputs[label] = TensorDescriptor(None, None)
     else:
-        network.add_input(label, described.shape, described.dtype)
-    network.add_node("Loss", [output, label], ["loss"], name="loss", domain=domain)
+        network.add_input(label, described.shape, described.dtype or "int64")
+    network.add_node("Loss", [output, label], ["loss"], name="loss", domain=network.nodes[0].domain)
     network.add_output("loss")
     return network
 
@@ -117,8 +138,10 @@ class NativeNetwork(BoundNetwork):
         return [(name, gradient_name(name)) for name in self.trainable()]
 
 
-class NativeExecution(GraphExecutor):
-    """Of an executor around a native model with a loss: what may be asked of it. Comes before the backend's own class.
+class NativeExecution(DifferentiatingExecutor):
+    """An executor around a native model with a loss. Comes before the backend's own class among the bases.
+
+    A backend supplies :meth:`build`, and its ``__init__`` runs the model on examples and calls :meth:`begin`.
 
     Attributes:
         network: the model's output and the loss are its outputs; the label is its last input.
@@ -127,6 +150,11 @@ class NativeExecution(GraphExecutor):
 
     network: NativeNetwork
     recompute_by_hand: ClassVar[str] = ""
+
+    def begin(self, network: Network) -> None:
+        """Take the network that stands for the model; ``tensors`` are the model's own."""
+        self.network = self.network_type(network, self)  # type: ignore[assignment]
+        self._sources, self._version = dict(self.network.parameters), self.network.version
 
     def _forget_training(self) -> None:
         refuse_plan(
