@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deep500.errors import NetworkError
+from deep500.networks.attributes import Resizing
 from deep500.networks.node import Node
 from deep500.tensors import Shape
 
@@ -39,52 +40,36 @@ def resize_steps(
     roi: Sequence[float],
     scales: Sequence[float] | None,
     sizes: Sequence[int] | None,
-    *,
-    antialias: int,
-    axes: Sequence[int] | None,
-    coordinate_transformation_mode: str,
-    cubic_coeff_a: float,
-    exclude_outside: int,
-    keep_aspect_ratio_policy: str,
-    mode: str,
-    nearest_mode: str,
+    settings: Resizing,
 ) -> Iterator[AxisStep]:
     """The steps of a Resize; axes that stay as they are have none.
 
     Args:
         shape: of the input. An axis of unknown size (None) must keep it: its scale is 1.
         roi, scales, sizes: the operator's inputs; ``roi`` may be empty, one of the others is None or empty.
-        axes: those that the inputs speak of, counted from the front; all if None.
-        antialias, coordinate_transformation_mode, ...: the operator's attributes.
+        settings: the operator's attributes; ``axes`` are those that the inputs speak of, all if None.
 
     Example:
-        >>> (step,) = resize_steps((1, 4), [], [1.0, 0.5], None, antialias=0, axes=None, cubic_coeff_a=-0.75,
-        ...     coordinate_transformation_mode="half_pixel", exclude_outside=0, keep_aspect_ratio_policy="stretch",
-        ...     mode="linear", nearest_mode="floor")
+        >>> (step,) = resize_steps((1, 4), [], [1.0, 0.5], None, Resizing(mode="linear"))
         >>> step.axis, step.matrix.tolist()
         (1, [[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]])
     """
-    chosen = list(range(len(shape))) if axes is None else list(axes)
-    crop = coordinate_transformation_mode == "tf_crop_and_resize"
+    chosen = list(range(len(shape))) if settings.axes is None else [axis % len(shape) for axis in settings.axes]
+    way, mode = settings.coordinate_transformation_mode, settings.mode
+    crop = way == "tf_crop_and_resize"
     bounds = list(roi) or [0.0] * len(chosen) + [1.0] * len(chosen)
-    plan = _plan([shape[axis] for axis in chosen], scales, sizes, keep_aspect_ratio_policy)
+    plan = _plan([shape[axis] for axis in chosen], scales, sizes, settings.keep_aspect_ratio_policy)
     for k, (axis, (scale, out)) in enumerate(zip(chosen, plan, strict=True)):
         n = shape[axis]
         if n is None or (out == n and scale == 1 and not crop):
             continue
-        at = _coordinates(coordinate_transformation_mode, n, out, scale, (bounds[k], bounds[k + len(chosen)]))
+        at = _coordinates(way, n, out, scale, (bounds[k], bounds[k + len(chosen)]))
         index = matrix = None
         if mode == "nearest":
-            index = np.clip(NEAREST[nearest_mode](at), 0, n - 1).astype(np.int64)
+            index = np.clip(NEAREST[settings.nearest_mode](at), 0, n - 1).astype(np.int64)
         else:
-            matrix = _matrix(mode, at, n, scale, cubic_coeff_a, exclude_outside, antialias)
+            matrix = _matrix(at, n, scale, settings)
         yield AxisStep(axis, index, matrix, (at < 0) | (at > n - 1) if crop else None)
-
-
-_ATTRIBUTES = (
-    "antialias", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside", "keep_aspect_ratio_policy",
-    "mode", "nearest_mode",
-)  # fmt: skip
 
 
 def steps_of_node(
@@ -99,8 +84,8 @@ def steps_of_node(
     """
     inputs = [*node.inputs, *[""] * (4 - len(node.inputs))]
     roi, scales, sizes = (known(i) if inputs[i] else np.zeros(0) for i in (1, 2, 3))
-    attributes: dict[str, Any] = {name: node.attribute(name) for name in _ATTRIBUTES}
-    crop = attributes["coordinate_transformation_mode"] == "tf_crop_and_resize"
+    settings = Resizing(**node.all_attributes())
+    crop = settings.coordinate_transformation_mode == "tf_crop_and_resize"
     if roi is None and crop:
         return None
     axes = [int(a) % len(shape) for a in node.attribute("axes") or range(len(shape))]
@@ -109,7 +94,7 @@ def steps_of_node(
         if scales is None or not all(isinstance(shape[a], int) or s == 1 for a, s in pairs):
             return None
         chosen: dict[str, Any] = {"scales": [float(s) for s in scales], "sizes": None}
-    elif not crop and attributes["keep_aspect_ratio_policy"] == "stretch":  # the inferred sizes are the wanted ones
+    elif not crop and settings.keep_aspect_ratio_policy == "stretch":  # the inferred sizes are the wanted ones
         axes = [a for a in axes if shape[a] is None or shape[a] != new[a]]
         chosen = {"scales": None, "sizes": [new[a] for a in axes]}
         if not all(isinstance(shape[a], int) and isinstance(new[a], int) for a in axes):
@@ -120,7 +105,7 @@ def steps_of_node(
         chosen = {"scales": None, "sizes": [int(s) for s in sizes]}
     numbers = [d if isinstance(d, int) else None for d in shape]
     bounds = [float(v) for v in roi] if roi is not None and crop else []
-    return list(resize_steps(numbers, bounds, axes=axes, **chosen, **attributes)) if axes else []
+    return list(resize_steps(numbers, bounds, **chosen, settings=settings._replace(axes=axes))) if axes else []
 
 
 def _plan(shape: Sequence[Any], scales: Any, sizes: Any, policy: str) -> list[tuple[float, Any]]:
@@ -172,16 +157,16 @@ def _cubic(d: np.ndarray, a: float) -> np.ndarray:
 _KERNELS = {"linear": (_triangle, 1), "cubic": (_cubic, 2)}
 
 
-def _matrix(mode: str, x: np.ndarray, n: int, scale: float, a: float, exclude: int, antialias: int) -> np.ndarray:
+def _matrix(x: np.ndarray, n: int, scale: float, settings: Resizing) -> np.ndarray:
     """Weights ``[outputs, inputs]``: beyond the edge counts the edge, or nothing under ``exclude_outside``."""
-    kernel, reach = _KERNELS[mode]
-    shrink = min(scale, 1.0) if antialias else 1.0
+    (kernel, reach), exclude = _KERNELS[settings.mode], settings.exclude_outside
+    shrink = min(scale, 1.0) if settings.antialias else 1.0
     radius = math.ceil(reach / shrink)
     j = np.floor(x)[:, None] + np.arange(-radius, radius + 2)
-    weights = kernel(np.abs(j - x[:, None]) * shrink, a)
+    weights = kernel(np.abs(j - x[:, None]) * shrink, settings.cubic_coeff_a)
     if exclude:
         weights = np.where((j < 0) | (j >= n), 0, weights)
-    if exclude or antialias:
+    if exclude or settings.antialias:
         weights = weights / weights.sum(1, keepdims=True)
     matrix = np.zeros((len(x), n))
     np.add.at(matrix, (np.arange(len(x))[:, None], np.clip(j, 0, n - 1).astype(int)), weights)

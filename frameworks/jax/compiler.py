@@ -160,8 +160,7 @@ def _apply(
     """Call the table's function; also whether it returned several results."""
     kwargs = {
         k: BodyFunction(v, env, context) if isinstance(v, onnx.GraphProto) else v
-        for k, v in node.all_attributes().items()
-        if k in entry.attributes
+        for k, v in entry.keywords(node.all_attributes()).items()
     }
     used = used_outputs(node, read)
     offered = {"outputs": used, "context": context}

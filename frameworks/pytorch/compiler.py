@@ -271,7 +271,7 @@ class _Writer:
             static[i] if i in static else None if not name else self._argument(name, on_host, i in entry.static)
             for i, name in enumerate(node.inputs)
         ]
-        kwargs = {k: self._attribute(v) for k, v in node.all_attributes().items() if k in entry.attributes}
+        kwargs = {k: self._attribute(v) for k, v in entry.keywords(node.all_attributes()).items()}
         used = used_outputs(node, self.read)
         if "outputs" in entry.extras:
             kwargs["outputs"] = used

@@ -52,7 +52,7 @@ def evaluate(node: Node, values: Mapping[str, np.ndarray]) -> list[np.ndarray] |
         None if not name else values[name].tolist() if i in entry.static else from_array(values[name])
         for i, name in enumerate(node.inputs)
     ]
-    kwargs = {name: value for name, value in node.all_attributes().items() if name in entry.attributes}
+    kwargs = entry.keywords(node.all_attributes())
     used = used_outputs(node, set(node.writes))
     if any(isinstance(value, np.ndarray) for value in kwargs.values()):
         kwargs = {n: from_array(v) if isinstance(v, np.ndarray) else v for n, v in kwargs.items()}

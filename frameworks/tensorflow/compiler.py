@@ -257,7 +257,7 @@ class Walk:
         entry = OPS[node.domain, node.op_type]
         used = used_outputs(node, self.read)
         attributes = node.all_attributes()
-        kwargs: dict[str, Any] = {k: v for k, v in attributes.items() if k in entry.attributes}
+        kwargs = entry.keywords(attributes)
         if entry.extras:
             offered = {"outputs": used, "context": NodeContext(self, node)}
             kwargs.update({name: offered[name] for name in entry.extras})

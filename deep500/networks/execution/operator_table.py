@@ -9,6 +9,7 @@ understands, and a node that wants more is refused when the network is built (:m
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -31,6 +32,7 @@ class OperatorEntry:
         static: positions of inputs that it wants as plain Python values or known arrays (axes, shapes, bounds).
         many: whether it returns a tuple even for one output.
         arity: how many inputs it takes, None for any number.
+        settings: the keyword and the class (:mod:`deep500.networks.attributes`) of attributes that come as one object.
     """
 
     function: Callable[..., Any]
@@ -39,6 +41,16 @@ class OperatorEntry:
     static: tuple[int, ...] = ()
     many: bool = False
     arity: int | None = None
+    settings: tuple[str, type[Any]] | None = None
+
+    def keywords(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """Attributes of a node as the function takes them."""
+        known = {name: value for name, value in attributes.items() if name in self.attributes}
+        if self.settings is None:
+            return known
+        keyword, kind = self.settings
+        gathered = {name: known.pop(name) for name in kind._fields if name in known}
+        return {**known, keyword: kind(**gathered)}
 
     def refuses(self, node: Node) -> str | None:
         """What the function does not understand of a node: an attribute away from its default, or a further input."""
@@ -69,6 +81,11 @@ class OperatorTable(dict[tuple[str, str], Entry], Generic[Entry]):
         >>> entry = table["", "TopK"]
         >>> sorted(entry.attributes), sorted(entry.extras), entry.arity
         (['axis'], ['outputs'], 2)
+        >>> @table.op("BatchNormalization")
+        ... def batch_norm(x, *rest, settings: BatchNorm = BatchNorm()):
+        ...     return x
+        >>> table["", "BatchNormalization"].keywords({"epsilon": 1e-3})
+        {'settings': BatchNorm(epsilon=0.001, momentum=0.9, training_mode=0)}
     """
 
     def __init__(self, entry: type[Entry], extras: Sequence[str] = ()) -> None:
@@ -83,10 +100,13 @@ class OperatorTable(dict[tuple[str, str], Entry], Generic[Entry]):
         def enter(function: Function) -> Function:
             parameters = list(inspect.signature(function).parameters.values())
             keywords = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+            gathered = {p.name: kind for p in parameters if (kind := _settings_of(p, function)) is not None}
             variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
             arity = None if variadic else len(parameters) - len(keywords)
-            attributes, extras = frozenset(keywords - self.extras), frozenset(keywords & self.extras)
-            entry = self.entry(function, attributes, extras, tuple(static), many, arity, **traits)
+            fields = {name for kind in gathered.values() for name in kind._fields}
+            attributes = frozenset(keywords - self.extras - gathered.keys() | fields)
+            extras, settings = frozenset(keywords & self.extras), next(iter(gathered.items()), None)
+            entry = self.entry(function, attributes, extras, tuple(static), many, arity, settings, **traits)
             self.update({(domain, name): entry for name in names})
             return function
 
@@ -95,6 +115,23 @@ class OperatorTable(dict[tuple[str, str], Entry], Generic[Entry]):
     def enter_all(self, functions: Mapping[str, Callable[..., Any]], **traits: Any) -> None:
         """Enter functions without attributes, the framework's own for instance, whose signatures say little."""
         self.update({("", name): self.entry(function, **traits) for name, function in functions.items()})
+
+
+def _settings_of(parameter: inspect.Parameter, function: Callable[..., Any]) -> Any:
+    """The class of attributes that a keyword is annotated with, None for any other annotation."""
+    kind = parameter.annotation
+    kind = vars(sys.modules[function.__module__]).get(kind) if isinstance(kind, str) else kind
+    return kind if parameter.kind is inspect.Parameter.KEYWORD_ONLY and hasattr(kind, "_fields") else None
+
+
+def optional(operands: Sequence[Any], count: int) -> Sequence[Any]:
+    """Operands, and None for those that are left off at the end.
+
+    Example:
+        >>> optional(["b"], 3)
+        ['b', None, None]
+    """
+    return [*operands, *[None] * (count - len(operands))]
 
 
 def used_outputs(node: Node, read: Container[str]) -> tuple[bool, ...]:

@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep500.frameworks.jax.operators.table import Array, op
+from deep500.networks.attributes import Attending
 from deep500.networks.execution.attention_mask import hidden_places
+from deep500.networks.execution.operator_table import optional
 
 
 def _heads(x: Array, count: int) -> Array:
@@ -19,32 +21,16 @@ def _heads(x: Array, count: int) -> Array:
 
 @op("Attention")
 def attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    mask: Array | None = None,
-    past_key: Array | None = None,
-    past_value: Array | None = None,
-    lengths: Array | None = None,
-    *,
-    is_causal: int = 0,
-    kv_num_heads: int = 0,
-    left_window_size: int = -1,
-    q_num_heads: int = 0,
-    qk_matmul_output_mode: int = 0,
-    right_window_size: int = -1,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    softmax_precision: int | None = None,
-    outputs: tuple[bool, ...] = (True,),
+    q: Array, k: Array, v: Array, *operands: Array | None, settings: Attending, outputs: tuple[bool, ...] = (True,)
 ) -> Any:
     """Scaled dot-product attention on ``[N, heads, length, size]``, or ``[N, length, heads * size]`` with head counts.
 
     A query that may look at nothing yields 0.
     """
+    mask, past_key, past_value, lengths = optional(operands, 4)
     flat = q.ndim == 3
     if flat:
-        q, k, v = _heads(q, q_num_heads), _heads(k, kv_num_heads), _heads(v, kv_num_heads)
+        q, k, v = _heads(q, settings.q_num_heads), _heads(k, settings.kv_num_heads), _heads(v, settings.kv_num_heads)
     past: Any = 0 if past_key is None else past_key.shape[2]
     if past_key is not None and past_value is not None:
         k, v = jnp.concatenate([past_key, k], 2), jnp.concatenate([past_value, v], 2)
@@ -56,11 +42,11 @@ def attention(
         k, v = jnp.repeat(k, groups, 1), jnp.repeat(v, groups, 1)
     here, there = np.arange(q.shape[2])[:, None] + past, np.arange(k.shape[2])
     valid = None if lengths is None else lengths.reshape(-1, 1, 1, 1)
-    hidden = hidden_places(here, there, valid, is_causal, left_window_size, right_window_size)
-    weights, stages = _weights(q, k, _bias(q, k, mask, hidden), scale, softcap, softmax_precision)
+    hidden = hidden_places(here, there, valid, settings)
+    weights, stages = _weights(q, k, _bias(q, k, mask, hidden), settings)
     y = jnp.matmul(weights, v)
     y = y.swapaxes(1, 2).reshape(*y.shape[:1], y.shape[2], -1) if flat else y
-    return y if len(outputs) == 1 else (y, *present, stages[qk_matmul_output_mode])[: len(outputs)]
+    return y if len(outputs) == 1 else (y, *present, stages[settings.qk_matmul_output_mode])[: len(outputs)]
 
 
 def _bias(q: Array, k: Array, mask: Array | None, hidden: Array | None) -> Array | None:
@@ -78,13 +64,14 @@ def _bias(q: Array, k: Array, mask: Array | None, hidden: Array | None) -> Array
     return bias
 
 
-def _weights(q: Array, k: Array, bias: Any, scale: Any, softcap: float, precision: Any) -> tuple[Array, list[Array]]:
+def _weights(q: Array, k: Array, bias: Any, settings: Attending) -> tuple[Array, list[Array]]:
     """The weights of the values, and what the operator can show of the way there."""
+    scale, softcap = settings.scale, settings.softcap
     root = math.sqrt(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     raw = jnp.matmul(q * root, (k * root).swapaxes(-1, -2))
     capped = softcap * jnp.tanh(raw / softcap) if softcap else raw
     masked = capped if bias is None else capped + bias
-    work = masked.astype(np.float32) if precision == 1 else masked
+    work = masked.astype(np.float32) if settings.softmax_precision == 1 else masked
     blind = jnp.isneginf(work).all(-1, keepdims=True)
     weights = jnp.where(blind, 0, jax.nn.softmax(jnp.where(blind, 0, work), -1)).astype(q.dtype)
     return weights, [raw, capped, masked, weights]

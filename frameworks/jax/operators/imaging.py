@@ -12,7 +12,7 @@ import numpy as np
 
 from deep500.frameworks.jax.dtypes import is_float
 from deep500.frameworks.jax.operators.table import Array, ints, op, scalar
-from deep500.networks.execution.operator_table import positive
+from deep500.networks.attributes import Resizing
 from deep500.networks.resampling import resize_steps
 
 
@@ -21,36 +21,8 @@ def _floats(value: Any) -> list[float]:
 
 
 @op("Resize", static=(1, 2, 3))
-def resize(
-    x: Array,
-    roi: Any = None,
-    scales: Any = None,
-    sizes: Any = None,
-    *,
-    antialias: int = 0,
-    axes: Any = None,
-    coordinate_transformation_mode: str = "half_pixel",
-    cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0,
-    extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch",
-    mode: str = "nearest",
-    nearest_mode: str = "round_prefer_floor",
-) -> Array:
-    steps = resize_steps(
-        x.shape,
-        _floats(roi),
-        _floats(scales),
-        ints(sizes),
-        antialias=antialias,
-        axes=None if axes is None else [positive(a, x.ndim) for a in axes],
-        coordinate_transformation_mode=coordinate_transformation_mode,
-        cubic_coeff_a=cubic_coeff_a,
-        exclude_outside=exclude_outside,
-        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
-        mode=mode,
-        nearest_mode=nearest_mode,
-    )
+def resize(x: Array, roi: Any = None, scales: Any = None, sizes: Any = None, *, settings: Resizing) -> Array:
+    steps = resize_steps(x.shape, _floats(roi), _floats(scales), ints(sizes), settings)
     dtype, y = x.dtype, x
     for axis, index, matrix, outside in steps:
         if index is not None:
@@ -60,7 +32,7 @@ def resize(
             y = jnp.moveaxis(jnp.tensordot(y, matrix.astype(y.dtype), ([axis], [1])), -1, axis)
         if outside is not None:
             beyond = outside.reshape([-1 if i == axis else 1 for i in range(y.ndim)])
-            y = jnp.where(beyond, np.array(extrapolation_value, y.dtype), y)
+            y = jnp.where(beyond, np.array(settings.extrapolation_value, y.dtype), y)
     return y.astype(dtype)
 
 

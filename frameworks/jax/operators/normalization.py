@@ -11,6 +11,7 @@ import numpy as np
 
 from deep500.frameworks.jax.operators.reductions import root
 from deep500.frameworks.jax.operators.table import Array, op
+from deep500.networks.attributes import BatchNorm
 from deep500.networks.execution.operator_table import positive
 
 
@@ -32,13 +33,12 @@ def batch_norm(
     mean: Array,
     variance: Array,
     *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    training_mode: int = 0,
+    settings: BatchNorm,
     outputs: tuple[bool, ...] = (True,),
     context: Any,
 ) -> Any:
     """Running statistics follow the mode, the variance unbiased; ``training_mode=1`` keeps ONNX's biased one."""
+    epsilon, momentum, training_mode = settings
     owned = all(name in context.statistics for name in context.node.inputs[3:5])
     follows = context.training and context.follows and not training_mode and owned
     if not follows and not training_mode:

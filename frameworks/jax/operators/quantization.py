@@ -11,6 +11,7 @@ from deep500.frameworks.jax.dtypes import onnx_dtype
 from deep500.frameworks.jax.operators.elementwise import convert
 from deep500.frameworks.jax.operators.table import Array, op
 from deep500.frameworks.jax.operators.windows import conv
+from deep500.networks.attributes import Sliding
 from deep500.networks.execution.operator_table import positive
 
 
@@ -91,56 +92,21 @@ def qlinear_matmul(
 
 @op("ConvInteger")
 def conv_integer(
-    x: Array,
-    w: Array,
-    x_zero: Array | None = None,
-    w_zero: Array | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Any = None,
-    group: int = 1,
-    kernel_shape: Any = None,
-    pads: Any = None,
-    strides: Any = None,
+    x: Array, w: Array, x_zero: Array | None = None, w_zero: Array | None = None, *, settings: Sliding
 ) -> Array:
     weights, data = _exact(w), _exact(x)
     if w_zero is not None:
         weights = weights - _exact(w_zero).reshape((-1,) + (1,) * (w.ndim - 1))
     if x_zero is not None:
         data = data - _exact(x_zero)
-    y = conv(data, weights, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
-    return jnp.rint(y).astype(np.int32)
+    return jnp.rint(conv(data, weights, settings=settings)).astype(np.int32)
 
 
 @op("QLinearConv")
-def qlinear_conv(
-    x: Array,
-    x_scale: Array,
-    x_zero: Array,
-    w: Array,
-    w_scale: Array,
-    w_zero: Array,
-    y_scale: Array,
-    y_zero: Array,
-    b: Array | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Any = None,
-    group: int = 1,
-    kernel_shape: Any = None,
-    pads: Any = None,
-    strides: Any = None,
-) -> Array:
-    column = (-1,) + (1,) * (w.ndim - 1)
-    y = conv(
-        _exact(x) - _exact(x_zero),
-        _exact(w) - _exact(w_zero).reshape(column),
-        None if b is None else _exact(b),
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        pads=pads,
-        strides=strides,
-    )
+def qlinear_conv(*operands: Array, settings: Sliding) -> Array:
+    """Data, kernel and result with a scale and a zero point each, then a bias if any."""
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b = (*operands, None)[:9]
+    column, bias = (-1,) + (1,) * (w.ndim - 1), None if b is None else _exact(b)
+    y = conv(_exact(x) - _exact(x_zero), _exact(w) - _exact(w_zero).reshape(column), bias, settings=settings)
     factor = _exact(x_scale) * _exact(w_scale).reshape(column[:-1]) / _exact(y_scale)
     return _quantize(jnp.rint(y) * factor, _exact(y_zero), y_zero.dtype)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from deep500.frameworks.jax.operators.table import Array, op
-from deep500.networks.execution.activations import gate_activations
-
-States: TypeAlias = tuple[Array, ...]
-Step: TypeAlias = Callable[[int, Array, States], States]
+from deep500.networks.attributes import Recurrent
+from deep500.networks.execution.operator_table import optional
+from deep500.networks.execution.recurrent import Arithmetic, States, Step, gru_step, lstm_step, rnn_step
 
 ACTIVATIONS: dict[str, Callable[[Array, float, float], Array]] = {
     "Relu": lambda x, a, b: jax.nn.relu(x),
@@ -30,18 +29,37 @@ ACTIVATIONS: dict[str, Callable[[Array, float, float], Array]] = {
 }
 
 
-def _state(given: Array | None, x: Array, dirs: int, hidden: int, layout: int) -> Array:
-    if given is None:
-        return jnp.zeros((dirs, x.shape[1], hidden), x.dtype)
-    return jnp.asarray(given.swapaxes(0, 1) if layout else given)
+def _linear(x: Array, w: Array, b: Array | None) -> Array:
+    return x @ w.T if b is None else x @ w.T + b
+
+
+ARITHMETIC = Arithmetic(
+    jnp.split,
+    _linear,
+    lambda y, x, w, b: y + x @ w.T if b is None else y + x @ w.T + b,
+    lambda x, limit: jnp.clip(x, -limit, limit),
+    ACTIVATIONS,
+)
 
 
 def _repeat(
-    step: Step, x: Array, states: States, lengths: Array | None, direction: str, layout: int, outputs: tuple[bool, ...]
+    step: Step,
+    x: Array,
+    states: tuple[Array | None, ...],
+    lengths: Array | None,
+    hidden: int,
+    settings: Recurrent,
+    outputs: tuple[bool, ...],
 ) -> Any:
-    """Run ``step(direction, x_t, states)`` over time; past a sample's length its output is 0 and its state stays."""
+    """Run a step over time; past a sample's length its output is 0 and its state stays. States of None are zeros."""
+    layout, dirs = settings.layout, 2 if settings.direction == "bidirectional" else 1
+    x = x.swapaxes(0, 1) if layout else x
+    states = tuple(
+        jnp.zeros((dirs, x.shape[1], hidden), x.dtype) if s is None else jnp.asarray(s.swapaxes(0, 1) if layout else s)
+        for s in states
+    )
     ys, ends = [], []
-    for d in range(states[0].shape[0]):
+    for d in range(dirs):
 
         def advance(state: States, now: Any, d: int = d) -> tuple[States, Array]:
             xt, t = now
@@ -49,12 +67,10 @@ def _repeat(
             if lengths is None:
                 return new, new[0]
             alive = (t < lengths)[:, None]
-            kept = tuple(jnp.where(alive, n, s) for n, s in zip(new, state, strict=True))
-            return kept, jnp.where(alive, new[0], 0)
+            return tuple(jnp.where(alive, n, s) for n, s in zip(new, state, strict=True)), jnp.where(alive, new[0], 0)
 
-        backward = direction == "reverse" or d == 1
-        times = np.arange(x.shape[0])
-        end, y = jax.lax.scan(advance, tuple(s[d] for s in states), (x, times), reverse=backward)
+        begin, times = tuple(s[d] for s in states), np.arange(x.shape[0])  # type: ignore[index]
+        end, y = jax.lax.scan(advance, begin, (x, times), reverse=settings.backward(d))
         ys.append(y)
         ends.append(end)
     y = jnp.stack(ys, 1)  # [time, directions, batch, hidden]
@@ -64,13 +80,10 @@ def _repeat(
     return (y, *finals)[: len(outputs)] if len(outputs) > 1 else y
 
 
-def _bound(clip: float | None) -> Callable[[Array], Array]:
-    return (lambda x: x) if clip is None else (lambda x: jnp.clip(x, -clip, clip))
-
-
-def _halves(b: Array | None, d: int) -> tuple[Any, Any]:
-    """The biases of the input and of the recurrence."""
-    return (0, 0) if b is None else tuple(jnp.split(b[d], 2))  # type: ignore[return-value]
+def _both(w: Array, r: Array, b: Array | None) -> Callable[[int, Array, Array], Array]:
+    """Products with the input and the state, and the sum of both biases."""
+    biases = [0] * w.shape[0] if b is None else [sum(jnp.split(row, 2)) for row in b]
+    return lambda d, xt, ht: xt @ w[d].T + ht @ r[d].T + biases[d]
 
 
 @op("LSTM")
@@ -78,109 +91,33 @@ def lstm(
     x: Array,
     w: Array,
     r: Array,
-    b: Array | None = None,
-    lengths: Array | None = None,
-    h: Array | None = None,
-    c: Array | None = None,
-    p: Array | None = None,
-    *,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    activations: Any = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    input_forget: int = 0,
-    layout: int = 0,
+    *operands: Array,
+    settings: Recurrent,
     outputs: tuple[bool, ...] = (True, False, False),
 ) -> Any:
-    x = x.swapaxes(0, 1) if layout else x
-    dirs, hidden = w.shape[0], r.shape[2]
-    states = (_state(h, x, dirs, hidden, layout), _state(c, x, dirs, hidden, layout))
-    functions = gate_activations(
-        ACTIVATIONS, activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh", "Tanh") * dirs
-    )
-    bound = _bound(clip)
-
-    def step(d: int, xt: Array, state: States) -> States:
-        f, g, k = functions[3 * d : 3 * d + 3]
-        ht, ct = state
-        i, o, forget, cell = jnp.split(xt @ w[d].T + ht @ r[d].T + sum(_halves(b, d)), 4, 1)
-        pi, po, pf = (0, 0, 0) if p is None else jnp.split(p[d], 3)
-        gate = f(bound(i + pi * ct))
-        keep = 1 - gate if input_forget else f(bound(forget + pf * ct))
-        ct = keep * ct + gate * g(bound(cell))
-        return f(bound(o + po * ct)) * k(ct), ct
-
-    return _repeat(step, x, states, lengths, direction, layout, outputs)
+    b, lengths, h, c, p = optional(operands, 5)
+    step = lstm_step(ARITHMETIC, settings, _both(w, r, b), w.shape[0], p)
+    return _repeat(step, x, (h, c), lengths, r.shape[2], settings, outputs)
 
 
 @op("GRU")
 def gru(
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None = None,
-    lengths: Array | None = None,
-    h: Array | None = None,
-    *,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    activations: Any = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
-    linear_before_reset: int = 0,
-    outputs: tuple[bool, ...] = (True, False),
+    x: Array, w: Array, r: Array, *operands: Array, settings: Recurrent, outputs: tuple[bool, ...] = (True, False)
 ) -> Any:
-    x = x.swapaxes(0, 1) if layout else x
-    dirs, hidden = w.shape[0], r.shape[2]
-    functions = gate_activations(
-        ACTIVATIONS, activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh") * dirs
-    )
-    bound = _bound(clip)
+    b, lengths, h = optional(operands, 3)
+    of_input, of_state = (None, None) if b is None else jnp.split(b, 2, 1)
 
-    def step(d: int, xt: Array, states: States) -> States:
-        f, g = functions[2 * d : 2 * d + 2]
-        ht, (bw, br) = states[0], _halves(b, d)
-        xz, xr, xh = jnp.split(xt @ w[d].T + bw, 3, 1)
-        rz, rr, rh = jnp.split(r[d], 3)
-        bz, bq, bh = (0, 0, 0) if b is None else jnp.split(br, 3)
-        z = f(bound(xz + ht @ rz.T + bz))
-        q = f(bound(xr + ht @ rr.T + bq))
-        inner = q * (ht @ rh.T + bh) if linear_before_reset else (q * ht) @ rh.T + bh
-        return ((1 - z) * g(bound(xh + inner)) + z * ht,)
+    def inputs(d: int, xt: Array) -> Array:
+        return _linear(xt, w[d], None if of_input is None else of_input[d])
 
-    return _repeat(step, x, (_state(h, x, dirs, hidden, layout),), lengths, direction, layout, outputs)
+    step = gru_step(ARITHMETIC, settings, inputs, r, of_state)
+    return _repeat(step, x, (h,), lengths, r.shape[2], settings, outputs)
 
 
 @op("RNN")
 def rnn(
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None = None,
-    lengths: Array | None = None,
-    h: Array | None = None,
-    *,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    activations: Any = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
-    outputs: tuple[bool, ...] = (True, False),
+    x: Array, w: Array, r: Array, *operands: Array, settings: Recurrent, outputs: tuple[bool, ...] = (True, False)
 ) -> Any:
-    x = x.swapaxes(0, 1) if layout else x
-    dirs, hidden = w.shape[0], r.shape[2]
-    names = tuple(activations or ("Tanh",))[:dirs]
-    names = names * (dirs if len(names) == 1 else 1)
-    functions = gate_activations(ACTIVATIONS, names, activation_alpha, activation_beta, ("Tanh",) * dirs)
-    bound = _bound(clip)
-
-    def step(d: int, xt: Array, states: States) -> States:
-        return (functions[d](bound(xt @ w[d].T + states[0] @ r[d].T + sum(_halves(b, d)))),)
-
-    return _repeat(step, x, (_state(h, x, dirs, hidden, layout),), lengths, direction, layout, outputs)
+    b, lengths, h = optional(operands, 3)
+    step = rnn_step(ARITHMETIC, settings, _both(w, r, b), w.shape[0])
+    return _repeat(step, x, (h,), lengths, r.shape[2], settings, outputs)

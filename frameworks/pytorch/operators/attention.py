@@ -9,45 +9,31 @@ import torch
 import torch.nn.functional as F
 
 from deep500.frameworks.pytorch.operators.table import op
+from deep500.networks.attributes import Attending
 from deep500.networks.execution.attention_mask import hidden_places
+from deep500.networks.execution.operator_table import optional
 
 Tensor = torch.Tensor
 
 
 @op("Attention")
 def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None = None,
-    past_key: Tensor | None = None,
-    past_value: Tensor | None = None,
-    lengths: Tensor | None = None,
-    *,
-    is_causal: int = 0,
-    kv_num_heads: int = 0,
-    left_window_size: int = -1,
-    q_num_heads: int = 0,
-    qk_matmul_output_mode: int = 0,
-    right_window_size: int = -1,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    softmax_precision: int | None = None,
-    outputs: tuple[bool, ...] = (True,),
+    q: Tensor, k: Tensor, v: Tensor, *operands: Tensor | None, settings: Attending, outputs: tuple[bool, ...] = (True,)
 ) -> Any:
     """Scaled dot-product attention on ``[N, heads, length, size]``, or ``[N, length, heads * size]`` with head counts.
 
     A query that may look at nothing yields 0.
     """
-    extras = (past_key, past_value, lengths, softmax_precision)
-    if len(outputs) == 1 and all(extra is None for extra in extras) and not softcap:
-        whole = left_window_size < 0 and right_window_size < 0
-        if whole and (heads := _one_piece(q, k, mask, is_causal, q_num_heads, kv_num_heads)) is not None:
-            return _fused(q, k, v, mask, bool(is_causal), scale, heads)
+    mask, past_key, past_value, lengths = optional(operands, 4)
+    plain = (settings.softmax_precision, settings.softcap, settings.left_window_size < 0 > settings.right_window_size)
+    if len(outputs) == 1 and plain == (None, 0, True) and past_key is None and past_value is None and lengths is None:
+        heads = _one_piece(q, k, mask, settings)
+        if heads is not None:
+            return _fused(q, k, v, mask, settings, heads)
     flat = q.ndim == 3
     if flat:
-        q = q.unflatten(2, (q_num_heads, -1)).transpose(1, 2)
-        k, v = (t.unflatten(2, (kv_num_heads, -1)).transpose(1, 2) for t in (k, v))
+        q = q.unflatten(2, (settings.q_num_heads, -1)).transpose(1, 2)
+        k, v = (t.unflatten(2, (settings.kv_num_heads, -1)).transpose(1, 2) for t in (k, v))
     past: Any = 0 if past_key is None else past_key.shape[2]
     if past_key is not None and past_value is not None:
         k, v = torch.cat([past_key, k], 2), torch.cat([past_value, v], 2)
@@ -59,28 +45,27 @@ def attention(
         k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
     here, there = (torch.arange(t.shape[2], device=q.device) for t in (q, k))
     valid = None if lengths is None else lengths.reshape(-1, 1, 1, 1)
-    hidden = hidden_places(here.unsqueeze(1) + past, there, valid, is_causal, left_window_size, right_window_size)
-    weights, stages = _weights(q, k, _bias(q, k, mask, hidden), scale, softcap, softmax_precision)
+    hidden = hidden_places(here.unsqueeze(1) + past, there, valid, settings)
+    weights, stages = _weights(q, k, _bias(q, k, mask, hidden), settings)
     y = weights @ v
     y = y.transpose(1, 2).flatten(2) if flat else y
-    return y if len(outputs) == 1 else (y, *present, stages[qk_matmul_output_mode])[: len(outputs)]
+    return y if len(outputs) == 1 else (y, *present, stages[settings.qk_matmul_output_mode])[: len(outputs)]
 
 
-def _one_piece(q: Tensor, k: Tensor, mask: Tensor | None, causal: int, q_heads: int, kv_heads: int) -> int | None:
+def _one_piece(q: Tensor, k: Tensor, mask: Tensor | None, settings: Attending) -> int | None:
     """The number of heads if torch's own function computes the same: heads in equal number, one kind of mask, of the
     keys' length, and nothing to learn in it; else None."""
-    heads = q_heads if q.ndim == 3 else q.shape[1]
-    if heads != (kv_heads if q.ndim == 3 else k.shape[1]) or q.dtype.itemsize < 4:
+    heads = settings.q_num_heads if q.ndim == 3 else q.shape[1]
+    if heads != (settings.kv_num_heads if q.ndim == 3 else k.shape[1]) or q.dtype.itemsize < 4:
         return None
     if mask is None:
         return heads
-    plain = mask.dtype in (torch.bool, q.dtype) and not mask.requires_grad and not causal
+    plain = mask.dtype in (torch.bool, q.dtype) and not mask.requires_grad and not settings.is_causal
     return heads if plain and mask.shape[-1] == k.shape[-2] else None
 
 
-def _fused(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None, heads: int
-) -> Tensor:
+def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, settings: Attending, heads: int) -> Tensor:
+    causal, scale = bool(settings.is_causal), settings.scale
     if q.ndim == 4:
         return F.scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale=scale)
     q, k, v = (t.unflatten(2, (heads, -1)).transpose(1, 2) for t in (q, k, v))
@@ -101,15 +86,14 @@ def _bias(q: Tensor, k: Tensor, mask: Tensor | None, hidden: Tensor | None) -> T
     return bias
 
 
-def _weights(
-    q: Tensor, k: Tensor, bias: Any, scale: Any, softcap: float, precision: Any
-) -> tuple[Tensor, list[Tensor]]:
+def _weights(q: Tensor, k: Tensor, bias: Any, settings: Attending) -> tuple[Tensor, list[Tensor]]:
     """The weights of the values, and what the operator can show of the way there."""
+    scale, softcap = settings.scale, settings.softcap
     root = math.sqrt(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     raw = (q * root) @ (k * root).mT
     capped = softcap * torch.tanh(raw / softcap) if softcap else raw
     masked = capped if bias is None else capped + bias
-    work = masked.float() if precision == 1 else masked
+    work = masked.float() if settings.softmax_precision == 1 else masked
     weights = torch.softmax(work, -1).to(q.dtype)
     if bias is not None:
         weights = weights.masked_fill((masked == float("-inf")).all(-1, keepdim=True), 0)

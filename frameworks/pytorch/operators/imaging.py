@@ -9,43 +9,15 @@ import torch
 import torch.nn.functional as F
 
 from deep500.frameworks.pytorch.operators.table import ints, op, scalar
-from deep500.networks.execution.operator_table import positive
+from deep500.networks.attributes import Resizing
 from deep500.networks.resampling import resize_steps
 
 Tensor = torch.Tensor
 
 
 @op("Resize", static=(1, 2, 3))
-def resize(
-    x: Tensor,
-    roi: Any = None,
-    scales: Any = None,
-    sizes: Any = None,
-    *,
-    antialias: int = 0,
-    axes: Any = None,
-    coordinate_transformation_mode: str = "half_pixel",
-    cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0,
-    extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch",
-    mode: str = "nearest",
-    nearest_mode: str = "round_prefer_floor",
-) -> Tensor:
-    steps = resize_steps(
-        x.shape,
-        ints(roi) or [],
-        ints(scales),
-        ints(sizes),
-        antialias=antialias,
-        axes=None if axes is None else [positive(a, x.ndim) for a in axes],
-        coordinate_transformation_mode=coordinate_transformation_mode,
-        cubic_coeff_a=cubic_coeff_a,
-        exclude_outside=exclude_outside,
-        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
-        mode=mode,
-        nearest_mode=nearest_mode,
-    )
+def resize(x: Tensor, roi: Any = None, scales: Any = None, sizes: Any = None, *, settings: Resizing) -> Tensor:
+    steps = resize_steps(x.shape, ints(roi) or [], ints(scales), ints(sizes), settings)
     dtype, y = x.dtype, x
     for axis, index, matrix, outside in steps:
         if index is not None:
@@ -56,7 +28,9 @@ def resize(
             y = torch.tensordot(y, weights, ([axis], [1])).movedim(-1, axis)
         if outside is not None:
             beyond = torch.from_numpy(outside).to(y.device)
-            y = torch.where(beyond.reshape([-1 if i == axis else 1 for i in range(y.ndim)]), extrapolation_value, y)
+            y = torch.where(
+                beyond.reshape([-1 if i == axis else 1 for i in range(y.ndim)]), settings.extrapolation_value, y
+            )
     return y.to(dtype)
 
 

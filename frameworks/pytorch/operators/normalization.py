@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from deep500.frameworks.pytorch.operators.table import op
+from deep500.networks.attributes import BatchNorm
 from deep500.networks.execution.operator_table import positive
 
 Tensor = torch.Tensor
@@ -55,12 +56,11 @@ def batch_norm_onnx(
     mean: Tensor,
     variance: Tensor,
     *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    training_mode: int = 0,
+    settings: BatchNorm,
     outputs: tuple[bool, ...] = (True,),
 ) -> Any:
     """As ONNX defines it: ``training_mode=1`` returns new running statistics, of the biased variance."""
+    epsilon, momentum, training_mode = settings
     if not training_mode:
         mixed = {scale.dtype, bias.dtype, mean.dtype, variance.dtype} != {x.dtype}
         if not mixed and not (mean.requires_grad or variance.requires_grad):  # what torch's kernel does not pass

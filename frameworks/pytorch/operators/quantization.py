@@ -10,6 +10,7 @@ from deep500.frameworks.pytorch.dtypes import onnx_dtype
 from deep500.frameworks.pytorch.operators.elementwise import convert
 from deep500.frameworks.pytorch.operators.table import op
 from deep500.frameworks.pytorch.operators.windows import conv
+from deep500.networks.attributes import Sliding
 from deep500.networks.execution.operator_table import positive
 
 Tensor = torch.Tensor
@@ -92,62 +93,18 @@ def qlinear_matmul(
 
 @op("ConvInteger")
 def conv_integer(
-    x: Tensor,
-    w: Tensor,
-    x_zero: Tensor | None = None,
-    w_zero: Tensor | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Any = None,
-    group: int = 1,
-    kernel_shape: Any = None,
-    pads: Any = None,
-    strides: Any = None,
+    x: Tensor, w: Tensor, x_zero: Tensor | None = None, w_zero: Tensor | None = None, *, settings: Sliding
 ) -> Tensor:
     weights = w.double() - _zero(w_zero).reshape(-1, *[1] * (w.ndim - 1)) if w_zero is not None else w.double()
-    y = conv(
-        x.double() - _zero(x_zero),
-        weights,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        pads=pads,
-        strides=strides,
-    )
-    return y.round().to(torch.int32)
+    return conv(x.double() - _zero(x_zero), weights, settings=settings).round().to(torch.int32)
 
 
 @op("QLinearConv")
-def qlinear_conv(
-    x: Tensor,
-    x_scale: Tensor,
-    x_zero: Tensor,
-    w: Tensor,
-    w_scale: Tensor,
-    w_zero: Tensor,
-    y_scale: Tensor,
-    y_zero: Tensor,
-    b: Tensor | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Any = None,
-    group: int = 1,
-    kernel_shape: Any = None,
-    pads: Any = None,
-    strides: Any = None,
-) -> Tensor:
+def qlinear_conv(*operands: Tensor, settings: Sliding) -> Tensor:
+    """Data, kernel and result with a scale and a zero point each, then a bias if any."""
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b = (*operands, None)[:9]
     shape = (-1, *[1] * (w.ndim - 1))
     weights = w.double() - w_zero.double().reshape(shape)
-    bias = None if b is None else b.double()
-    y = conv(
-        x.double() - x_zero.double(),
-        weights,
-        bias,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        pads=pads,
-        strides=strides,
-    )
+    y = conv(x.double() - x_zero.double(), weights, None if b is None else b.double(), settings=settings)
     factor = x_scale.double() * w_scale.double().reshape(shape[:1] + (1,) * (w.ndim - 2)) / y_scale.double()
     return _quantize(y.round() * factor, y_zero.double(), y_zero.dtype)

@@ -10,8 +10,10 @@ import torch.nn.functional as F
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from deep500.frameworks.pytorch.operators.table import op
-from deep500.networks.execution.activations import gate_activations
+from deep500.networks.attributes import Recurrent
+from deep500.networks.execution.operator_table import optional
 from deep500.networks.execution.patterns import DOMAIN
+from deep500.networks.execution.recurrent import GRU, LSTM, Arithmetic, Step, gru_step, lstm_step, rnn_step
 
 Tensor = torch.Tensor
 _IOFC_TO_IFCO = (0, 2, 3, 1)  # ONNX's order of the LSTM's gates to torch's (torch calls the cell gate g)
@@ -30,6 +32,14 @@ ACTIVATIONS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
     "Softplus": lambda x, a, b: F.softplus(x, threshold=40),
 }
 
+ARITHMETIC = Arithmetic(
+    lambda x, parts, axis: x.chunk(parts, axis),
+    F.linear,
+    lambda y, x, w, b: y + F.linear(x, w, b),
+    lambda x, limit: torch.clamp(x, -limit, limit),
+    ACTIVATIONS,
+)
+
 
 def _flat_weights(w: Tensor, r: Tensor, b: Tensor | None, order: tuple[int, ...]) -> list[Tensor]:
     """Per direction: input weights, recurrent weights and, if any, the two biases, as torch's kernels want them.
@@ -37,15 +47,15 @@ def _flat_weights(w: Tensor, r: Tensor, b: Tensor | None, order: tuple[int, ...]
     Where no gradient is wanted they are put into order once, until somebody writes to them.
     """
     state = [(t._version, t.data_ptr()) for t in (w, r, b) if t is not None]
-    kept = not torch.is_grad_enabled() and not torch.compiler.is_compiling()
-    if kept and (found := _ordered.get(w)) is not None and found[0] == state:
-        return found[1]
+    fixed = not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    if fixed and (known := _ordered.get(w)) is not None and known[0] == state:
+        return known[1]
     count = len(order)
     gates = [_reordered(w, order, count), _reordered(r, order, count)]
     if b is not None:
         gates += [_reordered(half, order, count) for half in b.chunk(2, 1)]
     flat = [part for direction in zip(*gates, strict=True) for part in direction]
-    if kept:
+    if fixed:
         _ordered[w] = (state, flat)
     return flat
 
@@ -59,10 +69,10 @@ def _reordered(t: Tensor, order: tuple[int, ...], count: int) -> tuple[Tensor, .
 _ordered = WeakTensorKeyDictionary()  # weights of the input: what they and the others were, in torch's order
 
 
-def _state(given: Tensor | None, x: Tensor, dirs: int, hidden: int, layout: int) -> Tensor:
-    if given is None:
+def _state(state: Tensor | None, x: Tensor, dirs: int, hidden: int, layout: int) -> Tensor:
+    if state is None:
         return x.new_zeros(dirs, x.shape[1], hidden)
-    return given.transpose(0, 1) if layout else given
+    return state.transpose(0, 1) if layout else state
 
 
 def _results(y: Tensor, states: tuple[Tensor, ...], layout: int, outputs: tuple[bool, ...]) -> Any:
@@ -78,17 +88,13 @@ def _split(y: Tensor, dirs: int) -> Tensor:
 
 
 def _loop(
-    step: Callable[[int, Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]],
-    x: Tensor,
-    states: tuple[Tensor, ...],
-    lengths: Tensor | None,
-    direction: str,
+    step: Step, x: Tensor, states: tuple[Tensor, ...], lengths: Tensor | None, settings: Recurrent
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Run ``step(direction, x_t, states)`` over time; past a sample's length its output is 0 and its state stays."""
+    """Run a step over time; past a sample's length its output is 0 and its state stays."""
     ys, ends = [], []
     steps = torch.arange(x.shape[0], device=x.device)
     for d in range(states[0].shape[0]):
-        backward = direction == "reverse" or d == 1
+        backward = settings.backward(d)
         state, y = tuple(s[d] for s in states), [x.new_zeros(())] * x.shape[0]
         for t in reversed(range(x.shape[0])) if backward else range(x.shape[0]):
             new = step(d, x[t], state)
@@ -103,10 +109,6 @@ def _loop(
         ends.append(state)
     finals = tuple(torch.stack([end[i] for end in ends]) for i in range(len(states)))
     return torch.stack(ys, 1), finals
-
-
-def _bound(clip: float | None) -> Callable[[Tensor], Tensor]:
-    return (lambda x: x) if clip is None else (lambda x: torch.clamp(x, -clip, clip))
 
 
 def _fused(
@@ -126,36 +128,33 @@ def ordered_lstm(
     h: Tensor | None,
     c: Tensor | None,
     *flat: Tensor,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layers: int = 1,
-    layout: int = 0,
+    settings: Recurrent,
     outputs: tuple[bool, ...] = (True, False, False),
 ) -> Any:
     """LSTM on weights in torch's order of gates, four of each direction of each layer."""
-    x, count = x.transpose(0, 1) if layout else x, len(flat) // 4
+    layout, layers, count = settings.layout, settings.layers, len(flat) // 4
+    x = x.transpose(0, 1) if layout else x
     states = [_state(s, x, count, flat[1].shape[1], layout).contiguous() for s in (h, c)]
-    y, ends = _fused(torch._VF.lstm, x, states, list(flat), True, direction, layers)
+    y, ends = _fused(torch._VF.lstm, x, states, list(flat), True, settings.direction, layers)
     return _results(_split(y, count // layers), ends, layout, outputs)
 
 
 @op("OrderedGRU", domain=DOMAIN)
 def ordered_gru(
-    x: Tensor,
-    h: Tensor | None,
-    *flat: Tensor,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layers: int = 1,
-    layout: int = 0,
-    linear_before_reset: int = 1,
-    outputs: tuple[bool, ...] = (True, False),
+    x: Tensor, h: Tensor | None, *flat: Tensor, settings: Recurrent, outputs: tuple[bool, ...] = (True, False)
 ) -> Any:
     """GRU likewise."""
-    x, count = x.transpose(0, 1) if layout else x, len(flat) // 4
+    layout, layers, count = settings.layout, settings.layers, len(flat) // 4
+    x = x.transpose(0, 1) if layout else x
     state = _state(h, x, count, flat[1].shape[1], layout).contiguous()
-    y, ends = _fused(torch._VF.gru, x, state, list(flat), True, direction, layers)
+    y, ends = _fused(torch._VF.gru, x, state, list(flat), True, settings.direction, layers)
     return _results(_split(y, count // layers), ends, layout, outputs)
+
+
+def _is_usual(settings: Recurrent, names: tuple[str, ...], dirs: int) -> bool:
+    """Whether activations are those of torch's kernels, and nothing is clipped or coupled."""
+    usual = settings.activations is None or tuple(settings.activations) == names * dirs
+    return usual and settings.clip is None and not settings.input_forget
 
 
 @op("LSTM")
@@ -163,125 +162,60 @@ def lstm(
     x: Tensor,
     w: Tensor,
     r: Tensor,
-    b: Tensor | None = None,
-    lengths: Tensor | None = None,
-    h: Tensor | None = None,
-    c: Tensor | None = None,
-    p: Tensor | None = None,
-    *,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    activations: Any = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    input_forget: int = 0,
-    layout: int = 0,
+    *operands: Tensor,
+    settings: Recurrent,
     outputs: tuple[bool, ...] = (True, False, False),
 ) -> Any:
+    b, lengths, h, c, p = optional(operands, 5)
+    layout, dirs, hidden = settings.layout, w.shape[0], r.shape[2]
     x = x.transpose(0, 1) if layout else x
-    dirs, hidden = w.shape[0], r.shape[2]
     states = (_state(h, x, dirs, hidden, layout), _state(c, x, dirs, hidden, layout))
-    plain = activations is None or tuple(activations) == ("Sigmoid", "Tanh", "Tanh") * dirs
-    if plain and lengths is None and p is None and clip is None and not input_forget:
+    if _is_usual(settings, LSTM, dirs) and lengths is None and p is None:
         flat = _flat_weights(w, r, b, _IOFC_TO_IFCO)
-        y, ends = _fused(torch._VF.lstm, x, [s.contiguous() for s in states], flat, b is not None, direction)
+        y, ends = _fused(torch._VF.lstm, x, [s.contiguous() for s in states], flat, b is not None, settings.direction)
         return _results(_split(y, dirs), ends, layout, outputs)
-    functions = gate_activations(
-        ACTIVATIONS, activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh", "Tanh") * dirs
-    )
-    bound = _bound(clip)
 
-    def step(d: int, xt: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        f, g, k = functions[3 * d : 3 * d + 3]
-        ht, ct = state
+    def gates(d: int, xt: Tensor, ht: Tensor) -> Tensor:
         bias = None if b is None else b[d].unflatten(0, (2, -1)).sum(0)
-        i, o, forget, cell = (F.linear(xt, w[d], bias) + F.linear(ht, r[d])).chunk(4, 1)
-        pi, po, pf = (0, 0, 0) if p is None else p[d].chunk(3)
-        gate = f(bound(i + pi * ct))
-        keep = 1 - gate if input_forget else f(bound(forget + pf * ct))
-        ct = keep * ct + gate * g(bound(cell))
-        return f(bound(o + po * ct)) * k(ct), ct
+        return F.linear(xt, w[d], bias) + F.linear(ht, r[d])
 
-    y, ends = _loop(step, x, states, lengths, direction)
+    y, ends = _loop(lstm_step(ARITHMETIC, settings, gates, dirs, p), x, states, lengths, settings)
     return _results(y, ends, layout, outputs)
 
 
 @op("GRU")
 def gru(
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    b: Tensor | None = None,
-    lengths: Tensor | None = None,
-    h: Tensor | None = None,
-    *,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    activations: Any = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
-    linear_before_reset: int = 0,
-    outputs: tuple[bool, ...] = (True, False),
+    x: Tensor, w: Tensor, r: Tensor, *operands: Tensor, settings: Recurrent, outputs: tuple[bool, ...] = (True, False)
 ) -> Any:
+    b, lengths, h = optional(operands, 3)
+    layout, dirs, hidden = settings.layout, w.shape[0], r.shape[2]
     x = x.transpose(0, 1) if layout else x
-    dirs, hidden = w.shape[0], r.shape[2]
     state = _state(h, x, dirs, hidden, layout)
-    plain = activations is None or tuple(activations) == ("Sigmoid", "Tanh") * dirs
-    if plain and lengths is None and clip is None and linear_before_reset:
+    if _is_usual(settings, GRU, dirs) and lengths is None and settings.linear_before_reset:
         flat = _flat_weights(w, r, b, _ZRH_TO_RZN)
-        y, ends = _fused(torch._VF.gru, x, state.contiguous(), flat, b is not None, direction)
+        y, ends = _fused(torch._VF.gru, x, state.contiguous(), flat, b is not None, settings.direction)
         return _results(_split(y, dirs), ends, layout, outputs)
-    functions = gate_activations(
-        ACTIVATIONS, activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh") * dirs
-    )
-    bound = _bound(clip)
+    of_input, of_state = (None, None) if b is None else b.chunk(2, 1)
 
-    def step(d: int, xt: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        f, g = functions[2 * d : 2 * d + 2]
-        ht = states[0]
-        bw, br = (None, None) if b is None else b[d].chunk(2)
-        (xz, xr, xh), (rz, rr, rh) = F.linear(xt, w[d], bw).chunk(3, 1), r[d].chunk(3)
-        bz, bq, bh = (None, None, None) if br is None else br.chunk(3)
-        z = f(bound(xz + F.linear(ht, rz, bz)))
-        q = f(bound(xr + F.linear(ht, rr, bq)))
-        inner = q * F.linear(ht, rh, bh) if linear_before_reset else F.linear(q * ht, rh, bh)
-        return ((1 - z) * g(bound(xh + inner)) + z * ht,)
+    def inputs(d: int, xt: Tensor) -> Tensor:
+        return F.linear(xt, w[d], None if of_input is None else of_input[d])
 
-    y, ends = _loop(step, x, (state,), lengths, direction)
+    y, ends = _loop(gru_step(ARITHMETIC, settings, inputs, r, of_state), x, (state,), lengths, settings)
     return _results(y, ends, layout, outputs)
 
 
 @op("RNN")
 def rnn(
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    b: Tensor | None = None,
-    lengths: Tensor | None = None,
-    h: Tensor | None = None,
-    *,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    activations: Any = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
-    outputs: tuple[bool, ...] = (True, False),
+    x: Tensor, w: Tensor, r: Tensor, *operands: Tensor, settings: Recurrent, outputs: tuple[bool, ...] = (True, False)
 ) -> Any:
+    b, lengths, h = optional(operands, 3)
+    layout, dirs, hidden = settings.layout, w.shape[0], r.shape[2]
     x = x.transpose(0, 1) if layout else x
-    dirs, hidden = w.shape[0], r.shape[2]
-    names = tuple(activations or ("Tanh",))[:dirs]
-    names *= dirs if len(names) == 1 else 1
-    functions = gate_activations(ACTIVATIONS, names, activation_alpha, activation_beta, ())
-    bound = _bound(clip)
 
-    def step(d: int, xt: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def gates(d: int, xt: Tensor, ht: Tensor) -> Tensor:
         bw, br = (None, None) if b is None else b[d].chunk(2)
-        return (functions[d](bound(F.linear(xt, w[d], bw) + F.linear(states[0], r[d], br))),)
+        return F.linear(xt, w[d], bw) + F.linear(ht, r[d], br)
 
-    y, ends = _loop(step, x, (_state(h, x, dirs, hidden, layout),), lengths, direction)
+    states = (_state(h, x, dirs, hidden, layout),)
+    y, ends = _loop(rnn_step(ARITHMETIC, settings, gates, dirs), x, states, lengths, settings)
     return _results(y, ends, layout, outputs)

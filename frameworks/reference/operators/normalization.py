@@ -9,6 +9,7 @@ import numpy as np
 from deep500.errors import InputError
 from deep500.frameworks.reference.operators.elementwise import log_softmax
 from deep500.frameworks.reference.operators.table import average, op
+from deep500.networks.attributes import BatchNorm
 
 Array = np.ndarray
 
@@ -20,22 +21,14 @@ def _wide(x: Array) -> Array:
 
 @op("BatchNormalization")
 def batch_normalization(
-    x: Array,
-    scale: Array,
-    bias: Array,
-    mean: Array,
-    variance: Array,
-    *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    training_mode: int = 0,
-    outputs: int = 1,
+    x: Array, scale: Array, bias: Array, mean: Array, variance: Array, *, settings: BatchNorm, outputs: int = 1
 ) -> Any:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias for each channel (Ioffe & Szegedy 2015, arXiv 1502.03167).
 
     With ``training_mode`` mean and (biased) variance are the batch's, and the running ones become
     momentum * old + (1 - momentum) * batch.
     """
+    epsilon, momentum, training_mode = settings
     axes = (0, *range(2, x.ndim))
     sizes = (1, -1) + (1,) * (x.ndim - 2)
     wide = _wide(x)

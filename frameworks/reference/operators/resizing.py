@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from deep500.frameworks.reference.operators.table import ints, op
-from deep500.networks.execution.operator_table import positive
+from deep500.networks.attributes import Resizing
 from deep500.networks.resampling import resize_steps
 
 Array = np.ndarray
@@ -21,19 +20,11 @@ def resize(
     scales: Array | None = None,
     sizes: Array | None = None,
     *,
-    axes: Sequence[int] | None = None,
-    extrapolation_value: float = 0.0,
-    **attributes: Any,
+    settings: Resizing,
 ) -> Array:
     """The steps of each axis one after the other; whole numbers are weighted as float32."""
-    steps = resize_steps(
-        x.shape,
-        _floats(roi),
-        None if scales is None else _floats(scales),
-        ints(sizes),
-        axes=None if axes is None else [positive(a, x.ndim) for a in axes],
-        **attributes,
-    )
+    ratios = None if scales is None else _floats(scales)
+    steps = resize_steps(x.shape, _floats(roi), ratios, ints(sizes), settings)
     dtype, y = x.dtype, x
     for axis, places, matrix, outside in steps:
         if places is not None:
@@ -43,7 +34,7 @@ def resize(
             y = np.moveaxis(np.tensordot(y, matrix.astype(y.dtype), ([axis], [1])), -1, axis)
         if outside is not None:
             beyond = outside.reshape([-1 if a == axis else 1 for a in range(y.ndim)])
-            y = np.where(beyond, np.array(extrapolation_value, y.dtype), y)
+            y = np.where(beyond, np.array(settings.extrapolation_value, y.dtype), y)
     return np.ascontiguousarray(y.astype(dtype, copy=False))
 
 

@@ -55,9 +55,11 @@ def find(node: Node) -> ReferenceEntry | None:
 
 def bind(entry: ReferenceEntry, node: Node, random: Random, compile_body: Callable[[onnx.GraphProto], Any]) -> Kernel:
     """An entry's function with the attributes of a node filled in, sub-graphs compiled."""
+    attributes = node.all_attributes()
+    unknown = {name: value for name, value in attributes.items() if name not in entry.attributes}  # refused by the call
     keywords = {
         name: compile_body(value) if isinstance(value, onnx.GraphProto) else value
-        for name, value in node.all_attributes().items()
+        for name, value in {**unknown, **entry.keywords(attributes)}.items()
     }
     captured = node.reads[sum(map(bool, node.inputs)) :]
     offered = {"outputs": len(node.outputs), "random": random, "captured": captured}

@@ -9,7 +9,9 @@ from deep500.frameworks.tensorflow.operators.elementwise import softmax
 from deep500.frameworks.tensorflow.operators.reductions import matmul
 from deep500.frameworks.tensorflow.operators.table import number, op, sizes, static_sizes
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.attributes import Attending
 from deep500.networks.execution.attention_mask import hidden_places
+from deep500.networks.execution.operator_table import optional
 
 Tensor = Any
 
@@ -22,32 +24,16 @@ def _heads(x: Tensor, heads: int) -> Tensor:
 
 @op("Attention")
 def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None = None,
-    past_key: Tensor | None = None,
-    past_value: Tensor | None = None,
-    lengths: Tensor | None = None,
-    *,
-    is_causal: int = 0,
-    kv_num_heads: int = 0,
-    left_window_size: int = -1,
-    q_num_heads: int = 0,
-    qk_matmul_output_mode: int = 0,
-    right_window_size: int = -1,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    softmax_precision: int | None = None,
-    outputs: tuple[bool, ...],
+    q: Tensor, k: Tensor, v: Tensor, *operands: Tensor | None, settings: Attending, outputs: tuple[bool, ...]
 ) -> Any:
     """Scaled dot-product attention on ``[N, heads, length, size]``, or ``[N, length, heads * size]`` with head counts.
 
     A query that may look at nothing yields 0.
     """
+    mask, past_key, past_value, lengths = optional(operands, 4)
     flat = q.shape.rank == 3
     if flat:
-        q, k, v = _heads(q, q_num_heads), _heads(k, kv_num_heads), _heads(v, kv_num_heads)
+        q, k, v = _heads(q, settings.q_num_heads), _heads(k, settings.kv_num_heads), _heads(v, settings.kv_num_heads)
     past: Any = tf.zeros([], tf.int64)
     if past_key is not None and past_value is not None:
         past = tf.cast(sizes(past_key)[2], tf.int64)
@@ -60,14 +46,14 @@ def attention(
         k, v = tf.repeat(k, groups, 1), tf.repeat(v, groups, 1)
     here, there = tf.range(tf.cast(sizes(q)[2], tf.int64))[:, None] + past, tf.range(tf.cast(sizes(k)[2], tf.int64))
     valid = None if lengths is None else tf.reshape(tf.cast(lengths, tf.int64), [-1, 1, 1, 1])
-    hidden = hidden_places(here, there, valid, is_causal, left_window_size, right_window_size)
-    weights, stages = _weights(q, k, _bias(q, k, mask, hidden), scale, softcap, softmax_precision)
+    hidden = hidden_places(here, there, valid, settings)
+    weights, stages = _weights(q, k, _bias(q, k, mask, hidden), settings)
     y = matmul(weights, v)
     if flat:
         y = tf.transpose(y, [0, 2, 1, 3])
         n = sizes(y)
         y = tf.reshape(y, [n[0], n[1], n[2] * n[3]])
-    return y if len(outputs) == 1 else (y, *present, stages[qk_matmul_output_mode])[: len(outputs)]
+    return y if len(outputs) == 1 else (y, *present, stages[settings.qk_matmul_output_mode])[: len(outputs)]
 
 
 def _addend(hidden: Tensor, like: Tensor) -> Tensor:
@@ -90,15 +76,14 @@ def _bias(q: Tensor, k: Tensor, mask: Tensor | None, hidden: Tensor | None) -> T
     return bias
 
 
-def _weights(
-    q: Tensor, k: Tensor, bias: Any, scale: Any, softcap: float, precision: Any
-) -> tuple[Tensor, list[Tensor]]:
+def _weights(q: Tensor, k: Tensor, bias: Any, settings: Attending) -> tuple[Tensor, list[Tensor]]:
     """The weights of the values, and what the operator can show of the way there."""
+    scale, softcap = settings.scale, settings.softcap
     root = math.sqrt(1 / math.sqrt(static_sizes(q, 3)[0]) if scale is None else scale)
     raw = matmul(q * number(root, q), tf.transpose(k * number(root, k), [0, 1, 3, 2]))
     capped = number(softcap, raw) * tf.tanh(raw / number(softcap, raw)) if softcap else raw
     masked = capped if bias is None else capped + bias
-    work = tf.cast(masked, tf.float32) if precision == 1 else masked
+    work = tf.cast(masked, tf.float32) if settings.softmax_precision == 1 else masked
     if bias is None:
         weights = tf.cast(softmax(work), q.dtype)
     else:  # chosen before and behind: the gradient of a softmax of nothing but -inf is NaN, even times 0

@@ -9,48 +9,22 @@ import numpy as np
 
 from deep500.frameworks.tensorflow.operators.table import ints, number, op, rank, scalar, static_sizes, value_of
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.attributes import Resizing, Sliding
 from deep500.networks.execution.operator_table import positive
 from deep500.networks.resampling import resize_steps
+from deep500.networks.windows import make_transposed, make_window
 
 Tensor = Any
 
 
 @op("Resize", static=(1, 2, 3))
-def resize(
-    x: Tensor,
-    roi: Any = None,
-    scales: Any = None,
-    sizes: Any = None,
-    *,
-    antialias: int = 0,
-    axes: Any = None,
-    coordinate_transformation_mode: str = "half_pixel",
-    cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0,
-    extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch",
-    mode: str = "nearest",
-    nearest_mode: str = "round_prefer_floor",
-) -> Tensor:
-    chosen = list(range(rank(x))) if axes is None else [positive(a, rank(x)) for a in axes]
-    ratios, crop = ints(scales), coordinate_transformation_mode == "tf_crop_and_resize"
+def resize(x: Tensor, roi: Any = None, scales: Any = None, sizes: Any = None, *, settings: Resizing) -> Tensor:
+    chosen = list(range(rank(x))) if settings.axes is None else [positive(a, rank(x)) for a in settings.axes]
+    ratios, crop = ints(scales), settings.coordinate_transformation_mode == "tf_crop_and_resize"
     for k, axis in enumerate(chosen):
         if not ratios or ratios[k] != 1 or crop:
             static_sizes(x, axis)  # must be known where it does not stay as it is
-    steps = resize_steps(
-        x.shape.as_list(),
-        ints(roi) or [],
-        ratios,
-        ints(sizes),
-        antialias=antialias,
-        axes=chosen,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-        cubic_coeff_a=cubic_coeff_a,
-        exclude_outside=exclude_outside,
-        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
-        mode=mode,
-        nearest_mode=nearest_mode,
-    )
+    steps = resize_steps(x.shape.as_list(), ints(roi) or [], ratios, ints(sizes), settings._replace(axes=chosen))
     dtype, y = x.dtype, x
     for axis, index, matrix, outside in steps:
         if index is not None:
@@ -61,7 +35,7 @@ def resize(
             y = tf.transpose(y, [*range(axis), rank(x) - 1, *range(axis, rank(x) - 1)])
         if outside is not None:
             beyond = outside.reshape([-1 if i == axis else 1 for i in range(rank(x))])
-            y = tf.where(beyond, number(extrapolation_value, y), y)
+            y = tf.where(beyond, number(settings.extrapolation_value, y), y)
     return tf.cast(y, dtype)
 
 
@@ -147,41 +121,32 @@ def _keys(d: Tensor) -> Tensor:
 
 # -- others -----------------------------------------------------------------------------------------------------------
 @op("MaxUnpool", static=(2,))
-def max_unpool(
-    x: Tensor, indices: Tensor, shape: Any = None, *, kernel_shape: Any, pads: Any = None, strides: Any = None
-) -> Tensor:
-    d = len(kernel_shape)
-    stride, pad = strides or (1,) * d, pads or (0,) * 2 * d
-    own = static_sizes(x)
-    sizes = [
-        (n - 1) * s + k - pad[i] - pad[i + d]
-        for i, (n, s, k) in enumerate(zip(own[2:], stride, kernel_shape, strict=True))
-    ]
-    wanted = ints(shape) or [*own[:2], *sizes]
-    count = own[0] * own[1] * math.prod(sizes)
+def max_unpool(x: Tensor, indices: Tensor, shape: Any = None, *, settings: Sliding) -> Tensor:
+    before = static_sizes(x)
+    sizes = make_transposed(before[2:], settings.kernel_shape, settings).out
+    after = ints(shape) or [*before[:2], *sizes]
+    count = before[0] * before[1] * math.prod(sizes)
     flat = tf.scatter_nd(tf.reshape(indices, [-1, 1]), tf.reshape(x, [-1]), tf.constant([count], tf.int64))
-    y = tf.reshape(flat, [*own[:2], *sizes])
-    return tf.pad(y, [(0, 0), (0, 0), *((0, w - n) for w, n in zip(wanted[2:], sizes, strict=True))])
+    y = tf.reshape(flat, [*before[:2], *sizes])
+    return tf.pad(y, [(0, 0), (0, 0), *((0, w - n) for w, n in zip(after[2:], sizes, strict=True))])
 
 
 @op("Col2Im", static=(1, 2))
-def col2im(
-    x: Tensor, image: Any, block: Any, *, dilations: Any = None, pads: Any = None, strides: Any = None
-) -> Tensor:
+def col2im(x: Tensor, image: Any, block: Any, *, settings: Sliding) -> Tensor:
     sizes, kernel = ints(image) or [], ints(block) or []
-    d, pad = len(sizes), list(pads or (0,) * 2 * len(sizes))
-    stride, dilation = list(strides or (1,) * d), list(dilations or (1,) * d)
-    full = [n + pad[i] + pad[i + d] for i, n in enumerate(sizes)]
+    window = make_window(sizes, kernel, settings)
+    full = [n + b + e for n, b, e in zip(sizes, window.begin, window.end, strict=True)]
     flat = np.arange(math.prod(full)).reshape(full)
-    reach = [(k - 1) * e + 1 for k, e in zip(kernel, dilation, strict=True)]
-    windows = np.lib.stride_tricks.sliding_window_view(flat, reach)
-    windows = windows[tuple(slice(None, None, s) for s in stride) + tuple(slice(None, None, e) for e in dilation)]
+    windows = np.lib.stride_tricks.sliding_window_view(flat, window.reach)
+    windows = windows[
+        tuple(slice(None, None, s) for s in window.strides) + tuple(slice(None, None, e) for e in window.dilations)
+    ]
     places = windows.reshape(-1, math.prod(kernel)).T.reshape(-1)  # [kernel * positions]
     n, c, _ = static_sizes(x)
     columns = tf.transpose(tf.reshape(x, [n * (c // math.prod(kernel)), -1]))
     y = tf.math.unsorted_segment_sum(columns, places, math.prod(full))
     y = tf.reshape(tf.transpose(y), [n, c // math.prod(kernel), *full])
-    return y[(slice(None), slice(None), *(slice(pad[i], pad[i] + m) for i, m in enumerate(sizes)))]
+    return y[(slice(None), slice(None), *(slice(b, b + m) for b, m in zip(window.begin, sizes, strict=True)))]
 
 
 @op("NonMaxSuppression", static=(2, 3, 4))

@@ -8,6 +8,7 @@ from typing import Any
 from deep500.frameworks.tensorflow.operators.reductions import root
 from deep500.frameworks.tensorflow.operators.table import number, op, product, rank, sizes
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.attributes import BatchNorm
 from deep500.networks.execution.operator_table import positive
 
 Tensor = Any
@@ -21,14 +22,13 @@ def batch_norm(
     mean: Tensor,
     variance: Tensor,
     *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    training_mode: int = 0,
+    settings: BatchNorm,
     outputs: tuple[bool, ...],
     context: Any,
 ) -> Any:
     """Running statistics that are parameters follow the executor's mode: while training, the batch's statistics
     normalise and the running ones are updated, the variance unbiased. ``training_mode=1`` means what ONNX says."""
+    epsilon, momentum, training_mode = settings
     owned = context.variable(3), context.variable(4)
     if training_mode:
         return _by_the_letter(x, scale, bias, mean, variance, epsilon, momentum, outputs)

@@ -9,6 +9,7 @@ from deep500.frameworks.tensorflow.operators.elementwise import convert
 from deep500.frameworks.tensorflow.operators.table import op, rank
 from deep500.frameworks.tensorflow.operators.windows import conv, kernel_last
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.attributes import Sliding
 from deep500.networks.execution.operator_table import positive
 
 Tensor = Any
@@ -96,47 +97,21 @@ def qlinear_matmul(
 
 @op("ConvInteger", layout="last")
 def conv_integer(
-    x: Tensor,
-    w: Tensor,
-    x_zero: Tensor | None = None,
-    w_zero: Tensor | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Any = None,
-    group: int = 1,
-    kernel_shape: Any = None,
-    pads: Any = None,
-    strides: Any = None,
+    x: Tensor, w: Tensor, x_zero: Tensor | None = None, w_zero: Tensor | None = None, *, settings: Sliding
 ) -> Tensor:
     weights = _double(w)
     if w_zero is not None:
         weights -= tf.reshape(_double(w_zero), [-1, *[1] * (rank(w) - 1)])
-    options = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
-    return tf.cast(tf.round(conv(_double(x) - _zero(x_zero), kernel_last(weights), **options)), tf.int32)
+    y = conv(_double(x) - _zero(x_zero), kernel_last(weights), settings=settings)
+    return tf.cast(tf.round(y), tf.int32)
 
 
 @op("QLinearConv", layout="last")
-def qlinear_conv(
-    x: Tensor,
-    x_scale: Tensor,
-    x_zero: Tensor,
-    w: Tensor,
-    w_scale: Tensor,
-    w_zero: Tensor,
-    y_scale: Tensor,
-    y_zero: Tensor,
-    b: Tensor | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Any = None,
-    group: int = 1,
-    kernel_shape: Any = None,
-    pads: Any = None,
-    strides: Any = None,
-) -> Tensor:
+def qlinear_conv(*operands: Tensor, settings: Sliding) -> Tensor:
+    """Data, kernel and result with a scale and a zero point each, then a bias if any."""
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b = (*operands, None)[:9]
     weights = _double(w) - tf.reshape(_double(w_zero), [-1, *[1] * (rank(w) - 1)])
-    options = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
     b = None if b is None else _double(b)
-    y = conv(_double(x) - _double(x_zero), kernel_last(weights), b, **options)
+    y = conv(_double(x) - _double(x_zero), kernel_last(weights), b, settings=settings)
     factor = _double(x_scale) * _double(w_scale) / _double(y_scale)  # one, or one per channel, which come last
     return _quantize(tf.round(y) * factor, y_zero, y_zero.dtype)

@@ -7,7 +7,9 @@ from typing import Any
 
 from deep500.frameworks.tensorflow.operators.table import number, op, sizes, static_sizes
 from deep500.frameworks.tensorflow.runtime import tf
-from deep500.networks.execution.activations import gate_activations
+from deep500.networks.attributes import Recurrent
+from deep500.networks.execution.operator_table import optional
+from deep500.networks.execution.recurrent import Arithmetic, Step, gru_step, lstm_step, rnn_step
 
 Tensor = Any
 ACTIVATIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
@@ -33,10 +35,24 @@ TYPED = {name: _typed(function) for name, function in ACTIVATIONS.items()}
 """The activations of Python's numbers, in the dtype of the tensor."""
 
 
-def _state(given: Tensor | None, x: Tensor, dirs: int, hidden: int, layout: int) -> Tensor:
-    if given is None:
+def _linear(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
+    y = tf.linalg.matmul(x, w, transpose_b=True) if x.shape.rank == 2 else tf.tensordot(x, w, [[-1], [1]])
+    return y if b is None else y + b
+
+
+ARITHMETIC = Arithmetic(
+    tf.split,
+    _linear,
+    lambda y, x, w, b: y + _linear(x, w, b),
+    lambda x, limit: tf.clip_by_value(x, number(-limit, x), number(limit, x)),
+    TYPED,
+)
+
+
+def _state(state: Tensor | None, x: Tensor, dirs: int, hidden: int, layout: int) -> Tensor:
+    if state is None:
         return tf.zeros([dirs, sizes(x)[1], hidden], x.dtype)
-    return tf.transpose(given, [1, 0, 2]) if layout else given
+    return tf.transpose(state, [1, 0, 2]) if layout else state
 
 
 def _results(y: Tensor, states: tuple[Tensor, ...], layout: int, outputs: tuple[bool, ...]) -> Any:
@@ -47,12 +63,12 @@ def _results(y: Tensor, states: tuple[Tensor, ...], layout: int, outputs: tuple[
 
 
 def _loop(
-    step: Callable[[int, Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]],
+    step: Step,
     x: Tensor,
     project: Callable[[int, Tensor], Tensor],
     states: tuple[Tensor, ...],
     lengths: Tensor | None,
-    direction: str,
+    settings: Recurrent,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Run ``step(direction, projected x_t, states)`` over time; past a sample's length its output is 0.
 
@@ -63,7 +79,7 @@ def _loop(
     ys, ends = [], []
     (time,) = static_sizes(x, 0)
     for d in range(states[0].shape[0]):
-        backward = direction == "reverse" or d == 1
+        backward = settings.backward(d)
         state, y, xs = tuple(s[d] for s in states), [None] * time, tf.unstack(project(d, x), time)
         for t in reversed(range(time)) if backward else range(time):
             new = step(d, xs[t], state)
@@ -80,138 +96,55 @@ def _loop(
 
 
 def _run(
-    step: Callable[[int, Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]],
+    step: Step,
     project: Callable[[int, Tensor], Tensor],
-    x: Tensor,
-    r: Tensor,
-    given: tuple[Tensor | None, ...],
+    operands: tuple[Tensor, Tensor],
+    states: tuple[Tensor | None, ...],
     lengths: Tensor | None,
-    direction: str,
-    layout: int,
+    settings: Recurrent,
     outputs: tuple[bool, ...],
 ) -> Any:
-    """What all three operators do with ``step`` and ``project`` of :func:`_loop`; ``given`` are the first states."""
+    """Run all three operators with ``step`` and ``project`` of :func:`_loop`, on the input and recurrent weights."""
+    (x, r), layout = operands, settings.layout
     x = tf.transpose(x, [1, 0, 2]) if layout else x
     dirs, _, hidden = static_sizes(r)
-    states = tuple(_state(s, x, dirs, hidden, layout) for s in given)
-    y, ends = _loop(step, x, project, states, lengths, direction)
+    begin = tuple(_state(s, x, dirs, hidden, layout) for s in states)
+    y, ends = _loop(step, x, project, begin, lengths, settings)
     return _results(y, ends, layout, outputs)
 
 
-def _linear(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
-    y = tf.linalg.matmul(x, w, transpose_b=True) if x.shape.rank == 2 else tf.tensordot(x, w, [[-1], [1]])
-    return y if b is None else y + b
-
-
 def _whole(w: Tensor, b: Tensor | None) -> Callable[[int, Tensor], Tensor]:
-    """What inputs contribute where both biases are added to it."""
+    """The product with the inputs where both biases are added to it."""
     return lambda d, xs: _linear(xs, w[d], None if b is None else tf.add(*tf.split(b[d], 2)))
 
 
-def _bound(clip: float | None) -> Callable[[Tensor], Tensor]:
-    return (lambda x: x) if clip is None else (lambda x: tf.clip_by_value(x, number(-clip, x), number(clip, x)))
+def _gates(r: Tensor) -> Callable[[int, Tensor, Tensor], Tensor]:
+    """The product with the state, added to what the input has contributed."""
+    return lambda d, xt, ht: xt + _linear(ht, r[d])
 
 
 @op("LSTM")
-def lstm(
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    b: Tensor | None = None,
-    lengths: Tensor | None = None,
-    h: Tensor | None = None,
-    c: Tensor | None = None,
-    p: Tensor | None = None,
-    *,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    activations: Any = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    input_forget: int = 0,
-    layout: int = 0,
-    outputs: tuple[bool, ...],
-) -> Any:
-    names, bound = ("Sigmoid", "Tanh", "Tanh"), _bound(clip)
-    functions = gate_activations(TYPED, activations, activation_alpha, activation_beta, names * static_sizes(r)[0])
-
-    def step(d: int, xt: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        f, g, k = functions[3 * d : 3 * d + 3]
-        ht, ct = state
-        i, o, forget, cell = tf.split(xt + _linear(ht, r[d]), 4, 1)
-        pi, po, pf = (0, 0, 0) if p is None else tf.split(p[d], 3)
-        gate = f(bound(i if p is None else i + pi * ct))
-        keep = 1 - gate if input_forget else f(bound(forget if p is None else forget + pf * ct))
-        ct = keep * ct + gate * g(bound(cell))
-        return f(bound(o if p is None else o + po * ct)) * k(ct), ct
-
-    return _run(step, _whole(w, b), x, r, (h, c), lengths, direction, layout, outputs)
+def lstm(x: Tensor, w: Tensor, r: Tensor, *operands: Tensor, settings: Recurrent, outputs: tuple[bool, ...]) -> Any:
+    b, lengths, h, c, p = optional(operands, 5)
+    step = lstm_step(ARITHMETIC, settings, _gates(r), static_sizes(r)[0], p)
+    return _run(step, _whole(w, b), (x, r), (h, c), lengths, settings, outputs)
 
 
 @op("GRU")
-def gru(
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    b: Tensor | None = None,
-    lengths: Tensor | None = None,
-    h: Tensor | None = None,
-    *,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    activations: Any = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
-    linear_before_reset: int = 0,
-    outputs: tuple[bool, ...],
-) -> Any:
-    names, bound = ("Sigmoid", "Tanh"), _bound(clip)
-    functions = gate_activations(TYPED, activations, activation_alpha, activation_beta, names * static_sizes(r)[0])
+def gru(x: Tensor, w: Tensor, r: Tensor, *operands: Tensor, settings: Recurrent, outputs: tuple[bool, ...]) -> Any:
+    b, lengths, h = optional(operands, 3)
+    of_input, of_state = (None, None) if b is None else tf.split(b, 2, 1)
 
     def project(d: int, xs: Tensor) -> Tensor:
-        return _linear(xs, w[d], None if b is None else tf.split(b[d], 2)[0])
+        return _linear(xs, w[d], None if of_input is None else of_input[d])
 
-    def step(d: int, xt: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        f, g = functions[2 * d : 2 * d + 2]
-        ht = states[0]
-        (xz, xr, xh), (rz, rr, rh) = tf.split(xt, 3, 1), tf.split(r[d], 3)
-        bz, bq, bh = (None, None, None) if b is None else tf.split(tf.split(b[d], 2)[1], 3)
-        z = f(bound(xz + _linear(ht, rz, bz)))
-        q = f(bound(xr + _linear(ht, rr, bq)))
-        inner = q * _linear(ht, rh, bh) if linear_before_reset else _linear(q * ht, rh, bh)
-        return ((1 - z) * g(bound(xh + inner)) + z * ht,)
-
-    return _run(step, project, x, r, (h,), lengths, direction, layout, outputs)
+    static_sizes(r)
+    step = gru_step(ARITHMETIC, settings, lambda d, xt: xt, r, of_state)
+    return _run(step, project, (x, r), (h,), lengths, settings, outputs)
 
 
 @op("RNN")
-def rnn(
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    b: Tensor | None = None,
-    lengths: Tensor | None = None,
-    h: Tensor | None = None,
-    *,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    activations: Any = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
-    outputs: tuple[bool, ...],
-) -> Any:
-    dirs = static_sizes(r)[0]
-    names = tuple(activations or ("Tanh",))[:dirs]
-    names *= dirs if len(names) == 1 else 1
-    functions = gate_activations(TYPED, names, activation_alpha, activation_beta, ())
-    bound = _bound(clip)
-
-    def step(d: int, xt: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return (functions[d](bound(xt + _linear(states[0], r[d]))),)
-
-    return _run(step, _whole(w, b), x, r, (h,), lengths, direction, layout, outputs)
+def rnn(x: Tensor, w: Tensor, r: Tensor, *operands: Tensor, settings: Recurrent, outputs: tuple[bool, ...]) -> Any:
+    b, lengths, h = optional(operands, 3)
+    step = rnn_step(ARITHMETIC, settings, _gates(r), static_sizes(r)[0])
+    return _run(step, _whole(w, b), (x, r), (h,), lengths, settings, outputs)

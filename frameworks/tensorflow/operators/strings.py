@@ -9,6 +9,7 @@ import numpy as np
 from deep500.frameworks.tensorflow.dtypes import from_array
 from deep500.frameworks.tensorflow.operators.table import op, value_of
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.attributes import Labels
 
 Tensor = Any
 
@@ -61,38 +62,20 @@ def string_normalizer(
 
 
 @op("LabelEncoder", domain="ai.onnx.ml")
-def label_encoder(
-    x: Tensor,
-    *,
-    keys_strings: Any = None,
-    keys_int64s: Any = None,
-    keys_floats: Any = None,
-    keys_tensor: Any = None,
-    values_strings: Any = None,
-    values_int64s: Any = None,
-    values_floats: Any = None,
-    values_tensor: Any = None,
-    default_string: str = "_Unused",
-    default_int64: int = -1,
-    default_float: float = -0.0,
-    default_tensor: Any = None,
-) -> Tensor:
+def label_encoder(x: Tensor, *, settings: Labels) -> Tensor:
     """A look-up table."""
-    wanted = _texts(x) if x.dtype == tf.string else value_of(x)
-    keys: Any = next(k for k in (keys_tensor, keys_strings, keys_int64s, keys_floats) if k is not None)
-    # fmt: off
+    texts, s = _texts(x) if x.dtype == tf.string else value_of(x), settings
+    keys: Any = next(k for k in (s.keys_tensor, s.keys_strings, s.keys_int64s, s.keys_floats) if k is not None)
     choices: list[tuple[Any, Any, Any]] = [
-        (values_tensor, None if default_tensor is None else np.ravel(default_tensor)[0], None),
-        (values_strings, default_string, object), (values_int64s, default_int64, np.int64),
-        (values_floats, default_float, np.float32),
+        (s.values_tensor, None if s.default_tensor is None else np.ravel(s.default_tensor)[0], None),
+        (s.values_strings, s.default_string, object),
+        (s.values_int64s, s.default_int64, np.int64),
+        (s.values_floats, s.default_float, np.float32),
     ]
-    # fmt: on
     values, default, dtype = next(choice for choice in choices if choice[0] is not None)
     dtype = np.asarray(values).dtype if dtype is None else dtype
     table = dict(zip(np.ravel(keys).tolist(), np.ravel(np.asarray(values, dtype)).tolist(), strict=True))
-    return from_array(
-        np.array([table.get(k, default) for k in wanted.reshape(-1).tolist()], dtype).reshape(wanted.shape)
-    )
+    return from_array(np.array([table.get(k, default) for k in texts.reshape(-1).tolist()], dtype).reshape(texts.shape))
 
 
 @op("Binarizer", domain="ai.onnx.ml")

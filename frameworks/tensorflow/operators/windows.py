@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,59 +13,17 @@ from deep500.frameworks.tensorflow.operators.dilated import dilated_conv, dilate
 from deep500.frameworks.tensorflow.operators.reductions import root
 from deep500.frameworks.tensorflow.operators.table import ints, number, op, sizes, static_sizes
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.attributes import Sliding
+from deep500.networks.windows import Window, make_transposed, make_window
 
 Tensor = Any
-Ints = Any
 
 
-class Window(NamedTuple):
-    """A sliding window, one number per spatial axis."""
-
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    begin: list[int]  # padding before
-    end: list[int]  # padding after
-    extra: list[int]  # what ceil_mode adds behind the padding
-
-    @property
-    def reach(self) -> tuple[int, ...]:
-        """How many elements a window spans."""
-        return tuple(d * (k - 1) + 1 for d, k in zip(self.dilations, self.kernel, strict=True))
-
-    @property
-    def is_dilated(self) -> bool:
-        """Whether there is anything between its taps."""
-        return any(d > 1 and k > 1 for d, k in zip(self.dilations, self.kernel, strict=True))
-
-
-def make_window(
-    x: Tensor, kernel: Sequence[int], strides: Ints, pads: Ints, dilations: Ints, auto_pad: str, ceil: int = 0
-) -> Window:
-    """Resolve ONNX's attributes for an input whose channels come last."""
-    rank = len(kernel)
-    stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
-    both = list(pads or (0,) * 2 * rank) if auto_pad == "NOTSET" else [0] * 2 * rank
-    window = Window(tuple(kernel), stride, dilation, both[:rank], both[rank:], [0] * rank)
-    if auto_pad.startswith("SAME"):
-        places = static_sizes(x, *range(1, rank + 1))
-        total = [max((-(-n // s) - 1) * s + r - n, 0) for n, s, r in zip(places, stride, window.reach, strict=True)]
-        small, large = [t // 2 for t in total], [t - t // 2 for t in total]
-        begin, end = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
-        window = window._replace(begin=begin, end=end)
-    return window._replace(extra=_excess(x, window)) if ceil else window
-
-
-def _excess(x: Tensor, window: Window) -> list[int]:
-    extra = []
-    places = static_sizes(x, *range(1, len(window.kernel) + 1))
-    for n, s, r, b, e in zip(places, window.strides, window.reach, window.begin, window.end, strict=True):
-        room = n + b + e - r
-        count = -(-room // s) + 1
-        if (count - 1) * s >= n + b:  # the last window must begin inside the data or its begin padding
-            count -= 1
-        extra.append(max((count - 1) * s - room, 0))
-    return extra
+def resolve(x: Tensor, kernel: Sequence[int], settings: Sliding) -> Window:
+    """The window over an input whose channels come last; NeedsValue where its sizes decide and are unknown."""
+    if settings.ceil_mode or settings.auto_pad.startswith("SAME"):
+        static_sizes(x, *range(1, len(kernel) + 1))
+    return make_window(x.shape.as_list()[1:-1], kernel, settings)
 
 
 def padded(x: Tensor, begin: Sequence[int], end: Sequence[int], value: Any = 0) -> Tensor:
@@ -89,6 +46,11 @@ def kernel_first(w: Tensor) -> Tensor:
     return tf.transpose(w, [rank - 1, rank - 2, *range(rank - 2)])
 
 
+def _is_dilated(window: Window) -> bool:
+    """Whether there is anything between the taps."""
+    return any(d > 1 and k > 1 for d, k in zip(window.dilations, window.kernel, strict=True))
+
+
 def _padding(window: Window) -> Any:
     """TensorFlow's word for the padding, or a list of pairs."""
     if not any(window.begin) and not any(window.end):
@@ -101,28 +63,17 @@ def _padding(window: Window) -> Any:
 
 
 @op("Conv", layout="conv")
-def conv(
-    x: Tensor,
-    w: Tensor,
-    b: Tensor | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints = None,
-    group: int = 1,
-    kernel_shape: Ints = None,
-    pads: Ints = None,
-    strides: Ints = None,
-) -> Tensor:
+def conv(x: Tensor, w: Tensor, b: Tensor | None = None, *, settings: Sliding) -> Tensor:
     """The kernel comes as [*size, inputs, outputs]."""
     half = x.dtype if x.dtype in (tf.float16, tf.bfloat16) or x.shape[0] == 0 else None
     if half:  # sums of half precision are taken in single; an empty batch keeps its shape in float32's kernels
         x, w, b = (t if t is None else tf.cast(t, tf.float64 if x.shape[0] == 0 else tf.float32) for t in (x, w, b))
-    window = make_window(x, static_sizes(w)[:-2], strides, pads, dilations, auto_pad)
+    window, group = resolve(x, static_sizes(w)[:-2], settings), settings.group
     flat = len(window.kernel) == 1
     if flat:  # an image of height 1
-        window = Window(*((n, *values) for n, values in zip((1, 1, 1, 0, 0, 0), window, strict=True)))  # type: ignore[arg-type]
+        window = Window(*((n, *values) for n, values in zip((1, 1, 1, 0, 0, 0), window[:6], strict=True)))
         x, w = tf.expand_dims(x, 1), tf.expand_dims(w, 0)
-    if window.is_dilated:
+    if _is_dilated(window):
         y = _dilated(x, w, window, group)
     else:
         padding = _padding(window)
@@ -163,39 +114,17 @@ def _conv(x: Tensor, kernel: Tensor, strides: Any, padding: Any, group: int) -> 
 
 
 @op("ConvTranspose", layout="last")
-def conv_transpose(
-    x: Tensor,
-    w: Tensor,
-    b: Tensor | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints = None,
-    group: int = 1,
-    kernel_shape: Ints = None,
-    output_padding: Ints = None,
-    output_shape: Ints = None,
-    pads: Ints = None,
-    strides: Ints = None,
-) -> Tensor:
+def conv_transpose(x: Tensor, w: Tensor, b: Tensor | None = None, *, settings: Sliding) -> Tensor:
     """The gradient of a convolution without padding, of which pads are cut away (or zeros added behind)."""
-    taps = static_sizes(w)[2:]
-    rank = len(taps)
-    stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
-    places, more = sizes(x)[1:-1], list(output_padding or (0,) * rank)
-    full = [s * (n - 1) + d * (k - 1) + 1 for s, n, d, k in zip(stride, places, dilation, taps, strict=True)]
-    begin, end = list((pads or (0,) * 2 * rank)[:rank]), list((pads or (0,) * 2 * rank)[rank:])
-    wanted = ints(output_shape)
-    if wanted is None and auto_pad.startswith("SAME"):
-        wanted = [n * s for n, s in zip(static_sizes(x, *range(1, rank + 1)), stride, strict=True)]
-    if wanted is not None:
-        total = [f + e - o for f, e, o in zip(full, more, wanted[-rank:], strict=True)]
-        small, large = [t // 2 for t in total], [t - t // 2 for t in total]
-        begin, end = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
-    elif auto_pad == "VALID":
-        begin, end = [0] * rank, [0] * rank
+    taps, places = static_sizes(w)[2:], sizes(x)[1:-1]
+    shape = ints(settings.output_shape)
+    if shape is None and settings.auto_pad.startswith("SAME"):
+        static_sizes(x, *range(1, len(taps) + 1))
+    window, group = make_transposed(places, taps, settings._replace(output_shape=shape)), settings.group
+    full = [s * (n - 1) + r for s, n, r in zip(window.strides, places, window.reach, strict=True)]
     parts = zip(tf.split(x, group, -1), tf.split(w, group, 0), strict=True)
-    y = tf.concat([_full_transpose(p, k, stride, dilation, full) for p, k in parts], -1)
-    y = _crop(y, begin, [e - m for e, m in zip(end, more, strict=True)])
+    y = tf.concat([_full_transpose(p, k, window.strides, window.dilations, full) for p, k in parts], -1)
+    y = _crop(y, window.begin, [e - m for e, m in zip(window.end, window.extra, strict=True)])
     return y if b is None else tf.nn.bias_add(y, b)
 
 
@@ -229,20 +158,9 @@ def _crop(y: Tensor, begin: Sequence[int], end: Sequence[int]) -> Tensor:
 
 # -- pooling ----------------------------------------------------------------------------------------------------------
 def _taps(x: Tensor, window: Window) -> list[Tensor]:
-    """What each tap of all windows reads in a padded input."""
+    """Values that each tap of all windows reads in a padded input."""
     counts = [(n - r) // s + 1 for n, r, s in zip(sizes(x)[1:-1], window.reach, window.strides, strict=True)]
-    return [
-        x[
-            (
-                slice(None),
-                *(
-                    slice(t * d, t * d + (c - 1) * s + 1, s)
-                    for t, d, s, c in zip(tap, window.dilations, window.strides, counts, strict=True)
-                ),
-            )
-        ]
-        for tap in itertools.product(*map(range, window.kernel))
-    ]
+    return [x[(slice(None), *window.part(tap, counts))] for tap in window.taps()]
 
 
 def _along_axes(x: Tensor, window: Window, combine: Callable[[list[Tensor]], Tensor]) -> Tensor:
@@ -258,21 +176,9 @@ def _lowest(x: Tensor) -> Any:
 
 
 @op("MaxPool", layout="last")
-def max_pool(
-    x: Tensor,
-    *,
-    kernel_shape: Any,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Ints = None,
-    pads: Ints = None,
-    storage_order: int = 0,
-    strides: Ints = None,
-    outputs: tuple[bool, ...],
-) -> Any:
-    window = make_window(x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
-    end = [e + more for e, more in zip(window.end, window.extra, strict=True)]
-    y = padded(x, window.begin, end, _lowest(x))
+def max_pool(x: Tensor, *, settings: Sliding, outputs: tuple[bool, ...]) -> Any:
+    window = resolve(x, settings.kernel_shape, settings)
+    y = padded(x, window.begin, window.whole_end, _lowest(x))
     fast = len(window.kernel) in (2, 3) and set(window.dilations) == {1} and x.dtype in (tf.float32, tf.float64)
     if len(outputs) == 1 and fast:
         pool = tf.nn.max_pool2d if len(window.kernel) == 2 else tf.nn.max_pool3d
@@ -284,19 +190,13 @@ def max_pool(
     for place, tap in enumerate(others, 1):
         chosen = tf.where(tap > best, tf.constant(place, tf.int64), chosen)
         best = tf.maximum(best, tap)
-    return best, _flat_indices(chosen, window, x, storage_order)
+    return best, _flat_indices(chosen, window, x, settings.storage_order)
 
 
 def _flat_indices(chosen: Tensor, window: Window, x: Tensor, column_major: int) -> Tensor:
     """Index in the whole input, channels first, of the tap that was chosen in each window (channels last)."""
-    places, rank = static_sizes(x)[1:-1], len(window.kernel)
-    weight, step = [0] * rank, 1
-    for axis in range(rank) if column_major else reversed(range(rank)):
-        weight[axis], step = step, step * places[axis]
-    offsets = [
-        sum(t * d * w for t, d, w in zip(tap, window.dilations, weight, strict=True))
-        for tap in itertools.product(*map(range, window.kernel))
-    ]
+    rank = len(window.kernel)
+    weight, offsets, step = window.places(static_sizes(x)[1:-1], column_major)
     index = tf.gather(tf.constant(offsets, tf.int64), chosen)
     for axis in range(rank):
         start = (np.arange(static_sizes(chosen, axis + 1)[0]) * window.strides[axis] - window.begin[axis]) * weight[
@@ -310,26 +210,15 @@ def _flat_indices(chosen: Tensor, window: Window, x: Tensor, column_major: int) 
 
 
 @op("AveragePool", layout="last")
-def average_pool(
-    x: Tensor,
-    *,
-    kernel_shape: Any,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: Ints = None,
-    pads: Ints = None,
-    strides: Ints = None,
-) -> Tensor:
+def average_pool(x: Tensor, *, settings: Sliding) -> Tensor:
     """Mean of each window; padding counts only under ``count_include_pad``, what ceil_mode adds never does."""
-    window = make_window(x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
-    end = [e + more for e, more in zip(window.end, window.extra, strict=True)]
-    y = padded(x, window.begin, end)
-    plain = count_include_pad and not any(window.extra)
+    window, padding = resolve(x, settings.kernel_shape, settings), int(bool(settings.count_include_pad))
+    y = padded(x, window.begin, window.whole_end)
+    plain = padding and not any(window.extra)
     if plain or y is x:
         return _window_sum(y, window, mean=True)
-    ones = padded(tf.ones([1, *sizes(x)[1:-1], 1], x.dtype), window.begin, window.end, int(bool(count_include_pad)))
-    return _window_sum(y, window) / _window_sum(padded(ones, [0] * len(end), window.extra), window)
+    ones = padded(tf.ones([1, *sizes(x)[1:-1], 1], x.dtype), window.begin, window.end, padding)
+    return _window_sum(y, window) / _window_sum(padded(ones, [0] * len(window.extra), window.extra), window)
 
 
 def _window_sum(x: Tensor, window: Window, mean: bool = False) -> Tensor:
@@ -343,20 +232,10 @@ def _window_sum(x: Tensor, window: Window, mean: bool = False) -> Tensor:
 
 
 @op("LpPool", layout="last")
-def lp_pool(
-    x: Tensor,
-    *,
-    kernel_shape: Any,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Ints = None,
-    p: int = 2,
-    pads: Ints = None,
-    strides: Ints = None,
-) -> Tensor:
-    window = make_window(x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
-    end = [e + more for e, more in zip(window.end, window.extra, strict=True)]
-    return root(_along_axes(padded(tf.abs(x) ** p, window.begin, end), window, tf.add_n), p)
+def lp_pool(x: Tensor, *, settings: Sliding) -> Tensor:
+    window = resolve(x, settings.kernel_shape, settings)
+    powers = padded(tf.abs(x) ** settings.p, window.begin, window.whole_end)
+    return root(_along_axes(powers, window, tf.add_n), settings.p)
 
 
 def _spatial(x: Tensor) -> list[int]:
