@@ -6,7 +6,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -43,6 +43,33 @@ def takes(options: Callable[_P, _T]) -> Callable[[Callable[[_T], _R]], Callable[
         return call
 
     return decorate
+
+
+def hands_on(options: Callable[..., Any]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Give a function that hands on its ``**keywords`` to a dataclass a signature that names the fields.
+
+    Recipes check calls by signatures, and editors show them.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Colour:
+        ...     red: float = 0.0
+        >>> @hands_on(Colour)
+        ... def paint(name: str, **colour: float): ...
+        >>> print(inspect.signature(paint))
+        (name: 'str', *, red: 'float' = 0.0)
+    """
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    fields = [field.replace(kind=keyword) for field in inspect.signature(options).parameters.values()]
+
+    def declare(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        signature = inspect.signature(function)
+        named = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        function.__signature__ = signature.replace(parameters=[*named, *fields])  # type: ignore[attr-defined]
+        return function
+
+    return declare
 
 
 def _with_arguments(text: str, described: str) -> str:

@@ -218,19 +218,11 @@ def test_files_and_functions_stay_short() -> None:
 
 
 MOST_PARAMETERS = 8
-TABLES = {"op", "fused", "expansion"}
+TABLES = {"fused", "expansion"}
 LONG_SIGNATURES = {
-    "deep500/networks/resampling.py: resize_steps",  # attributes of ONNX's Resize
     "deep500/networks/zoo/builder.py: conv",  # of Conv
     "deep500/scaling/ranks_job.py: time_steps",
     "deep500/training/trainer.py: __init__",
-    "frameworks/jax/native.py: from_native",
-    "frameworks/jax/native.py: __init__",
-    "frameworks/onnxruntime/executor.py: __init__",
-    "frameworks/pytorch/executor.py: from_model",
-    "frameworks/pytorch/executor.py: __init__",
-    "frameworks/tensorflow/native.py: from_native",
-    "frameworks/tensorflow/operators/recurrent.py: _run",
 }
 
 

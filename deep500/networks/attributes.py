@@ -6,10 +6,22 @@ it takes (:mod:`deep500.networks.execution.operator_table`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 Ints = Sequence[int] | None
+Kind = TypeVar("Kind", bound=tuple[Any, ...])
+
+
+def collect(kind: type[Kind], attributes: Mapping[str, Any]) -> Kind:
+    """Those attributes of a node that a class has, the others by default.
+
+    Example:
+        >>> collect(BatchNorm, {"epsilon": 1e-3, "consumed_inputs": ()})
+        BatchNorm(epsilon=0.001, momentum=0.9, training_mode=0)
+    """
+    make: Any = kind
+    return make(**{name: attributes[name] for name in make._fields if name in attributes})
 
 
 class Sliding(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deep500.errors import NetworkError
-from deep500.networks.attributes import Resizing
+from deep500.networks.attributes import Resizing, collect
 from deep500.networks.node import Node
 from deep500.tensors import Shape
 
@@ -84,7 +84,7 @@ def steps_of_node(
     """
     inputs = [*node.inputs, *[""] * (4 - len(node.inputs))]
     roi, scales, sizes = (known(i) if inputs[i] else np.zeros(0) for i in (1, 2, 3))
-    settings = Resizing(**node.all_attributes())
+    settings = collect(Resizing, node.all_attributes())
     crop = settings.coordinate_transformation_mode == "tf_crop_and_resize"
     if roi is None and crop:
         return None

@@ -68,13 +68,13 @@ class Window(NamedTuple):
         return weights, offsets, size
 
 
-def make_window(sizes: Sequence[Any], kernel: Sequence[int], given: Sliding) -> Window:
+def make_window(sizes: Sequence[Any], kernel: Sequence[int], settings: Sliding) -> Window:
     """The window of a convolution or a pooling.
 
     Args:
-        sizes: of the input's spatial axes; they may be None where there is neither ``SAME`` padding nor ``ceil_mode``.
+        sizes: of the spatial axes; None where they are unknown, which ``SAME`` padding with strides does not allow.
         kernel: its sizes.
-        given: the node's attributes.
+        settings: the node's attributes.
 
     Example:
         >>> make_window([5, 6], [3, 2], Sliding(auto_pad="SAME_UPPER", strides=(2, 1))).padding()
@@ -83,42 +83,45 @@ def make_window(sizes: Sequence[Any], kernel: Sequence[int], given: Sliding) -> 
         ((1,), (3,))
     """
     rank = len(kernel)
-    strides, dilations = tuple(given.strides or (1,) * rank), tuple(given.dilations or (1,) * rank)
-    both = tuple(given.pads or (0,) * 2 * rank) if given.auto_pad == "NOTSET" else (0,) * 2 * rank
+    strides, dilations = tuple(settings.strides or (1,) * rank), tuple(settings.dilations or (1,) * rank)
+    both = tuple(settings.pads or (0,) * 2 * rank) if settings.auto_pad == "NOTSET" else (0,) * 2 * rank
     window = Window(tuple(kernel), strides, dilations, both[:rank], both[rank:], (0,) * rank)
-    if given.auto_pad.startswith("SAME"):
-        total = [max((-(-n // s) - 1) * s + r - n, 0) for n, s, r in zip(sizes, strides, window.reach, strict=True)]
-        begin, end = _shared(total, given.auto_pad)
+    if settings.auto_pad.startswith("SAME"):
+        total = [
+            r - 1 if s == 1 else max((-(-n // s) - 1) * s + r - n, 0)
+            for n, s, r in zip(sizes, strides, window.reach, strict=True)
+        ]
+        begin, end = _shared(total, settings.auto_pad)
         window = window._replace(begin=begin, end=end)
     if any(n is None for n in sizes):
         return window
     out, extra = [], []
     for n, s, r, b, e in zip(sizes, strides, window.reach, window.begin, window.end, strict=True):
         room = n + b + e - r
-        count = (-(-room // s) if given.ceil_mode else room // s) + 1
-        if given.ceil_mode and (count - 1) * s >= n + b:  # the last must begin inside the data or its begin padding
+        count = (-(-room // s) if settings.ceil_mode else room // s) + 1
+        if settings.ceil_mode and (count - 1) * s >= n + b:  # the last must begin inside the data or its begin padding
             count -= 1
         out.append(max(count, 0))
         extra.append(max((count - 1) * s - room, 0))
     return window._replace(out=tuple(out), extra=tuple(extra))
 
 
-def make_transposed(sizes: Sequence[Any], kernel: Sequence[int], given: Sliding) -> Window:
+def make_transposed(sizes: Sequence[Any], kernel: Sequence[int], settings: Sliding) -> Window:
     """The window of a transposed convolution: ``out`` are the sizes of its result, ``begin`` and ``end`` are cut away.
 
     Sizes may be a framework's own numbers.
     """
     rank = len(kernel)
-    strides, dilations = tuple(given.strides or (1,) * rank), tuple(given.dilations or (1,) * rank)
-    extra = tuple(given.output_padding or (0,) * rank)
-    both = tuple(given.pads or (0,) * 2 * rank) if given.auto_pad == "NOTSET" else (0,) * 2 * rank
+    strides, dilations = tuple(settings.strides or (1,) * rank), tuple(settings.dilations or (1,) * rank)
+    extra = tuple(settings.output_padding or (0,) * rank)
+    both = tuple(settings.pads or (0,) * 2 * rank) if settings.auto_pad == "NOTSET" else (0,) * 2 * rank
     window = Window(tuple(kernel), strides, dilations, both[:rank], both[rank:], extra)
     full = [s * (n - 1) + e + r for s, n, e, r in zip(strides, sizes, extra, window.reach, strict=True)]
-    shape = list(given.output_shape)[-rank:] if given.output_shape else None
-    if shape is None and given.auto_pad.startswith("SAME"):
+    shape = list(settings.output_shape)[-rank:] if settings.output_shape else None
+    if shape is None and settings.auto_pad.startswith("SAME"):
         shape = [n * s for n, s in zip(sizes, strides, strict=True)]
     if shape is not None:
-        begin, end = _shared([f - o for f, o in zip(full, shape, strict=True)], given.auto_pad)
+        begin, end = _shared([f - o for f, o in zip(full, shape, strict=True)], settings.auto_pad)
         window = window._replace(begin=begin, end=end)
     return window._replace(out=tuple(f - b - e for f, b, e in zip(full, window.begin, window.end, strict=True)))
 

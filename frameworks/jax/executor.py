@@ -23,8 +23,9 @@ from deep500.frameworks.jax.dtypes import DTYPES, place
 from deep500.frameworks.jax.functions import Compiled
 from deep500.frameworks.jax.memory import step_memory
 from deep500.frameworks.jax.network import JaxNetwork
+from deep500.keywords import hands_on
 from deep500.networks.execution.differentiating import DifferentiatingExecutor
-from deep500.networks.execution.options import Options, takes
+from deep500.networks.execution.options import Options
 from deep500.networks.execution.program import Program, from_network
 from deep500.networks.network import Choice, Network, Parameter
 
@@ -43,7 +44,7 @@ class JaxOptions(Options):
     seed: int = 0
 
 
-@takes(JaxOptions)
+@hands_on(JaxOptions)
 def from_model(network: Network, device: Device | str | None = None, **options: Any) -> Executor:
     """An executor for a network, which is copied; ``options`` are those of :class:`JaxOptions`.
 
@@ -59,7 +60,7 @@ def from_model(network: Network, device: Device | str | None = None, **options: 
     return Executor(network, device, **options)
 
 
-@takes(JaxOptions)
+@hands_on(JaxOptions)
 def from_onnx(
     model: str | os.PathLike[str] | bytes | Any,
     device: Device | str | None = None,

@@ -21,6 +21,7 @@ from deep500.frameworks.jax.dtypes import enable_x64
 from deep500.frameworks.jax.executor import Executor, JaxOptions
 from deep500.frameworks.jax.functions import Compiled
 from deep500.frameworks.jax.network import JaxNetwork
+from deep500.keywords import hands_on
 from deep500.networks.execution.native import (
     NativeExecution,
     NativeNames,
@@ -31,7 +32,6 @@ from deep500.networks.execution.native import (
     not_one_tensor,
     sketch,
 )
-from deep500.networks.execution.options import takes
 from deep500.networks.execution.program import Program
 from deep500.networks.network import Parameter
 from deep500.tensors import TensorDescriptor
@@ -47,7 +47,7 @@ def cross_entropy(logits: Any, labels: Any) -> Any:
     return -jnp.take_along_axis(logs, labels[..., None], -1, mode="fill").mean()
 
 
-@takes(NativeNames)
+@hands_on(NativeNames)
 def from_native(
     function: Callable[..., Any],
     parameters: Any,

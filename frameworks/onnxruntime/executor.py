@@ -1,6 +1,6 @@
 """The ONNX Runtime executor: sessions for inference, and for training on the emitted gradient.
 
-Tensors are NumPy arrays: on the processor ONNX Runtime's values share their memory, and every optimizer and metric of
+Tensors are NumPy arrays: on the CPU ONNX Runtime's values share their memory, and every optimizer and metric of
 the core reads them without a copy. An inference session holds the parameters as constants, which ONNX Runtime folds and
 packs, so that it is as fast as any session; once a network trains, the parameters become inputs of its sessions, and an
 update needs no new session. Randomness (Dropout) belongs to the session's nodes, whose seeds are ours: ONNX Runtime's
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import onnx
@@ -21,9 +22,12 @@ from onnx import TensorProto, helper
 from deep500.devices import Device, fall_back, to_device
 from deep500.frameworks.onnxruntime.program import SessionProgram
 from deep500.frameworks.onnxruntime.segments import Segments, make_program
-from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, open_session, options
+from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, open_session
+from deep500.frameworks.onnxruntime.session import options as session_options
+from deep500.keywords import hands_on
 from deep500.networks import protos
 from deep500.networks.execution.emitted_gradient import EmittedGradientExecutor
+from deep500.networks.execution.options import Options
 from deep500.networks.execution.precision import used_precision
 from deep500.networks.network import Choice, Network
 from deep500.networks.quantization import differentiable
@@ -33,19 +37,37 @@ CUDA = "CUDAExecutionProvider"
 _OPERANDS = 1024  # fixed arrays of up to this many elements may decide about shapes
 
 
-def from_model(network: Network, device: Device | str | None = None, **choices: Any) -> Executor:
-    """An executor for a network; ``choices`` are the further arguments of :class:`Executor`."""
-    return Executor(network, device, **choices)
+@dataclass(frozen=True, kw_only=True)
+class RuntimeOptions(Options):
+    """Options of this backend beside those of all; ONNX Runtime prefers ``deterministic`` kernels, but refuses none.
+
+    Attributes:
+        threads: of one run; ``OMP_NUM_THREADS`` if None, else one per core.
+        seed: of Dropout and its like, see :meth:`Executor.reseed`.
+        optimization: how far ONNX Runtime rewrites the graph itself: ``"disabled"``, ``"basic"``, ``"extended"`` or
+            ``"all"``.
+    """
+
+    threads: int | None = None
+    seed: int = 0
+    optimization: str = "all"
 
 
+@hands_on(RuntimeOptions)
+def from_model(network: Network, device: Device | str | None = None, **options: Any) -> Executor:
+    """An executor for a network; ``options`` are those of :class:`RuntimeOptions`."""
+    return Executor(network, device, **options)
+
+
+@hands_on(RuntimeOptions)
 def from_onnx(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     device: Device | str | None = None,
     trainable: Choice | None = None,
-    **choices: Any,
+    **options: Any,
 ) -> Executor:
     """An executor for an ONNX model: a path, the bytes of a file or a message; see :meth:`Network.from_onnx`."""
-    return Executor(Network.from_onnx(model, trainable), device, **choices)
+    return Executor(Network.from_onnx(model, trainable), device, **options)
 
 
 class Executor(EmittedGradientExecutor):
@@ -53,16 +75,8 @@ class Executor(EmittedGradientExecutor):
 
     Args:
         network: stays as it is; ``executor.network`` is a copy of it, bound to this executor.
-        device: the processor if None; a GPU needs onnxruntime-gpu, else it falls back with a warning.
-        strict: raise MissingDevice instead of falling back.
-        threads: of one run; ``OMP_NUM_THREADS`` if None, else one per core.
-        seed: of Dropout and its like, see :meth:`reseed`.
-        optimization: how far ONNX Runtime rewrites the graph itself: ``"disabled"``, ``"basic"``, ``"extended"`` or
-            ``"all"``.
-        quantization: what gradients of quantised values are: none, or those of the straight-through estimator
-            (``"straight_through"``, see :mod:`deep500.networks.quantization`).
-        precision: of float32 on a GPU: ``"ieee"``, or ``"tf32"``, which differs by 1e-3.
-        deterministic: on a GPU, prefer kernels that give the same bits every time (ONNX Runtime refuses none).
+        device: the CPU if None; a GPU needs onnxruntime-gpu, else it falls back with a warning.
+        options: fields of :class:`RuntimeOptions`.
 
     Raises:
         InputError: an unknown level of optimization.
@@ -79,30 +93,18 @@ class Executor(EmittedGradientExecutor):
     backend = "onnxruntime"
     choices = ("threads", "optimization", "precision", "deterministic")
 
-    def __init__(
-        self,
-        network: Network,
-        device: Device | str | None = None,
-        strict: bool = False,
-        threads: int | None = None,
-        seed: int = 0,
-        optimization: str = "all",
-        quantization: str | None = None,
-        precision: str = "ieee",
-        deterministic: bool = False,
-    ) -> None:
-        network = differentiable(network, quantization)
-        wanted = to_device(device)
-        found = fall_back(wanted, wanted.index + 1 if _has_card(wanted) else 0, strict)
-        super().__init__(found, network)
-        self.precision = used_precision(precision, self.device)
-        self.deterministic = deterministic and self.device.kind == "gpu"
+    def __init__(self, network: Network, device: Device | str | None = None, **options: Any) -> None:
+        asked = RuntimeOptions(**options)
+        network = differentiable(network, asked.quantization)
+        wished = to_device(device)
+        super().__init__(fall_back(wished, wished.index + 1 if _has_gpu(wished) else 0, asked.strict), network)
+        self.precision = used_precision(asked.precision, self.device)
+        self.deterministic = asked.deterministic and self.device.kind == "gpu"
         cuda = (CUDA, {"device_id": self.device.index, "use_tf32": int(self.precision == "tf32")})
         self.providers: list[Any] = [cuda] * (self.device.kind == "gpu") + ["CPUExecutionProvider"]
-        self.threads, self.optimization = threads, optimization
-        self.settings = options(threads, optimization=optimization)
+        self.threads, self.optimization, self.seed = asked.threads, asked.optimization, asked.seed
+        self.settings = session_options(self.threads, optimization=self.optimization)
         self.settings.use_deterministic_compute = self.deterministic
-        self.seed = seed
         self._live = False  # whether parameters are inputs of the inference sessions
         self._rebuilt = False
         self._inference(tuple(self.network.outputs))
@@ -139,7 +141,7 @@ class Executor(EmittedGradientExecutor):
     def training_program(
         self, step: Network, outputs: Sequence[str], statistics: Sequence[str]
     ) -> SessionProgram | Segments:
-        settings = None if self.checkpointing is None else options(self.threads, in_order=True)
+        settings = None if self.checkpointing is None else session_options(self.threads, in_order=True)
         program = self._compile(step, outputs, [*self.network.trainable(), *statistics], settings)
         if not self._live:
             self._live, self._inferences = True, {}
@@ -157,15 +159,15 @@ class Executor(EmittedGradientExecutor):
         return make_program(network, outputs, variables, live, settings or self.settings, self.providers, self.seed)
 
 
-def _has_card(wanted: Device) -> bool:
-    """Whether a session really runs on that GPU: one may be compiled in, and libraries or the card be missing."""
-    if wanted.kind != "gpu" or CUDA not in ort.get_available_providers():
+def _has_gpu(wished: Device) -> bool:
+    """Whether a session really runs on that GPU: one may be compiled in, and libraries or the device be missing."""
+    if wished.kind != "gpu" or CUDA not in ort.get_available_providers():
         return False
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
-    one = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "one", [x], [y])
-    model = helper.make_model(one, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "relu", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     try:
-        session = open_session(model, options(), [(CUDA, {"device_id": wanted.index}), "CPUExecutionProvider"])
+        session = open_session(model, session_options(), [(CUDA, {"device_id": wished.index}), "CPUExecutionProvider"])
     except (RuntimeError, *BUILD_ERRORS):
         return False
     return bool(session.get_providers()[0] == CUDA)
@@ -173,10 +175,10 @@ def _has_card(wanted: Device) -> bool:
 
 def _beyond(network: Network, variables: Sequence[str]) -> list[str]:
     """Parameters that are inputs because a session's message could not hold them all; all large ones, or none."""
-    held = {n: p.value for n, p in network.parameters.items() if n not in set(variables) and p.value.dtype != object}
-    if sum(array.nbytes for array in held.values()) <= protos.MOST_BYTES:
+    fixed = {n: p.value for n, p in network.parameters.items() if n not in set(variables) and p.value.dtype != object}
+    if sum(array.nbytes for array in fixed.values()) <= protos.MOST_BYTES:
         return []
-    return [name for name, array in held.items() if array.size > _OPERANDS]
+    return [name for name, array in fixed.items() if array.size > _OPERANDS]
 
 
 def _statistics(network: Network) -> list[str]:

@@ -23,9 +23,9 @@ from deep500.frameworks.pytorch.network import TorchNetwork
 from deep500.frameworks.pytorch.numerics import adopt
 from deep500.frameworks.pytorch.options import TorchOptions
 from deep500.frameworks.pytorch.sending import Sender
+from deep500.keywords import hands_on
 from deep500.networks.execution.executor import InputCheck, input_check
 from deep500.networks.execution.labels import check_range, label_checks
-from deep500.networks.execution.options import takes
 from deep500.networks.execution.precision import Numerics
 from deep500.networks.execution.program import from_network
 from deep500.networks.execution.refusals import loss_not_scalar, unreached_loss
@@ -33,7 +33,7 @@ from deep500.networks.losses import gradient_name
 from deep500.networks.network import Choice, Network, Parameter
 
 
-@takes(TorchOptions)
+@hands_on(TorchOptions)
 def from_model(network: Network, device: Device | str | None = None, **options: Any) -> Executor:
     """An executor for a network, which is copied; ``options`` are those of :class:`TorchOptions`.
 
@@ -50,7 +50,7 @@ def from_model(network: Network, device: Device | str | None = None, **options: 
     return Executor(network, device, **options)
 
 
-@takes(TorchOptions)
+@hands_on(TorchOptions)
 def from_onnx(
     model: str | os.PathLike[str] | bytes | Any,
     device: Device | str | None = None,

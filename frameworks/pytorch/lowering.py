@@ -18,9 +18,11 @@ from torch import fx
 from deep500.frameworks.pytorch.dtypes import from_array
 from deep500.frameworks.pytorch.operators import normalization, windows
 from deep500.frameworks.pytorch.operators.movement import rows
+from deep500.networks.attributes import Sliding, collect
 from deep500.networks.execution.chains import DOMAIN
 from deep500.networks.execution.operator_table import positive
 from deep500.networks.node import Node
+from deep500.networks.windows import make_window
 from deep500.tensors import TensorDescriptor
 
 
@@ -68,15 +70,11 @@ Lowering = Callable[[LoweredNode], fx.Node | None]
 
 def _window(lowered: LoweredNode) -> tuple[Any, Any, Any] | None:
     """Stride, padding and dilation as torch's functions take them, None if they need preparation at run time."""
-    attributes, rank = lowered.attributes, lowered.rank(0)
-    if rank is None or not 3 <= rank <= 5 or attributes.get("auto_pad", "NOTSET") != "NOTSET":
+    rank, settings = lowered.rank(0), collect(Sliding, lowered.attributes)
+    if rank is None or not 3 <= rank <= 5 or settings.auto_pad != "NOTSET":
         return None
-    spatial = rank - 2
-    pads = tuple(attributes.get("pads") or (0,) * 2 * spatial)
-    if pads[:spatial] != pads[spatial:]:
-        return None
-    ones = (1,) * spatial
-    return tuple(attributes.get("strides") or ones), pads[:spatial], tuple(attributes.get("dilations") or ones)
+    window = make_window([None] * (rank - 2), [1] * (rank - 2), settings)  # paddings that a node names need no sizes
+    return (window.strides, window.begin, window.dilations) if window.begin == window.end else None
 
 
 def conv(lowered: LoweredNode) -> fx.Node | None:
@@ -439,17 +437,17 @@ def resize(lowered: LoweredNode) -> fx.Node | None:
     """``interpolate`` of known places, where its coordinates are the node's."""
     shape, attributes = lowered.descriptor(0).shape, lowered.attributes
     scales, sizes = (lowered.constant(i) if lowered.has(i) else None for i in (2, 3))
-    given = scales if sizes is None or not sizes.size else sizes
+    target = scales if sizes is None or not sizes.size else sizes
     plain = not attributes["antialias"] and not attributes["exclude_outside"] and "axes" not in attributes
     plain = plain and attributes["keep_aspect_ratio_policy"] == "stretch" and not lowered.has(1)
-    if not plain or shape is None or given is None or given.size != len(shape) or not 3 <= len(shape) <= 5:
+    if not plain or shape is None or target is None or target.size != len(shape) or not 3 <= len(shape) <= 5:
         return None
     before = shape[2:]
-    if (given is scales and (given[:2] != 1).any()) or (given is sizes and tuple(given[:2]) != shape[:2]):
+    if (target is scales and (target[:2] != 1).any()) or (target is sizes and tuple(target[:2]) != shape[:2]):
         return None
     if not all(isinstance(n, int) for n in before):
         return None
-    exact = given[2:] * np.array(before) if given is scales else given[2:]
+    exact = target[2:] * np.array(before) if target is scales else target[2:]
     after = np.floor(exact).astype(int)
     if (after != exact).any() or not (lowered.descriptor(0).dtype or "").startswith("float"):
         return None

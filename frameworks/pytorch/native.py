@@ -16,6 +16,7 @@ from deep500.frameworks.pytorch.dtypes import NAMES, from_array, to_array
 from deep500.frameworks.pytorch.executor import Compiled, Executor
 from deep500.frameworks.pytorch.network import TorchNetwork
 from deep500.frameworks.pytorch.options import TorchOptions
+from deep500.keywords import hands_on
 from deep500.networks.execution.native import (
     NativeExecution,
     NativeNames,
@@ -26,7 +27,6 @@ from deep500.networks.execution.native import (
     not_one_tensor,
     sketch,
 )
-from deep500.networks.execution.options import takes
 from deep500.networks.network import Parameter
 from deep500.tensors import TensorDescriptor
 
@@ -34,7 +34,7 @@ DOMAIN = "deep500.pytorch"
 """Domain of the two nodes that stand for a module and its loss."""
 
 
-@takes(NativeNames)
+@hands_on(NativeNames)
 def from_native(
     module: torch.nn.Module,
     example_inputs: Any,

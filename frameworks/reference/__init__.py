@@ -11,6 +11,8 @@ from deep500.devices import Device
 from deep500.errors import UnsupportedOperator
 from deep500.faces import load_when_used
 from deep500.frameworks.reference.executor import Executor as Executor
+from deep500.frameworks.reference.executor import ReferenceOptions
+from deep500.keywords import hands_on
 from deep500.networks.network import Choice, Network
 
 if TYPE_CHECKING:
@@ -24,11 +26,13 @@ if TYPE_CHECKING:
     from deep500.training.optimizers import RMSPropOptimizer as RMSPropOptimizer
 
 
+@hands_on(ReferenceOptions)
 def from_model(network: Network, device: Device | str | None = None, **options: Any) -> Executor:
-    """An executor for a network; ``options`` are those of :class:`Executor`."""
+    """An executor for a network; ``options`` are those of :class:`ReferenceOptions`."""
     return Executor(network, device, **options)
 
 
+@hands_on(ReferenceOptions)
 def from_onnx(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     device: Device | str | None = None,

@@ -6,6 +6,7 @@ It trains by running the network that :meth:`deep500.networks.Network.with_gradi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,9 +15,22 @@ from deep500.frameworks.reference.compiler import Plan
 from deep500.frameworks.reference.meter import HeldBytes, node_times
 from deep500.frameworks.reference.operators.table import Random
 from deep500.networks.execution.emitted_gradient import EmittedGradientExecutor
+from deep500.networks.execution.options import Options
+from deep500.networks.execution.precision import used_precision
 from deep500.networks.network import Network
 from deep500.networks.quantization import differentiable
 from deep500.transformations.recomputation.rewriting import executed_step
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceOptions(Options):
+    """Options of this backend beside those of all; NumPy always computes as IEEE says, and the same bits every time.
+
+    Attributes:
+        seed: of Dropout and its like, see :meth:`Executor.reseed`.
+    """
+
+    seed: int = 0
 
 
 class Executor(EmittedGradientExecutor):
@@ -24,11 +38,8 @@ class Executor(EmittedGradientExecutor):
 
     Args:
         network: stays as it is; ``executor.network`` is a copy of it, bound to this executor.
-        device: the processor; another one falls back to it with a warning.
-        strict: raise MissingDevice instead of falling back.
-        seed: of Dropout and its like, see :meth:`reseed`.
-        quantization: what gradients of quantised values are: none, or those of the straight-through estimator
-            (``"straight_through"``, see :mod:`deep500.networks.quantization`).
+        device: the CPU; another one falls back to it with a warning.
+        options: fields of :class:`ReferenceOptions`.
 
     Raises:
         UnsupportedOperator: naming every node that neither we nor ONNX's reference evaluator can run.
@@ -43,17 +54,12 @@ class Executor(EmittedGradientExecutor):
 
     backend = "reference"
 
-    def __init__(
-        self,
-        network: Network,
-        device: Device | str | None = None,
-        strict: bool = False,
-        seed: int = 0,
-        quantization: str | None = None,
-    ) -> None:
-        network = differentiable(network, quantization)
-        super().__init__(fall_back(to_device(device), 0, strict), network)
-        self.random = Random(seed)
+    def __init__(self, network: Network, device: Device | str | None = None, **options: Any) -> None:
+        asked = ReferenceOptions(**options)
+        network = differentiable(network, asked.quantization)
+        super().__init__(fall_back(to_device(device), 0, asked.strict), network)
+        used_precision(asked.precision, self.device)
+        self.random = Random(asked.seed)
         self._inference(tuple(network.outputs))
 
     # -- compiling --------------------------------------------------------------------------------------------------
@@ -78,14 +84,14 @@ class Executor(EmittedGradientExecutor):
         What a kernel needs inside, such as the columns of a convolution, is not counted; ``tracemalloc`` sees that too.
         """
         self._check_planned(inputs, loss)
-        held = HeldBytes([*inputs.values(), *(p.value for p in self.network.parameters.values())])
+        watch = HeldBytes([*inputs.values(), *(p.value for p in self.network.parameters.values())])
         training = self._training(loss)
-        self._trainings[loss] = training._replace(run=partial(training.program.run, watch=held))
+        self._trainings[loss] = training._replace(run=partial(training.program.run, watch=watch))
         try:
             self.inference_and_backprop(inputs, loss)
         finally:
             self._trainings[loss] = training
-        return held.peak
+        return watch.peak
 
     def node_times(self, network: Network, inputs: Mapping[str, Any], samples: int = 5) -> dict[str, float]:
         """See :class:`TimesNodes`: of each kernel in a run of all of them."""

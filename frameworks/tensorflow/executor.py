@@ -18,10 +18,11 @@ from deep500.frameworks.tensorflow.numerics import adopt
 from deep500.frameworks.tensorflow.operators.windows import kernel_first, kernel_last
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.frameworks.tensorflow.tracing import traced
+from deep500.keywords import hands_on
 from deep500.networks.execution.differentiating import DifferentiatingExecutor
 from deep500.networks.execution.executor import InputCheck, input_check
 from deep500.networks.execution.grouping import planned
-from deep500.networks.execution.options import Options, takes
+from deep500.networks.execution.options import Options
 from deep500.networks.execution.precision import Numerics
 from deep500.networks.execution.program import Program, from_network
 from deep500.networks.execution.refusals import loss_not_scalar, unreached_loss
@@ -43,7 +44,7 @@ class TensorFlowOptions(Options):
     jit_compile: bool = False
 
 
-@takes(TensorFlowOptions)
+@hands_on(TensorFlowOptions)
 def from_model(network: Network, device: Device | str | None = None, **options: Any) -> Executor:
     """An executor for a network, which is copied; ``options`` are those of :class:`TensorFlowOptions`.
 
@@ -59,7 +60,7 @@ def from_model(network: Network, device: Device | str | None = None, **options: 
     return Executor(network, device, **options)
 
 
-@takes(TensorFlowOptions)
+@hands_on(TensorFlowOptions)
 def from_onnx(
     model: str | os.PathLike[str] | bytes | Any,
     device: Device | str | None = None,

@@ -15,6 +15,7 @@ from deep500.frameworks.tensorflow.dtypes import from_array, to_array
 from deep500.frameworks.tensorflow.executor import Compiled, Executor, TensorFlowOptions
 from deep500.frameworks.tensorflow.network import TensorFlowNetwork
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.keywords import hands_on
 from deep500.networks.execution.native import (
     NativeExecution,
     NativeNames,
@@ -25,7 +26,6 @@ from deep500.networks.execution.native import (
     not_one_tensor,
     sketch,
 )
-from deep500.networks.execution.options import takes
 from deep500.networks.network import Parameter
 from deep500.tensors import TensorDescriptor
 
@@ -33,7 +33,7 @@ DOMAIN = "deep500.tensorflow"
 """Domain of the two nodes that stand for a model and its loss."""
 
 
-@takes(NativeNames)
+@hands_on(NativeNames)
 def from_native(
     model: Any,
     example_inputs: Any,

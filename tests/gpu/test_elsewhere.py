@@ -41,7 +41,7 @@ def test_onnxruntime_asks_the_session_where_it_runs() -> None:
         mock.patch.object(ort, "get_available_providers", lambda: there),
         mock.patch.object(executor, "open_session", lambda *_: loud),
     ):
-        assert executor._has_card(executor.to_device("gpu:1"))
+        assert executor._has_gpu(executor.to_device("gpu:1"))
 
 
 def test_memory_is_what_tensors_asked_for() -> None:

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import onnx
 
+from deep500.networks.attributes import collect
 from deep500.networks.node import Node
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -41,7 +42,7 @@ class OperatorEntry:
     static: tuple[int, ...] = ()
     many: bool = False
     arity: int | None = None
-    settings: tuple[str, type[Any]] | None = None
+    settings: tuple[str, Any] | None = None
 
     def keywords(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """Attributes of a node as the function takes them."""
@@ -49,8 +50,7 @@ class OperatorEntry:
         if self.settings is None:
             return known
         keyword, kind = self.settings
-        gathered = {name: known.pop(name) for name in kind._fields if name in known}
-        return {**known, keyword: kind(**gathered)}
+        return {**{n: v for n, v in known.items() if n not in kind._fields}, keyword: collect(kind, known)}
 
     def refuses(self, node: Node) -> str | None:
         """What the function does not understand of a node: an attribute away from its default, or a further input."""

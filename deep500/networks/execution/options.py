@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,28 +23,3 @@ class Options:
     quantization: str | None = None
     precision: str = "ieee"
     deterministic: bool = False
-
-
-def takes(options: type[Any]) -> Callable[[Function], Function]:
-    """Give a function that hands on ``**options`` a signature that names the fields of a dataclass.
-
-    Recipes check calls by signatures, and editors show them.
-
-    Example:
-        >>> @takes(Options)
-        ... def from_model(network, **options): ...
-        >>> print(", ".join(inspect.signature(from_model).parameters))
-        network, strict, quantization, precision, deterministic
-    """
-    fields = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for parameter in inspect.signature(options).parameters.values()
-    ]
-
-    def declare(function: Function) -> Function:
-        signature = inspect.signature(function)
-        named = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        function.__signature__ = signature.replace(parameters=[*named, *fields])  # type: ignore[attr-defined]
-        return function
-
-    return declare

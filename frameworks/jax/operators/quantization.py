@@ -103,7 +103,7 @@ def conv_integer(
 
 
 @op("QLinearConv")
-def qlinear_conv(*operands: Array, settings: Sliding) -> Array:
+def qlinear_conv(*operands: Any, settings: Sliding) -> Array:
     """Data, kernel and result with a scale and a zero point each, then a bias if any."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b = (*operands, None)[:9]
     column, bias = (-1,) + (1,) * (w.ndim - 1), None if b is None else _exact(b)

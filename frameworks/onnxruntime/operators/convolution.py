@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from deep500.frameworks.onnxruntime.operators.table import ExpansionEmitter, expansion
-from deep500.frameworks.onnxruntime.operators.windows import Window, out_sizes, padded, unfold, window
+from deep500.frameworks.onnxruntime.operators.windows import out_sizes, padded, unfold, window
+from deep500.networks.windows import Window
 
 
 @expansion("Conv")
@@ -22,10 +23,10 @@ def conv(op: ExpansionEmitter) -> dict[str, str] | None:
     if w is None:
         return None
     group = int(node.attribute("group"))
-    x, kernel_sizes = padded(op, x, w.pads), op.sizes(weight)
+    x, kernel_sizes = padded(op, x, w), op.sizes(weight)
     sizes = out_sizes(op, x, kernel_sizes, w)
     columns = unfold(op, x, kernel_sizes, sizes, w)  # [N, C, k1, o1, k2, o2, ...]
-    order = [0, 1, *range(2, 2 + 2 * w.rank, 2), *range(3, 3 + 2 * w.rank, 2)]
+    order = [0, 1, *range(2, 2 + 2 * len(w.strides), 2), *range(3, 3 + 2 * len(w.strides), 2)]
     columns = op("Transpose", columns, perm=order)
     samples = op("Shape", x, start=0, end=1)
     places = op("ReduceProd", sizes, keepdims=1)
@@ -44,12 +45,12 @@ def conv_transpose(op: ExpansionEmitter) -> dict[str, str] | None:
     w = window(op, None)
     if w is None or node.attribute("output_shape") is not None:
         return None
-    group, half = int(node.attribute("group")), w.rank
+    group, half = int(node.attribute("group")), len(w.strides)
     extra = list(node.attribute("output_padding") or [0] * half)
     x = _spread(op, x, w)
     reach = op("Mul", op.ints(*w.dilations), op("Sub", op.sizes(weight), op.ints(*[1] * half)))
-    begins = op("Sub", reach, op.ints(*w.pads[:half]))
-    shift = [e - p - (s - 1) for e, p, s in zip(extra, w.pads[half:], w.strides, strict=True)]
+    begins = op("Sub", reach, op.ints(*w.begin))
+    shift = [e - p - (s - 1) for e, p, s in zip(extra, w.end, w.strides, strict=True)]
     ends, none = op("Add", reach, op.ints(*shift)), op.ints(0, 0)
     x = op("Pad", x, op("Concat", none, begins, none, ends, axis=0))
     y = op("Conv", x, _turned(op, weight, group, half), group=group, dilations=w.dilations)
@@ -60,9 +61,9 @@ def _spread(op: ExpansionEmitter, x: str, w: Window) -> str:
     """s - 1 zeros after every element along every spatial axis."""
     if all(s == 1 for s in w.strides):
         return x
-    wide = op("Unsqueeze", x, op.ints(*range(3, 3 + 2 * w.rank, 2)))
+    wide = op("Unsqueeze", x, op.ints(*range(3, 3 + 2 * len(w.strides), 2)))
     ends = [n for s in w.strides for n in (0, s - 1)]
-    wide = op("Pad", wide, op.ints(*[0] * (2 + 2 * w.rank), 0, 0, *ends))
+    wide = op("Pad", wide, op.ints(*[0] * (2 + 2 * len(w.strides)), 0, 0, *ends))
     sizes = op("Mul", op.sizes(x), op.ints(*w.strides))
     return op("Reshape", wide, op("Concat", op("Shape", x, end=2), sizes, axis=0))
 
@@ -81,4 +82,4 @@ def _turned(op: ExpansionEmitter, weight: str, group: int, rank: int) -> str:
 def biased(op: ExpansionEmitter, y: str, w: Window) -> str:
     """With the node's bias, one number per channel, if it has one."""
     bias = op.given(2)
-    return op("Add", y, op("Unsqueeze", bias, op.constant(np.arange(1, 1 + w.rank)))) if bias else y
+    return op("Add", y, op("Unsqueeze", bias, op.constant(np.arange(1, 1 + len(w.strides))))) if bias else y

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from deep500.frameworks.onnxruntime.operators.table import ExpansionEmitter, expansion
-from deep500.frameworks.onnxruntime.operators.windows import Window, out_sizes, padded, unfold, window
+from deep500.frameworks.onnxruntime.operators.windows import out_sizes, padded, unfold, window
+from deep500.networks.windows import Window
 
 
 @expansion("GlobalAveragePool", "GlobalMaxPool")
@@ -25,21 +28,14 @@ def average_pool(op: ExpansionEmitter) -> dict[str, str] | None:
         return None
     x = op.node.inputs[0]
     total = _window_sum(op, x, kernel, w)
-    if op.node.attribute("count_include_pad") or not any(w.pads):
-        count = op.like(float(_product(kernel)))
+    if op.node.attribute("count_include_pad") or not any(w.begin + w.end):
+        count = op.like(float(math.prod(kernel)))
     else:
         count = _window_sum(op, op("Expand", op.like(1.0), op("Shape", x)), kernel, w)
     return {op.node.outputs[0]: op("Div", total, count)}
 
 
 def _window_sum(op: ExpansionEmitter, x: str, kernel: list[int], w: Window) -> str:
-    x, sizes = padded(op, x, w.pads), op.ints(*kernel)
+    x, sizes = padded(op, x, w), op.ints(*kernel)
     columns = unfold(op, x, sizes, out_sizes(op, x, sizes, w), w)
-    return op("ReduceSum", columns, op.ints(*range(2, 2 + 2 * w.rank, 2)), keepdims=0)
-
-
-def _product(kernel: list[int]) -> int:
-    total = 1
-    for size in kernel:
-        total *= size
-    return total
+    return op("ReduceSum", columns, op.ints(*range(2, 2 + 2 * len(w.strides), 2)), keepdims=0)

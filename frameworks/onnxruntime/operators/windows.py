@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from deep500.frameworks.onnxruntime.operators.table import ExpansionEmitter
+from deep500.networks.attributes import Sliding, collect
 from deep500.networks.settings import check_axes
-
-
-class Window(NamedTuple):
-    """Strides, dilations and pads (begins, then ends) of a node, all explicit."""
-
-    strides: list[int]
-    dilations: list[int]
-    pads: list[int]
-
-    @property
-    def rank(self) -> int:
-        return len(self.strides)
+from deep500.networks.windows import Window, make_window
 
 
 def window(op: ExpansionEmitter, kernel: list[int] | None) -> Window | None:
@@ -29,34 +17,24 @@ def window(op: ExpansionEmitter, kernel: list[int] | None) -> Window | None:
         return None
     spatial = rank - 2
     check_axes(f"node {node.name!r} ({node.op_type})", node.attributes, spatial)
-    strides = list(node.attribute("strides") or [1] * spatial)
-    dilations = list(node.attribute("dilations") or [1] * spatial)
-    kind = node.attribute("auto_pad", "NOTSET")
-    if kind in ("NOTSET", "VALID"):
-        return Window(strides, dilations, list(node.attribute("pads") or [0] * 2 * spatial))
+    settings = collect(Sliding, node.all_attributes())
     shape = (op.descriptors[node.inputs[0]].shape or ())[2:]
-    sizes = [size for size in shape if isinstance(size, int)]
-    if kernel is None or len(sizes) != spatial:
+    sizes = [size if isinstance(size, int) else None for size in shape] or [None] * spatial
+    if settings.auto_pad.startswith("SAME") and (kernel is None or None in sizes):
         return None
-    totals = [
-        max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
-        for n, s, d, k in zip(sizes, strides, dilations, kernel, strict=True)
-    ]
-    less, more = [t // 2 for t in totals], [-(-t // 2) for t in totals]
-    return Window(strides, dilations, less + more if kind == "SAME_UPPER" else more + less)
+    return make_window(sizes, kernel or [1] * spatial, settings)  # paddings that a node names need no kernel
 
 
-def padded(op: ExpansionEmitter, value: str, pads: list[int]) -> str:
+def padded(op: ExpansionEmitter, value: str, w: Window) -> str:
     """The value with zeros around its spatial axes."""
-    if not any(pads):
+    if not any(w.begin + w.end):
         return value
-    half = len(pads) // 2
-    return op("Pad", value, op.ints(0, 0, *pads[:half], 0, 0, *pads[half:]))
+    return op("Pad", value, op.ints(0, 0, *w.begin, 0, 0, *w.end))
 
 
 def out_sizes(op: ExpansionEmitter, value: str, kernel: str, w: Window) -> str:
     """Sizes after the window has moved over a (padded) value: (n - d (k - 1) - 1) // s + 1."""
-    one = op.ints(*[1] * w.rank)
+    one = op.ints(*[1] * len(w.strides))
     reach = op("Mul", op.ints(*w.dilations), op("Sub", kernel, one))
     left = op("Sub", op("Sub", op.sizes(value), reach), one)
     return op("Add", op("Div", left, op.ints(*w.strides)), one)
@@ -65,7 +43,7 @@ def out_sizes(op: ExpansionEmitter, value: str, kernel: str, w: Window) -> str:
 def unfold(op: ExpansionEmitter, value: str, kernel: str, sizes: str, w: Window) -> str:
     """[N, C, n...] -> [N, C, k1, o1, k2, o2, ...]: every element of every window."""
     zero, one = op.constant(np.array(0, np.int64)), op.constant(np.array(1, np.int64))
-    for axis in range(w.rank):
+    for axis in range(len(w.strides)):
         index = op.constant(np.array(axis, np.int64))
         within, place = (op("Range", zero, op("Gather", v, index), one) for v in (kernel, sizes))
         within = op("Unsqueeze", op("Mul", within, op.constant(np.array(w.dilations[axis], np.int64))), op.ints(1))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from deep500.frameworks.reference.operators.table import ints, op
@@ -15,12 +13,7 @@ Array = np.ndarray
 
 @op("Resize")
 def resize(
-    x: Array,
-    roi: Array | None = None,
-    scales: Array | None = None,
-    sizes: Array | None = None,
-    *,
-    settings: Resizing,
+    x: Array, roi: Array | None = None, scales: Array | None = None, sizes: Array | None = None, *, settings: Resizing
 ) -> Array:
     """The steps of each axis one after the other; whole numbers are weighted as float32."""
     ratios = None if scales is None else _floats(scales)

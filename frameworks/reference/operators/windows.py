@@ -83,7 +83,7 @@ def conv_transpose(x: Array, w: Array, b: Array | None = None, *, settings: Slid
     full = [o + p + q for o, p, q in zip(window.out, begin, end, strict=True)]
     y = np.zeros((samples, group * w.shape[1], *full), x.dtype)
     for tap in window.taps():
-        y[(..., *window.part(tap, inside))] += columns[(slice(None), slice(None), *tap)]
+        y[spatial(window.part(tap, inside))] += columns[(slice(None), slice(None), *tap)]
     y = y[spatial(slice(p, p + o) for p, o in zip(begin, window.out, strict=True))]
     return y if b is None else y + b.reshape(-1, *(1,) * rank)
 
@@ -95,7 +95,7 @@ def max_pool(x: Array, *, settings: Sliding, outputs: int = 1) -> Any:
     window = make_window(x.shape[2:], settings.kernel_shape, settings)
     lowest = -np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min
     border = padded(x, window.begin, window.whole_end, lowest)
-    views = (border[(..., *window.part(tap))] for tap in window.taps())
+    views = (border[spatial(window.part(tap))] for tap in window.taps())
     best = next(views).copy()
     if outputs == 1:
         for view in views:
@@ -122,7 +122,7 @@ def _tap_sum(x: Array, window: Window) -> Array:
     """Sum of each window of a padded input."""
     total = np.zeros((*x.shape[:2], *window.out), x.dtype)
     for tap in window.taps():
-        total += x[(..., *window.part(tap))]
+        total += x[spatial(window.part(tap))]
     return total
 
 

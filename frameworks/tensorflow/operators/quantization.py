@@ -107,7 +107,7 @@ def conv_integer(
 
 
 @op("QLinearConv", layout="last")
-def qlinear_conv(*operands: Tensor, settings: Sliding) -> Tensor:
+def qlinear_conv(*operands: Any, settings: Sliding) -> Tensor:
     """Data, kernel and result with a scale and a zero point each, then a bias if any."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b = (*operands, None)[:9]
     weights = _double(w) - tf.reshape(_double(w_zero), [-1, *[1] * (rank(w) - 1)])

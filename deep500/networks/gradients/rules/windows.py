@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from deep500.networks.attributes import Sliding, collect
 from deep500.networks.gradients.rules.context import GradContext, Value
+from deep500.networks.windows import make_window
 
 
 @dataclass(frozen=True)
@@ -58,35 +60,13 @@ class Windows:
 def windows(g: GradContext, large: Value, small: Value, kernel: Sequence[int]) -> Windows:
     """The windows of a Conv or pooling node from ``large`` to ``small`` (swapped for ConvTranspose)."""
     n = len(kernel)
-    strides = tuple(g.attribute("strides") or (1,) * n)
-    dilations = tuple(g.attribute("dilations") or (1,) * n)
     size, count = (g.static(v, list(range(2, 2 + n))) for v in (large, small))
-    pads = tuple(g.attribute("pads") or (0,) * (2 * n))
-    kind = g.attribute("auto_pad", "NOTSET")
-    if kind == "VALID":
-        pads = (0,) * (2 * n)
-    elif kind.startswith("SAME"):
-        pads = _same_pads(g, kind, kernel, strides, dilations, size)
-    return Windows(tuple(kernel), strides, dilations, pads[:n], pads[n:], size, count)
-
-
-def _same_pads(
-    g: GradContext,
-    kind: str,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    size: Sequence[int] | None,
-) -> tuple[int, ...]:
-    if size is None and any(s != 1 for s in strides):
-        g.refuse(f"auto_pad {kind} with strides needs known spatial sizes")
-    less, more = [], []
-    for i, (k, s, d) in enumerate(zip(kernel, strides, dilations, strict=True)):
-        length = 1 if size is None else size[i]
-        total = max((-(-length // s) - 1) * s + (k - 1) * d + 1 - length, 0) if s > 1 else (k - 1) * d
-        less.append(total // 2)
-        more.append(total - total // 2)
-    return (*less, *more) if kind == "SAME_UPPER" else (*more, *less)
+    names = ("auto_pad", "dilations", "pads", "strides")
+    settings = collect(Sliding, {name: value for name in names if (value := g.attribute(name)) is not None})
+    if settings.auto_pad.startswith("SAME") and size is None and any(s != 1 for s in settings.strides or ()):
+        g.refuse(f"auto_pad {settings.auto_pad} with strides needs known spatial sizes")
+    w = make_window(size or [None] * n, kernel, settings)
+    return Windows(w.kernel, w.strides, w.dilations, w.begin, w.end, size, count)
 
 
 def overlap_add(g: GradContext, values: Value, weight: Value, w: Windows, like: Value, group: int = 1) -> Value:
