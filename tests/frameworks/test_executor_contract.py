@@ -6,6 +6,7 @@ Answers are compared with PyTorch's own functions or ONNX's reference evaluator,
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import warnings
 from types import ModuleType
@@ -110,6 +111,19 @@ def test_from_onnx_takes_a_path_bytes_and_a_message(backend: ModuleType, tmp_pat
     want = backend.from_model(net).inference(feeds)["output"]
     for source in (tmp_path / "small.onnx", model.SerializeToString(), model):
         assert_close(backend.from_onnx(source).inference(feeds)["output"], want, "exact")
+
+
+def test_options_are_named_by_signatures(backend: ModuleType) -> None:
+    kind = backend.Executor
+    for function in (backend.from_model, backend.from_onnx):
+        parameters = inspect.signature(function).parameters
+        assert {"device", "strict", "quantization", "precision", "deterministic"} <= parameters.keys()
+        assert set(kind.choices) <= parameters.keys()
+        assert not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    with pytest.raises(TypeError, match="swift"):
+        backend.from_model(small(), swift=True)
+    with pytest.raises(InputError, match="precision"):
+        backend.from_model(small(), precision="iee")
 
 
 # -- inference --------------------------------------------------------------------------------------------------------
@@ -244,6 +258,14 @@ def test_a_training_step_is_pytorchs(executor: Any) -> None:
     for name in ("bn.running_mean", "bn.running_var"):  # the unbiased variance
         assert_close(fetch(executor, name)[0], want[name], err_msg=name)
         assert not np.allclose(want[name], net.parameters[name].value)
+
+
+def test_gradients_stay_while_the_network_is_evaluated(executor: Any) -> None:
+    executor.inference_and_backprop(batch())
+    (before,) = fetch(executor, "fc.weight.grad")
+    executor.inference(batch(seed=1))
+    np.testing.assert_array_equal(fetch(executor, "fc.weight.grad")[0], before)
+    assert np.abs(before).max() > 1e-3
 
 
 def test_gradients_do_not_accumulate(executor: Any) -> None:
