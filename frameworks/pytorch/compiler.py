@@ -23,7 +23,7 @@ from deep500.errors import InputError, UnsupportedOperator
 from deep500.frameworks.pytorch.custom import node_function
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array, torch_dtype
 from deep500.frameworks.pytorch.known import KnownValues, evaluate
-from deep500.frameworks.pytorch.lowering import LOWERINGS, LoweredNode
+from deep500.frameworks.pytorch.lowering import LoweredNode
 from deep500.frameworks.pytorch.operators import OPS
 from deep500.frameworks.pytorch.operators.movement import to_device
 from deep500.networks.custom import is_custom
@@ -202,7 +202,7 @@ class _Writer:
             if is_custom(node):
                 self.custom(node)
             else:
-                lowering = LOWERINGS.get((node.domain, node.op_type))
+                lowering = OPS[node.domain, node.op_type].lowering
                 plain = self.device.type == "cpu" or not self.host.intersection(node.reads)
                 result = lowering(LoweredNode(self, node)) if lowering is not None and plain else None
                 if result is not None:

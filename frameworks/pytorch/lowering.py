@@ -1,6 +1,7 @@
 """Shorter code for hot operators: where attributes and ranks are known, a node becomes one call of a torch function.
 
-A lowering returns None where the general function of the table has to decide at run time.
+A lowering is part of its operator's entry in the table, and returns None for a node about which the function there has
+to decide at run time. So a node is served by one of the two, and an entry of a user's own by its function alone.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ import torch.nn.functional as F
 from torch import fx
 
 from deep500.frameworks.pytorch.dtypes import from_array
-from deep500.frameworks.pytorch.operators import normalization, windows
+from deep500.frameworks.pytorch.operators import OPS, normalization, windows
 from deep500.frameworks.pytorch.operators.movement import rows
 from deep500.networks.attributes import Sliding, collect
 from deep500.networks.execution.chains import DOMAIN
@@ -68,6 +70,16 @@ class LoweredNode:
 Lowering = Callable[[LoweredNode], fx.Node | None]
 
 
+def lowers(*names: str, domain: str = "") -> Callable[[Lowering], Lowering]:
+    """Enter a lowering into the entries of operators, whose own functions serve nodes that it leaves."""
+
+    def enter(lowering: Lowering) -> Lowering:
+        OPS.update({(domain, name): replace(OPS[domain, name], lowering=lowering) for name in names})
+        return lowering
+
+    return enter
+
+
 def _window(lowered: LoweredNode) -> tuple[Any, Any, Any] | None:
     """Stride, padding and dilation as torch's functions take them, None if they need preparation at run time."""
     rank, settings = lowered.rank(0), collect(Sliding, lowered.attributes)
@@ -77,6 +89,7 @@ def _window(lowered: LoweredNode) -> tuple[Any, Any, Any] | None:
     return (window.strides, window.begin, window.dilations) if window.begin == window.end else None
 
 
+@lowers("Conv")
 def conv(lowered: LoweredNode) -> fx.Node | None:
     """One ``conv1d``, ``conv2d`` or ``conv3d``."""
     window, rank = _window(lowered), lowered.rank(0)
@@ -92,6 +105,7 @@ def conv(lowered: LoweredNode) -> fx.Node | None:
     )
 
 
+@lowers("MaxPool")
 def max_pool(lowered: LoweredNode) -> fx.Node | None:
     """One ``max_pool``, unless indices, ceil mode or wide padding ask for more."""
     window, rank, kernel = _window(lowered), lowered.rank(0), tuple(lowered.attributes["kernel_shape"])
@@ -109,6 +123,7 @@ def max_pool(lowered: LoweredNode) -> fx.Node | None:
     return lowered.emit(windows.MAX_POOL[rank - 2], lowered.input(0), kernel, *window)
 
 
+@lowers("Gemm")
 def gemm(lowered: LoweredNode) -> fx.Node | None:
     """``linear`` for a dense layer, ``addmm`` where the weights lie the other way."""
     attributes = lowered.attributes
@@ -128,17 +143,20 @@ def gemm(lowered: LoweredNode) -> fx.Node | None:
     return lowered.emit(torch.addmm, lowered.input(2), lowered.input(0), lowered.input(1))
 
 
+@lowers("MatMul")
 def matmul(lowered: LoweredNode) -> fx.Node | None:
     """``matmul``."""
     return lowered.emit(torch.matmul, lowered.input(0), lowered.input(1))
 
 
+@lowers("Concat")
 def concat(lowered: LoweredNode) -> fx.Node | None:
     """``cat``."""
     values = [lowered.input(position) for position in range(len(lowered.node.inputs))]
     return lowered.emit(torch.cat, values, lowered.attributes["axis"])
 
 
+@lowers("Split")
 def split(lowered: LoweredNode) -> fx.Node | None:
     """``split_with_sizes`` where they are known and every part is read."""
     sizes = lowered.constant(1)
@@ -150,6 +168,7 @@ def split(lowered: LoweredNode) -> fx.Node | None:
     return lowered.emit(operator.getitem, whole, 0)
 
 
+@lowers("Flatten")
 def flatten(lowered: LoweredNode) -> fx.Node | None:
     """``flatten`` of the axes before, of those after."""
     rank = lowered.rank(0)
@@ -160,6 +179,7 @@ def flatten(lowered: LoweredNode) -> fx.Node | None:
     return x if axis > 1 and axis == rank - 1 else lowered.emit(torch.flatten, x, 1)
 
 
+@lowers("Reshape")
 def reshape(lowered: LoweredNode) -> fx.Node | None:
     """``reshape`` to constant sizes."""
     shape, before = lowered.constant(1), lowered.descriptor(0).shape
@@ -181,6 +201,7 @@ _SAMPLING = {"linear": 0, "nearest": 1, "cubic": 2}
 _OUTSIDE = {"zeros": 0, "border": 1, "reflection": 2}
 
 
+@lowers("GridSample")
 def grid_sample(lowered: LoweredNode) -> fx.Node | None:
     """``grid_sampler`` of an image or a volume of its places' dtype."""
     attributes, mode = lowered.attributes, _SAMPLING.get(lowered.attributes["mode"])
@@ -191,16 +212,19 @@ def grid_sample(lowered: LoweredNode) -> fx.Node | None:
     return lowered.emit(torch.grid_sampler, lowered.input(0), lowered.input(1), *rest)
 
 
+@lowers("LeakyRelu")
 def leaky_relu(lowered: LoweredNode) -> fx.Node:
     """``leaky_relu``."""
     return lowered.emit(torch._C._nn.leaky_relu, lowered.input(0), lowered.attributes["alpha"])
 
 
+@lowers("AdaptiveAveragePool", domain=DOMAIN)
 def adaptive_pool(lowered: LoweredNode) -> fx.Node:
     """``adaptive_avg_pool2d``."""
     return lowered.emit(torch._C._nn.adaptive_avg_pool2d, lowered.input(0), tuple(lowered.attributes["size"]))
 
 
+@lowers("BatchNormalization")
 def batch_norm(lowered: LoweredNode) -> fx.Node | None:
     """Running statistics that the module owns follow the mode; those that are computed follow ONNX to the letter."""
     node, program = lowered.node, lowered.writer.program
@@ -219,6 +243,7 @@ def batch_norm(lowered: LoweredNode) -> fx.Node | None:
     )
 
 
+@lowers("Dropout")
 def dropout(lowered: LoweredNode) -> fx.Node | None:
     """Without an input ``training_mode`` it follows the mode."""
     if len(lowered.node.inputs) > 2 and lowered.node.inputs[2]:
@@ -242,6 +267,7 @@ def _item(values: Any, index: int) -> Any:
     return values[index]
 
 
+@lowers("ConstantOfShape")
 def constant_of_shape(lowered: LoweredNode) -> fx.Node | None:
     """``full`` with a Python number."""
     shape, value = lowered.constant(0), lowered.attributes.get("value")
@@ -252,6 +278,7 @@ def constant_of_shape(lowered: LoweredNode) -> fx.Node | None:
     return lowered.emit(torch.full, tuple(shape.tolist()), fill.reshape(-1)[0].item(), dtype=fill.dtype, device=device)
 
 
+@lowers("LayerNormalization")
 def layer_norm(lowered: LoweredNode) -> fx.Node | None:
     """``layer_norm`` over sizes that are known."""
     shape, axis = lowered.descriptor(0).shape, lowered.attributes["axis"]
@@ -267,11 +294,13 @@ def layer_norm(lowered: LoweredNode) -> fx.Node | None:
     )
 
 
+@lowers("Linear", domain=DOMAIN)
 def linear(lowered: LoweredNode) -> fx.Node:
     """``linear``."""
     return lowered.emit(F.linear, *(lowered.input(i) for i in range(len(lowered.node.inputs))))
 
 
+@lowers("Transpose")
 def transpose(lowered: LoweredNode) -> fx.Node | None:
     """``permute``, or the shorter ``t`` of a matrix."""
     perm = lowered.attributes.get("perm")
@@ -284,6 +313,7 @@ def transpose(lowered: LoweredNode) -> fx.Node | None:
     )
 
 
+@lowers("Unsqueeze")
 def unsqueeze(lowered: LoweredNode) -> fx.Node | None:
     """One ``unsqueeze`` per axis."""
     axes, rank = lowered.constant(1), lowered.rank(0)
@@ -295,12 +325,14 @@ def unsqueeze(lowered: LoweredNode) -> fx.Node | None:
     return value
 
 
+@lowers("Squeeze")
 def squeeze(lowered: LoweredNode) -> fx.Node | None:
     """``squeeze`` of known axes."""
     axes = lowered.constant(1)
     return None if axes is None else lowered.emit(torch.squeeze, lowered.input(0), tuple(axes.reshape(-1).tolist()))
 
 
+@lowers("Gather")
 def gather(lowered: LoweredNode) -> fx.Node | None:
     """``select`` of a known place, ``index_select`` of several, ``embedding`` for rows of a table that trains."""
     places, shape, axis = lowered.constant(1), lowered.descriptor(0).shape, lowered.attributes["axis"]
@@ -320,6 +352,7 @@ def gather(lowered: LoweredNode) -> fx.Node | None:
     return None
 
 
+@lowers("Slice")
 def slice_(lowered: LoweredNode) -> fx.Node | None:
     """Python's slices, where begin, end, axes and step are known and the step leads forward."""
     rank, parts = lowered.rank(0), [lowered.constant(i) for i in range(1, len(lowered.node.inputs))]
@@ -336,33 +369,39 @@ def slice_(lowered: LoweredNode) -> fx.Node | None:
     return lowered.emit(operator.getitem, lowered.input(0), tuple(index))
 
 
+@lowers("Softmax")
 def softmax(lowered: LoweredNode) -> fx.Node:
     """``softmax``."""
     return lowered.emit(torch.softmax, lowered.input(0), lowered.attributes["axis"])
 
 
+@lowers("Swish")
 def swish(lowered: LoweredNode) -> fx.Node | None:
     """``silu``."""
     return lowered.emit(F.silu, lowered.input(0)) if lowered.attributes["alpha"] == 1 else None
 
 
+@lowers("Gelu")
 def gelu(lowered: LoweredNode) -> fx.Node:
     """``gelu``."""
     return lowered.emit(F.gelu, lowered.input(0), approximate=lowered.attributes["approximate"])
 
 
+@lowers("HardSigmoid")
 def hard_sigmoid(lowered: LoweredNode) -> fx.Node | None:
     """``hardsigmoid`` for its slope, as exactly as float32 knows it."""
     slope = lowered.attributes["alpha"] == float(np.float32(1 / 6)) and lowered.attributes["beta"] == 0.5
     return lowered.emit(F.hardsigmoid, lowered.input(0)) if slope and lowered.descriptor(0).dtype == "float32" else None
 
 
+@lowers("Div")
 def divide(lowered: LoweredNode) -> fx.Node | None:
     """``div``."""
     floating = (lowered.descriptor(0).dtype or "").startswith("float")
     return lowered.emit(torch.div, lowered.input(0), lowered.input(1)) if floating else None
 
 
+@lowers("Pow")
 def power(lowered: LoweredNode) -> fx.Node | None:
     """``pow`` with a Python number, which has a shorter gradient."""
     exponent, floating = lowered.constant(1), (lowered.descriptor(0).dtype or "").startswith("float")
@@ -371,18 +410,18 @@ def power(lowered: LoweredNode) -> fx.Node | None:
     return lowered.emit(torch.pow, lowered.input(0), exponent.reshape(-1)[0].item())
 
 
-def _reduction(function: Callable[..., Any]) -> Lowering:
-    def lower(lowered: LoweredNode) -> fx.Node | None:
-        """The reduction over known axes."""
-        axes, floating = lowered.constant(1), (lowered.descriptor(0).dtype or "").startswith("float")
-        if axes is None or not axes.size or not floating:
-            return None
-        keep = bool(lowered.attributes["keepdims"])
-        return lowered.emit(function, lowered.input(0), tuple(axes.reshape(-1).tolist()), keep)
+@lowers("ReduceMean", "ReduceSum")
+def reduction(lowered: LoweredNode) -> fx.Node | None:
+    """``mean`` or ``sum`` over known axes."""
+    axes, floating = lowered.constant(1), (lowered.descriptor(0).dtype or "").startswith("float")
+    if axes is None or not axes.size or not floating:
+        return None
+    function = torch.mean if lowered.node.op_type == "ReduceMean" else torch.sum
+    keep = bool(lowered.attributes["keepdims"])
+    return lowered.emit(function, lowered.input(0), tuple(axes.reshape(-1).tolist()), keep)
 
-    return lower
 
-
+@lowers("Expand")
 def expand(lowered: LoweredNode) -> fx.Node | None:
     """``expand`` to known sizes."""
     sizes, shape = lowered.constant(1), lowered.descriptor(0).shape
@@ -393,6 +432,7 @@ def expand(lowered: LoweredNode) -> fx.Node | None:
     return lowered.emit(torch.Tensor.expand, lowered.input(0), wanted)
 
 
+@lowers("InstanceNormalization")
 def instance_norm(lowered: LoweredNode) -> fx.Node:
     """``instance_norm`` without the checks in Python."""
     x, scale, bias = (lowered.input(i) for i in range(3))
@@ -400,6 +440,7 @@ def instance_norm(lowered: LoweredNode) -> fx.Node:
     return lowered.emit(torch.instance_norm, x, scale, bias, *options)
 
 
+@lowers("GroupNormalization")
 def group_norm(lowered: LoweredNode) -> fx.Node:
     """``group_norm`` without the checks in Python."""
     x, scale, bias = (lowered.input(i) for i in range(3))
@@ -410,6 +451,7 @@ def group_norm(lowered: LoweredNode) -> fx.Node:
 _PLAIN = {"is_causal": 0, "softcap": 0.0, "left_window_size": -1, "right_window_size": -1}
 
 
+@lowers("Attention")
 def attention(lowered: LoweredNode) -> fx.Node | None:
     """``scaled_dot_product_attention`` of heads in equal number, with a mask of numbers for all keys or without one."""
     shapes, attributes = [lowered.descriptor(i).shape for i in range(3)], lowered.attributes
@@ -433,6 +475,7 @@ def attention(lowered: LoweredNode) -> fx.Node | None:
 _INTERPOLATE = {("linear", 3): "linear", ("linear", 4): "bilinear", ("linear", 5): "trilinear", ("cubic", 4): "bicubic"}
 
 
+@lowers("Resize")
 def resize(lowered: LoweredNode) -> fx.Node | None:
     """``interpolate`` of known places, where its coordinates are the node's."""
     shape, attributes = lowered.descriptor(0).shape, lowered.attributes
@@ -468,42 +511,3 @@ def _same_places(before: int, after: int) -> bool:
     """Whether torch, which computes them with 32 bits, takes the places that the exact quotient tells."""
     i = np.arange(after)
     return bool((np.floor(i.astype(np.float32) * np.float32(before / after)) == i * before // after).all())
-
-
-LOWERINGS: dict[tuple[str, str], Lowering] = {
-    ("", "Conv"): conv,
-    ("", "MaxPool"): max_pool,
-    ("", "Gemm"): gemm,
-    ("", "MatMul"): matmul,
-    ("", "Concat"): concat,
-    ("", "Split"): split,
-    ("", "Flatten"): flatten,
-    ("", "Reshape"): reshape,
-    ("", "GridSample"): grid_sample,
-    ("", "LeakyRelu"): leaky_relu,
-    (DOMAIN, "AdaptiveAveragePool"): adaptive_pool,
-    ("", "BatchNormalization"): batch_norm,
-    ("", "Dropout"): dropout,
-    ("", "ConstantOfShape"): constant_of_shape,
-    ("", "LayerNormalization"): layer_norm,
-    (DOMAIN, "Linear"): linear,
-    ("", "Transpose"): transpose,
-    ("", "Unsqueeze"): unsqueeze,
-    ("", "Squeeze"): squeeze,
-    ("", "Gather"): gather,
-    ("", "Slice"): slice_,
-    ("", "Softmax"): softmax,
-    ("", "Swish"): swish,
-    ("", "Gelu"): gelu,
-    ("", "HardSigmoid"): hard_sigmoid,
-    ("", "Div"): divide,
-    ("", "Pow"): power,
-    ("", "ReduceMean"): _reduction(torch.mean),
-    ("", "ReduceSum"): _reduction(torch.sum),
-    ("", "Expand"): expand,
-    ("", "Resize"): resize,
-    ("", "Attention"): attention,
-    ("", "InstanceNormalization"): instance_norm,
-    ("", "GroupNormalization"): group_norm,
-}
-"""Lowerings by (domain, operator); tried before the table."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,3 +48,25 @@ def test_a_file_with_a_kernel_is_enough(tmp_path: Path, monkeypatch: pytest.Monk
     (y,) = d5ref.from_model(network()).inference({"x": x}).values()
     assert_close(y, np.cumsum(x, 1), "exact")
     assert called == [(2, 4)], "another kernel than the file's was used"
+
+
+@pytest.mark.backend("pytorch")
+def test_a_kernel_of_ones_own_serves_instead_of_the_built_in_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytorch = pytest.importorskip("deep500.frameworks.pytorch")
+    from deep500.frameworks.pytorch.operators import table
+
+    monkeypatch.setitem(table.OPS, ("", "Softmax"), table.OPS["", "Softmax"])  # put back afterwards
+    net = Network("scores")
+    net.add_input("x", ("N", 4))
+    net.add_node("Softmax", "x", "y")
+    net.add_output("y")
+    x = np.arange(8, dtype="float32").reshape(2, 4)
+    (before,) = pytorch.from_model(net).inference({"x": x}).values()
+    table.op("Softmax")(own_softmax)
+    (after,) = pytorch.from_model(net).inference({"x": x}).values()
+    assert_close(after, 2 * before)
+    assert float(before.sum()) == pytest.approx(2)
+
+
+def own_softmax(x: Any, *, axis: int = -1) -> Any:
+    return 2 * x.softmax(axis)

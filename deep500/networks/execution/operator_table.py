@@ -9,7 +9,6 @@ understands, and a node that wants more is refused when the network is built (:m
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -74,6 +73,7 @@ class OperatorTable(dict[tuple[str, str], Entry], Generic[Entry]):
         extras: keyword-only parameters that are no attributes: what the backend can tell a function of the run.
 
     Example:
+        >>> from deep500.networks.attributes import BatchNorm
         >>> table = OperatorTable(OperatorEntry, extras=("outputs",))
         >>> @table.op("TopK", static=[1])
         ... def top_k(x, k, *, axis=-1, outputs):
@@ -120,7 +120,7 @@ class OperatorTable(dict[tuple[str, str], Entry], Generic[Entry]):
 def _settings_of(parameter: inspect.Parameter, function: Callable[..., Any]) -> Any:
     """The class of attributes that a keyword is annotated with, None for any other annotation."""
     kind = parameter.annotation
-    kind = vars(sys.modules[function.__module__]).get(kind) if isinstance(kind, str) else kind
+    kind = getattr(function, "__globals__", {}).get(kind) if isinstance(kind, str) else kind
     return kind if parameter.kind is inspect.Parameter.KEYWORD_ONLY and hasattr(kind, "_fields") else None
 
 

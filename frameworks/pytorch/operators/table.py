@@ -8,13 +8,23 @@ called ``outputs`` receives a tuple of booleans: which outputs are read, unread 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from deep500.networks.execution.operator_table import OperatorEntry, OperatorTable
 
-OPS = OperatorTable(OperatorEntry, extras=("outputs",))
+
+@dataclass(frozen=True)
+class TorchEntry(OperatorEntry):
+    """An entry, and shorter code for nodes of which enough is known (:mod:`deep500.frameworks.pytorch.lowering`)."""
+
+    lowering: Callable[[Any], Any] | None = None
+
+
+OPS = OperatorTable(TorchEntry, extras=("outputs",))
 """All operators by (domain, operator type)."""
 
 op, enter_all = OPS.op, OPS.enter_all
