@@ -21,6 +21,7 @@ SUITE = "conformance/test_conformance"  # ONNX's own cases run every kernel
 TABLE: dict[str, dict[str, str]] = {
     "deep500": {
         "__main__": "test_cli",
+        "faces": "test_imports",
         "loading": "recipes/test_names",
         "notebooks": "newcomer/test_notebooks",
     },
@@ -37,9 +38,10 @@ TABLE: dict[str, dict[str, str]] = {
     "deep500/compare/conformance": {"*": SUITE},
     "deep500/distributed": {
         "buckets flat": "distributed/schemes/test_sharded",
+        "checks replica traits": "test_optimizer",
         "clocks": "test_timing",
         "gradient_log": "distributed/schemes/test_asynchronous",
-        "parcels stage_runs": "distributed/schemes/test_pipeline",
+        "parcels staged stage_runs": "distributed/schemes/test_pipeline",
         "world": "test_launch",
     },
     "deep500/distributed/compression": {"*": "distributed/test_compression"},
@@ -158,7 +160,7 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "deep500/training": {
         "check run": "test_trainer",
-        "clipping": "test_optimizers",
+        "clipping exchange": "test_optimizers",
         "statistics": "metrics/test_metrics",
     },
     "deep500/training/data": {
