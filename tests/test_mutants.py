@@ -97,9 +97,9 @@ def biased_variance(right, x, scale, bias, mean, variance, training, momentum, e
 
 
 @kernel("Conv")
-def padded_at_the_other_side(right, x, w, b=None, *, pads, **rest):
-    half = len(pads) // 2
-    return right(x, w, b, pads=[*pads[half:], *pads[:half]], **rest)
+def padded_at_the_other_side(right, x, w, b=None, *, settings):
+    pads, half = settings.pads, len(settings.pads) // 2
+    return right(x, w, b, settings=settings._replace(pads=[*pads[half:], *pads[:half]]))
 
 
 @kernel("Conv")
@@ -113,8 +113,8 @@ def kernel_turned(right, x, w, b=None, **rest):
 
 
 @kernel("AveragePool")
-def padding_counted(right, x, *, count_include_pad=0, **rest):
-    return right(x, count_include_pad=1, **rest)
+def padding_counted(right, x, *, settings):
+    return right(x, settings=settings._replace(count_include_pad=1))
 
 
 @kernel("Softmax")

@@ -70,7 +70,7 @@ def _compare(case: Any, got: Any, want: Any) -> None:
         for part, wanted in zip(got, want, strict=True):
             _compare(case, part, wanted)
         return
-    array, want = d5fw.executor.to_array(got), _array(want)
+    array, want = d5fw.dtypes.to_array(got), _array(want)
     assert (array.shape, array.dtype) == (want.shape, want.dtype), case.name
     rtol = 2**-6 if array.dtype.name == "bfloat16" else case.rtol
     if array.dtype.name == "bfloat16":
