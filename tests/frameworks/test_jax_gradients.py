@@ -193,7 +193,7 @@ def test_gradients_are_the_user_s(name: str) -> None:
     factors = cotangents([output])
     (wanted,) = pull(jnp.asarray(factors[0]))
     hold_to(network, BACKENDS, [x], factors, wanted)
-    got = importing.convert((function, TREE), real(2, 4)).differentiate({"input": x}, factors)
+    got = importing.convert((function, TREE), real(2, 4), {}).differentiate({"input": x}, factors)
     for key, value in got.items():
         assert_close(value, np.asarray(wanted[key]), "gradient", key)
 
@@ -223,7 +223,7 @@ def test_gradients_of_a_module_in_training_mode_are_flax_s() -> None:
     network = as_network(module, real(2, 4))
     assert set(network.trainable()) == set(wanted) and "teacher" in network.parameters
     hold_to(network, BACKENDS, [x], factors, wanted)
-    converted = importing.convert(Teacher(0.5), real(2, 4))
+    converted = importing.convert(Teacher(0.5), real(2, 4), {})
     kinds = {node.op_type for node in converted.model.graph.node}
     assert kinds > {"StopGradient", "CustomGradient", "BatchNormalization", "Dropout"}
     got = converted.differentiate({"input": x}, factors)

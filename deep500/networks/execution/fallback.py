@@ -51,7 +51,7 @@ def kernels(
         UnsupportedOperator: names all nodes that nothing runs.
 
     Example:
-        >>> relu, mish = Node("Relu", ("x",), ("y",)), Node("Mish", ("y",), ("z",))
+        >>> relu, mish = Node("Relu", ("x",), ("y",), "a"), Node("Mish", ("y",), ("z",), "b")
         >>> first, second = kernels([relu, mish], {"Relu": lambda node: lambda x: np.maximum(x, 0)}, {}, "mine")
         >>> first(np.float32([-1, 1])).tolist(), [round(float(z), 2) for z in second(np.float32([0, 1]))[0]]
         ([0.0, 1.0], [0.0, 0.87])

@@ -50,7 +50,7 @@ def _noted(method: Callable[..., Any]) -> Callable[..., Any]:
     return noted
 
 
-class Optimizer(Exchange, Tunable):
+class Optimizer(Exchange, Tunable, declares=False):
     """Minimizes ``loss`` over the trainable parameters of an executor's network.
 
     Args:

@@ -39,11 +39,11 @@ class Tunable:
     _like: ClassVar[type[Tunable] | None] = None
     network: Any
 
-    def __init_subclass__(cls, *, like: type[Tunable] | None = None, **options: Any) -> None:
+    def __init_subclass__(cls, *, like: type[Tunable] | None = None, declares: bool = True, **options: Any) -> None:
         """Derive ``hyperparameters`` and the signature from the class's declaration, or from that of ``like``."""
         super().__init_subclass__(**options)
-        if not isinstance(cls.hyperparameters, tuple):
-            return  # a distributed scheme's are those of its base optimizer
+        if not declares or not isinstance(cls.hyperparameters, tuple):
+            return  # a distributed scheme's are those of its base optimizer, and it must not inherit a signature
         if like is not None:
             for name in like.hyperparameters:
                 setattr(cls, name, getattr(like, name))
