@@ -47,7 +47,7 @@ def profiled_step(net: Network, plan: Any, batch: int, folder: Path, monkeypatch
     return [{"name": e["name"].removesuffix("_kernel_time"), **e["args"]} for e in events]
 
 
-@pytest.mark.parametrize(("name", "session_options", "share"), [("resnet", {"depth": 20}, 0.6), ("transformer", {}, 0.8)])
+@pytest.mark.parametrize(("name", "options", "share"), [("resnet", {"depth": 20}, 0.6), ("transformer", {}, 0.8)])
 def test_what_runs_and_what_is_held_is_what_was_planned(
     name: str, options: dict[str, Any], share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
