@@ -261,6 +261,13 @@ class Executor(GraphExecutor):
         compiled.check(inputs)
         return compiled
 
+    def update_engine(self) -> Any:
+        """See ``CompilesUpdates``: jitted functions."""
+        from deep500.frameworks.jax.updates import Engine
+
+        self.refresh()
+        return Engine(self)
+
     def next_draw(self) -> np.ndarray:
         """Seed and number of the next run's random key."""
         self._runs += 1

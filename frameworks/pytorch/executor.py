@@ -538,6 +538,13 @@ class Executor(GraphExecutor):
                 if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad
             ]
 
+    def update_engine(self) -> Any:
+        """See ``CompilesUpdates``: eager functions on parameters that are copied end to end."""
+        from deep500.frameworks.pytorch.updates import Engine
+
+        self.refresh()
+        return Engine(self)
+
     def peak_memory(self, reset: bool = False) -> int | None:
         """Largest sum of tensors on the GPU since the last reset, in bytes; None on the processor."""
         if self.torch_device.type != "cuda":

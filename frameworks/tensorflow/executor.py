@@ -401,6 +401,13 @@ class Executor(GraphExecutor):
         shape = tuple(self.variables[name].shape)
         return (shape[-1], shape[-2], *shape[:-2]) if name in self.kernels else shape
 
+    def update_engine(self) -> Any:
+        """See ``CompilesUpdates``: one function of network and update."""
+        from deep500.frameworks.tensorflow.updates import Engine
+
+        self.refresh()
+        return Engine(self)
+
     def shown(self, name: str, tensor: Any) -> Any:
         """What has the layout of a parameter's variable, in ONNX's layout."""
         return kernel_first(tensor) if name in self.kernels else tensor
