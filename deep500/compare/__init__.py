@@ -1,6 +1,6 @@
 """Comparison of frameworks: the equivalence gate first, then timing in turns, then words with evidence."""
 
-from deep500.compare.checks import Check as Check
+from deep500.compare.checks import GateCheck as GateCheck
 from deep500.compare.checks import GateResult as GateResult
 from deep500.compare.frameworks import compare_frameworks as compare_frameworks
 from deep500.compare.gate import check_equivalence as check_equivalence

@@ -1,4 +1,4 @@
-"""Results of the gate: one `Check` per framework and thing compared, and the `GateResult` that holds them."""
+"""Results of the gate: one `GateCheck` per framework and thing compared, and the `GateResult` that holds them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VACUOUS = 1e-3
 
 
 @dataclass(frozen=True)
-class Check:
+class GateCheck:
     """One thing that was compared.
 
     Attributes:
@@ -52,14 +52,14 @@ class GateResult:
     """
 
     judge: str
-    checks: list[Check] = field(default_factory=list)
+    checks: list[GateCheck] = field(default_factory=list)
     curves: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.checks) and all(check.passed for check in self.checks)
 
-    def first(self, framework: str) -> Check | None:
+    def first(self, framework: str) -> GateCheck | None:
         """The first difference of a framework; None if there is none."""
         return next((c for c in self.checks if c.framework == framework and not c.passed), None)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from deep500.compare.checks import Check
+from deep500.compare.checks import GateCheck
 from deep500.compare.subject import Candidate
 from deep500.compare.traces import as_arrays, gradients_of
 from deep500.networks.gradients.rules.context import known_value
@@ -42,7 +42,7 @@ def ratio_of(network: Network, node: Node) -> float | None:
     return None if value is None else float(np.asarray(value).reshape(-1)[0])
 
 
-def check_dropout(candidate: Candidate, network: Network) -> Iterator[Check]:
+def check_dropout(candidate: Candidate, network: Network) -> Iterator[GateCheck]:
     """One check per ratio that occurs in the network."""
     ratios = {ratio_of(network, node): node.name for node in dropouts(network)}
     for ratio, name in ratios.items():
@@ -63,7 +63,7 @@ def _network(ratio: float) -> Network:
     return network
 
 
-def _check(candidate: Candidate, ratio: float, name: str) -> Check:
+def _check(candidate: Candidate, ratio: float, name: str) -> GateCheck:
     network = _network(ratio)
     executor = candidate.build(network)
     executor.reseed(1)
@@ -84,4 +84,4 @@ def _check(candidate: Candidate, ratio: float, name: str) -> Check:
         where = f"share of kept values: {mask.mean():.4f}, expected {1 - ratio:.4f}"
     worst = max(sizes.values())
     named = f"{where} (ratio {ratio:g}, node {name!r})" if where else ""
-    return Check(candidate.name, "dropout", worst, EXACT, not where, named)
+    return GateCheck(candidate.name, "dropout", worst, EXACT, not where, named)

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from deep500.compare.checks import Check
+from deep500.compare.checks import GateCheck
 from deep500.compare.claims import ABOUT, framework_claims
 from deep500.compare.gate import check_equivalence
 from deep500.compare.result import SCHEMA, ComparisonResult
@@ -171,24 +171,24 @@ def _weights(subject: Subject) -> dict[str, Any]:
     return {name: parameter.value for name, parameter in subject.network().parameters.items()}
 
 
-def _batch_checks(digests_of: dict[str, list[str]]) -> list[Check]:
+def _batch_checks(digests_of: dict[str, list[str]]) -> list[GateCheck]:
     """Check that every framework is given the same batches, one digest per batch."""
     names = list(digests_of)
     return [_same_batches(name, digests_of[name], digests_of[names[0]]) for name in names[1:]]
 
 
-def _same_batches(name: str, got: Sequence[str], want: Sequence[str]) -> Check:
+def _same_batches(name: str, got: Sequence[str], want: Sequence[str]) -> GateCheck:
     wrong = next((number for number, pair in enumerate(zip(got, want, strict=False)) if pair[0] != pair[1]), None)
-    return Check(name, "batches", None, None, wrong is None, "" if wrong is None else f"batch {wrong + 1}")
+    return GateCheck(name, "batches", None, None, wrong is None, "" if wrong is None else f"batch {wrong + 1}")
 
 
-def _worker_checks(team: Team, expected: dict[str, Any]) -> list[Check]:
+def _worker_checks(team: Team, expected: dict[str, Any]) -> list[GateCheck]:
     """Check that the processes that are timed hold the weights and batches that the gate compared."""
     checks = []
     for name, facts in team.facts.items():
         checks.append(_same_batches(name, facts.pop("batches"), expected["batches"]))
         same = facts["weights"] == expected["weights"]
-        checks.append(Check(name, "weights of the worker", None, None, same, "" if same else facts["weights"][:12]))
+        checks.append(GateCheck(name, "weights of the worker", None, None, same, "" if same else facts["weights"][:12]))
     return checks
 
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from deep500.compare import first_difference as locate
-from deep500.compare.checks import VACUOUS, Check, GateResult, largest, relative
+from deep500.compare.checks import VACUOUS, GateCheck, GateResult, largest, relative
 from deep500.compare.dropout import check_dropout, dropouts, without_dropout
 from deep500.compare.subject import Batch, Candidate
-from deep500.compare.traces import CURVE, Arrays, Trace, cast, curve, trace
+from deep500.compare.traces import CURVE, Arrays, TrainingTrace, cast, curve, trace
 from deep500.errors import Deep500Error, InputError, UnsupportedOperator
 from deep500.networks.dtype import to_dtype
 from deep500.networks.network import Network
@@ -47,7 +47,7 @@ NO_DOUBLE = (UnsupportedOperator, NotImplementedError)
 
 
 @dataclass
-class Case:
+class GateCase:
     """One network in one precision: as it is, without randomness, and its batches."""
 
     network: Network
@@ -100,11 +100,11 @@ def check_equivalence(
     return result
 
 
-def _case(network: Network, batches: Sequence[Batch], loss: str, column: int) -> Case:
+def _case(network: Network, batches: Sequence[Batch], loss: str, column: int) -> GateCase:
     dtype = ("float64", "float32")[column]
     whole = any(not isinstance(value.shape[0], str) for value in network.inputs.values() if value.shape)
     copy = to_dtype(network, "float64") if column == 0 else network.copy()
-    return Case(copy, without_dropout(copy), cast(batches[:4], dtype, None if whole else SAMPLES), loss, column)
+    return GateCase(copy, without_dropout(copy), cast(batches[:4], dtype, None if whole else SAMPLES), loss, column)
 
 
 def _refusal(network: Network) -> str:
@@ -116,25 +116,25 @@ def _refusal(network: Network) -> str:
     return ""
 
 
-def _judge_checks(judge: Candidate, cases: Sequence[Case], truth: Trace) -> Iterator[Check]:
+def _judge_checks(judge: Candidate, cases: Sequence[GateCase], truth: TrainingTrace) -> Iterator[GateCheck]:
     """Check what the judge itself must satisfy: values that are not vacuous, and parameters that move."""
     sizes = {"evaluation forward": largest(truth.evaluation[0]), "gradients": largest(truth.gradients)}
     for name, size in sizes.items():
         where = (
             "" if size > VACUOUS else f"vacuous: the largest reference value is {size:.1e}; expected above {VACUOUS}"
         )
-        yield Check(judge.name, f"size of {name}", None, None, not where, where)
+        yield GateCheck(judge.name, f"size of {name}", None, None, not where, where)
     if truth.steps:
         start = {n: p.value for n, p in cases[0].plain.parameters.items()}
         moved = max(relative(truth.steps[-1][name], start[name]) for name in truth.gradients)
         where = "" if moved else "vacuous: no parameter moved"
-        yield Check(judge.name, "size of steps", None, None, not where, where)
+        yield GateCheck(judge.name, "size of steps", None, None, not where, where)
     yield from check_dropout(judge, cases[0].network)
 
 
 def _checks(
-    judge: Candidate, other: Candidate, cases: Sequence[Case], truth: Trace, result: GateResult
-) -> Iterator[Check]:
+    judge: Candidate, other: Candidate, cases: Sequence[GateCase], truth: TrainingTrace, result: GateResult
+) -> Iterator[GateCheck]:
     yield _weights(other, cases[1])
     case = cases[0]
     try:
@@ -154,15 +154,17 @@ def _checks(
     yield from check_dropout(other, case.network)
 
 
-def _weights(other: Candidate, case: Case) -> Check:
+def _weights(other: Candidate, case: GateCase) -> GateCheck:
     state = other.build(case.network).network.state()
     want = {name: parameter.value for name, parameter in case.network.parameters.items()}
     wrong = [name for name in want if name not in state or digest({"": state[name]}) != digest({"": want[name]})]
     wrong += sorted(set(state) - set(want))
-    return Check(other.name, "weights", None, None, not wrong, f"parameter {wrong[0]!r}" if wrong else "")
+    return GateCheck(other.name, "weights", None, None, not wrong, f"parameter {wrong[0]!r}" if wrong else "")
 
 
-def _forward(judge: Candidate, other: Candidate, case: Case, truth: Trace, seen: Trace) -> Iterator[Check]:
+def _forward(
+    judge: Candidate, other: Candidate, case: GateCase, truth: TrainingTrace, seen: TrainingTrace
+) -> Iterator[GateCheck]:
     name, worst, where = "evaluation forward", 0.0, ""
     for run, (got, want) in enumerate(zip(seen.evaluation, truth.evaluation, strict=True)):
         difference = max(relative(got[value], want[value]) for value in want)
@@ -172,28 +174,28 @@ def _forward(judge: Candidate, other: Candidate, case: Case, truth: Trace, seen:
             where = locate.evaluation(judge, other, case.network, batches, case.tolerance(name))
             where = f"{where}, in run {run + 1}" + (" (the run before agreed: a state is kept)" if run else "")
             break
-    yield Check(other.name, name, worst, case.tolerance(name), not where, where)
+    yield GateCheck(other.name, name, worst, case.tolerance(name), not where, where)
     name = "training forward"
     worst = max(relative(seen.training[value], truth.training[value]) for value in truth.training)
     if worst > case.tolerance(name):
         where = locate.training(judge, other, case.plain, case.batches[0], case.loss, case.tolerance(name))
-    yield Check(other.name, name, worst, case.tolerance(name), not where, where)
+    yield GateCheck(other.name, name, worst, case.tolerance(name), not where, where)
 
 
-def _per_value(other: Candidate, case: Case, name: str, want: Arrays, got: Arrays) -> Check:
+def _per_value(other: Candidate, case: GateCase, name: str, want: Arrays, got: Arrays) -> GateCheck:
     apart = {value: relative(got[value], want[value]) for value in want}
     wrong = next((value for value in apart if apart[value] > case.tolerance(name)), None)
     where = "" if wrong is None else f"parameter {locate.reader(case.plain, wrong)[1]}"
-    return Check(other.name, name, max(apart.values(), default=0.0), case.tolerance(name), wrong is None, where)
+    return GateCheck(other.name, name, max(apart.values(), default=0.0), case.tolerance(name), wrong is None, where)
 
 
-def _gradients(other: Candidate, case: Case, truth: Trace, seen: Trace) -> Check:
+def _gradients(other: Candidate, case: GateCase, truth: TrainingTrace, seen: TrainingTrace) -> GateCheck:
     """Relative to the largest of a parameter, and not below a millionth of the largest of all: before a batch
     normalisation the gradient of a bias is zero, and what is computed of it is rounding."""
     floor = largest(truth.gradients) * 1e-6
     missing = sorted(set(truth.gradients) ^ set(seen.gradients))
     if missing:
-        return Check(other.name, "gradients", None, None, False, f"only one has that of {missing[0]!r}")
+        return GateCheck(other.name, "gradients", None, None, False, f"only one has that of {missing[0]!r}")
     apart = {}
     for name, want in truth.gradients.items():
         apart[name] = relative(seen.gradients[name], want, max(float(np.abs(want).max(initial=0)), floor) or None)
@@ -205,10 +207,10 @@ def _gradients(other: Candidate, case: Case, truth: Trace, seen: Trace) -> Check
         where = (
             f"first gradient of {locate.reader(case.plain, last)[1]}, by {apart[last]:.1e}{_factor(last, truth, seen)}"
         )
-    return Check(other.name, "gradients", max(apart.values(), default=0.0), limit, not wrong, where)
+    return GateCheck(other.name, "gradients", max(apart.values(), default=0.0), limit, not wrong, where)
 
 
-def _factor(name: str, truth: Trace, seen: Trace) -> str:
+def _factor(name: str, truth: TrainingTrace, seen: TrainingTrace) -> str:
     """Report a gradient that is a multiple of the other: a sum instead of a mean, a sign."""
     got, want = seen.gradients[name].ravel(), truth.gradients[name].ravel()
     place = int(np.abs(want).argmax())
@@ -217,7 +219,7 @@ def _factor(name: str, truth: Trace, seen: Trace) -> str:
     return f" (it is {factor:.6g} times the judge's)" if same else " (it is zero)" if not got.any() else ""
 
 
-def _steps(other: Candidate, case: Case, truth: Trace, seen: Trace) -> Check:
+def _steps(other: Candidate, case: GateCase, truth: TrainingTrace, seen: TrainingTrace) -> GateCheck:
     name, worst = "optimizer", 0.0
     limit = case.tolerance(name)
     lenient = _amplified(truth)
@@ -229,11 +231,11 @@ def _steps(other: Candidate, case: Case, truth: Trace, seen: Trace) -> Check:
         if wrong is not None:
             remark = " (the step before agreed: its memory, or a state of the network)" if step > 1 else ""
             where = f"parameter {locate.reader(case.plain, wrong)[1]}, after step {step}{remark}, by {apart[wrong]:.1e}"
-            return Check(other.name, name, worst, limit, False, where)
-    return Check(other.name, name, worst, limit, True)
+            return GateCheck(other.name, name, worst, limit, False, where)
+    return GateCheck(other.name, name, worst, limit, True)
 
 
-def _amplified(truth: Trace) -> set[str]:
+def _amplified(truth: TrainingTrace) -> set[str]:
     """Parameters whose gradient is zero up to rounding (a bias before a batch normalisation, say), which an adaptive
     optimizer divides by itself, and the running statistics that they shift."""
     floor = largest(truth.gradients) * 1e-12
@@ -260,7 +262,7 @@ def _curves(
             where = f"{apart[0]:.1e} at step 1, {max(apart):.1e} at most in {len(apart)} steps"
             limit = FIRST_LOSS[bool(rounded & {name, result.judge})]
             same = apart[0] <= limit or bool(dropouts(network))  # masks differ, and so do losses
-            result.checks.append(Check(name, "loss curve (float32)", max(apart), None, same, where))
+            result.checks.append(GateCheck(name, "loss curve (float32)", max(apart), None, same, where))
 
 
 def _first_line(error: Exception) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from deep500.compare import first_difference
-from deep500.compare.checks import Check, GateResult, relative
+from deep500.compare.checks import GateCheck, GateResult, relative
 from deep500.compare.frameworks import Effort, check_frameworks, write
 from deep500.compare.result import ComparisonResult
 from deep500.compare.subject import Candidate
@@ -155,10 +155,10 @@ def check_outputs(
     return result
 
 
-def _check(name: str, got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray], batch: int | None) -> Check:
+def _check(name: str, got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray], batch: int | None) -> GateCheck:
     what = "outputs" if batch is None else f"outputs of {batch}"
     apart = {value: relative(got[value], want[value]) for value in want}
     limits = {value: TOLERANCES.get(str(array.dtype), 0.0) for value, array in want.items()}
     worst = max(apart, key=lambda value: apart[value] / (limits[value] or 1e-30))
     wrong = apart[worst] > limits[worst]
-    return Check(name, what, apart[worst], limits[worst], not wrong, f"output {worst!r}" if wrong else "")
+    return GateCheck(name, what, apart[worst], limits[worst], not wrong, f"output {worst!r}" if wrong else "")

@@ -26,7 +26,7 @@ THREAD_VARIABLES = (
 """Set in every worker to the same number, together with the cores that it may use."""
 
 
-class Process:
+class WorkerProcess:
     """A worker process.
 
     Args:
@@ -34,7 +34,7 @@ class Process:
         threads: number of threads and of cores that it may use.
 
     Example:
-        >>> with Process("reference", threads=1) as worker:
+        >>> with WorkerProcess("reference", threads=1) as worker:
         ...     worker.ask("memory")["peak"] > 0
         True
     """
@@ -97,7 +97,7 @@ class Process:
             self._process.stdout.close()
         self._errors.close()
 
-    def __enter__(self) -> Process:
+    def __enter__(self) -> WorkerProcess:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.compare.processes import Process
+from deep500.compare.processes import WorkerProcess
 from deep500.measure.comparison import Comparison, compare_all
 from deep500.measure.statistics import Interval, median_interval, paired_ratio
 from deep500.progress import numbered, stage, still
@@ -57,11 +57,11 @@ class Team:
         self.frameworks = list(frameworks)
         self.control = control_name(self.frameworks[0])
         self.facts: dict[str, dict[str, Any]] = {}
-        self.workers: dict[str, Process] = {}
+        self.workers: dict[str, WorkerProcess] = {}
         self._stack = ExitStack()
         try:
             for name in [*self.frameworks, self.control]:  # they start together, and prepare one after the other
-                self.workers[name] = self._stack.enter_context(Process(name, threads))
+                self.workers[name] = self._stack.enter_context(WorkerProcess(name, threads))
             for name, worker in self.workers.items():
                 stage(f"{name}: starting a process")
                 framework = self.frameworks[0] if name == self.control else name
@@ -97,7 +97,7 @@ class Team:
         return Timing(samples, counts, switches, control, compare_all(compared, control))
 
     @staticmethod
-    def _warm(worker: Process, count: int | None, options: Mapping[str, Any]) -> int:
+    def _warm(worker: WorkerProcess, count: int | None, options: Mapping[str, Any]) -> int:
         seconds = 0.0
         for _ in range(WARM_UP):
             seconds = worker.ask("block", count=count or 3, **options)["seconds"]

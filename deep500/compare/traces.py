@@ -20,7 +20,7 @@ STEPS = 4
 
 
 @dataclass
-class Trace:
+class TrainingTrace:
     """The arrays that a framework computed.
 
     Attributes:
@@ -63,8 +63,8 @@ def trace(
     plain: Network,
     batches: Sequence[Batch],
     loss: str,
-    judge: Trace | None = None,
-) -> Trace:
+    judge: TrainingTrace | None = None,
+) -> TrainingTrace:
     """Run a framework through everything.
 
     Args:
@@ -76,7 +76,7 @@ def trace(
         judge: before each further step of the optimizer the parameters are set to what the judge had then. So only what
             the step itself does is compared; left alone, a deep network multiplies rounding a hundredfold per step.
     """
-    seen = Trace()
+    seen = TrainingTrace()
     executor = candidate.build(network)
     order = [0, 1, 0] if len(batches) > 1 else [0]  # a result must not depend on the run before
     seen.evaluation = [as_arrays(executor, executor.inference(batches[number])) for number in order]

@@ -11,7 +11,7 @@ from deep500.errors import InputError, UnsupportedOperator
 from deep500.operators.base import CustomOp, as_list, describe
 from deep500.operators.differences import epsilon, is_floating
 from deep500.operators.findings import ComparedEntry, OpCheck
-from deep500.operators.gradients import Finding, Point, directional, full, over
+from deep500.operators.gradients import GradientFinding, Point, directional, full, over
 from deep500.operators.python_op import CustomPythonOp
 
 FORWARD = {1e-14: (1e-10, 1e-12), 1e-6: (1e-4, 1e-5), 1e-3: (1e-2, 1e-3), 1.0: (5e-2, 1e-2)}
@@ -133,7 +133,9 @@ def check_op_gradient(
     return _verdict(op, point, finding, "full Jacobian" if whole else "directional", problems, converted)
 
 
-def _verdict(op: CustomOp, point: Point, finding: Finding, method: str, problems: list[str], converted: str) -> OpCheck:
+def _verdict(
+    op: CustomOp, point: Point, finding: GradientFinding, method: str, problems: list[str], converted: str
+) -> OpCheck:
     if finding.judged < JUDGED:
         problems.append(
             f"differences are too noisy, or too near to kinks, for {1 - finding.judged:.0%} of the entries: got "

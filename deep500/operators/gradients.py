@@ -27,7 +27,7 @@ from deep500.operators.findings import ComparedEntry
 
 
 @dataclass
-class Finding:
+class GradientFinding:
     """The result of comparing a gradient; see :class:`~deep500.operators.findings.OpCheck`."""
 
     worst: ComparedEntry
@@ -126,9 +126,9 @@ class Point:
         return problems
 
 
-def merged(findings: Sequence[Finding]) -> Finding:
+def merged(findings: Sequence[GradientFinding]) -> GradientFinding:
     """Several findings as one."""
-    return Finding(
+    return GradientFinding(
         max((finding.worst for finding in findings), key=lambda entry: entry.excess),
         sum(finding.compared for finding in findings),
         min(finding.judged for finding in findings),
@@ -143,7 +143,7 @@ def over(got: np.ndarray, expected: np.ndarray, allowed: np.ndarray) -> np.ndarr
     return np.where(np.isfinite(got), np.where(np.isfinite(expected), off, 0.0), np.inf)
 
 
-def full(point: Point, random: np.random.Generator, rtol: float, atol: float) -> Finding:
+def full(point: Point, random: np.random.Generator, rtol: float, atol: float) -> GradientFinding:
     """Compare every entry of the Jacobian, and one weighted sum of its rows."""
     weights = point.weights(random)
     rows = [point.backward(np.where(np.arange(point.size) == j, weights, 0)) for j in range(point.size)]
@@ -174,7 +174,7 @@ def _columns(point: Point, i: int) -> Derivative:
     return Derivative(*per_unit)
 
 
-def _entries(point: Point, i: int, got: np.ndarray, columns: Derivative, rtol: float, atol: float) -> Finding:
+def _entries(point: Point, i: int, got: np.ndarray, columns: Derivative, rtol: float, atol: float) -> GradientFinding:
     size = np.where(np.isfinite(columns.value), np.abs(columns.value), 0.0)
     largest = _per_output(point, size)
     noise = TRUST * columns.uncertainty + columns.jump
@@ -192,7 +192,7 @@ def _entries(point: Point, i: int, got: np.ndarray, columns: Derivative, rtol: f
     scale = np.maximum(largest, _per_output(point, np.abs(np.nan_to_num(got))))
     clear = (noise <= BLURRED * scale) | (scale == 0)
     scale = np.where(scale > 0, scale, np.inf)
-    return Finding(
+    return GradientFinding(
         worst,
         got.size,
         float(np.mean(clear)),
@@ -203,7 +203,7 @@ def _entries(point: Point, i: int, got: np.ndarray, columns: Derivative, rtol: f
 
 def _sums(
     point: Point, i: int, got: np.ndarray, columns: Derivative, weights: np.ndarray, rtol: float, atol: float
-) -> Finding:
+) -> GradientFinding:
     """Gradients add up over outputs: one backward with all weights against the sum of the columns."""
     expected = np.where(np.isfinite(columns.value), columns.value, 0.0)
     size = np.abs(expected) @ np.abs(weights)
@@ -214,7 +214,7 @@ def _sums(
     worst = ComparedEntry(
         None, None, i, _index(point, i, at), float(got[at]), float(expected[at] @ weights), float(allowed[at])
     )
-    return Finding(worst, got.size, 1.0, 0.0, 0.0)
+    return GradientFinding(worst, got.size, 1.0, 0.0, 0.0)
 
 
 def _index(point: Point, i: int, flat: int) -> tuple[int, ...]:
@@ -238,7 +238,7 @@ PARTS = 8
 
 
 @dataclass
-class Probe:
+class DirectionProbe:
     """A direction in one input, the weights of the outputs, and the gradient that backward gave for them."""
 
     weights: np.ndarray
@@ -257,10 +257,10 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedProbe:
     """A probe, its two numbers, whether noise leaves enough to compare them, and what share of a direction it is."""
 
-    probe: Probe
+    probe: DirectionProbe
     entry: ComparedEntry
     clear: bool
     noise: float
@@ -268,21 +268,21 @@ class Judged:
     share: float = 1.0
 
 
-def directional(point: Point, random: np.random.Generator, rtol: float, atol: float) -> Finding:
+def directional(point: Point, random: np.random.Generator, rtol: float, atol: float) -> GradientFinding:
     """Compare weighted sums of the outputs along a few directions per input; look for the element if one is wrong."""
-    probes: dict[int, list[Probe]] = {i: [] for i in point.wanted}
+    probes: dict[int, list[DirectionProbe]] = {i: [] for i in point.wanted}
     for number in range(DIRECTIONS):
         weights = point.weights(random)
         for i, gradient in zip(point.wanted, point.backward(weights), strict=True):
             scale = sizes(point.inputs[i])
             signs = random.choice([-1.0, 1.0], scale.shape)
-            probes[i].append(Probe(weights, gradient, signs * scale))
+            probes[i].append(DirectionProbe(weights, gradient, signs * scale))
             if not number:  # finds what is wrong by a factor, however small
-                probes[i].append(Probe(weights, gradient, np.sign(np.nan_to_num(gradient)) * scale))
+                probes[i].append(DirectionProbe(weights, gradient, np.sign(np.nan_to_num(gradient)) * scale))
     return merged([_along(point, i, some, rtol, atol) for i, some in probes.items()])
 
 
-def _along(point: Point, i: int, probes: list[Probe], rtol: float, atol: float) -> Finding:
+def _along(point: Point, i: int, probes: list[DirectionProbe], rtol: float, atol: float) -> GradientFinding:
     """Judge directions in one input; those that cross kinks are tried again in parts, of which fewer do."""
     judgements = []
     for judged in _judge(point, i, probes, rtol, atol):
@@ -293,7 +293,7 @@ def _along(point: Point, i: int, probes: list[Probe], rtol: float, atol: float) 
     if entry.excess > 1:
         element = _located(point, i, worst.probe, rtol, atol)
         entry = element if element.excess > 1 else entry
-    return Finding(
+    return GradientFinding(
         entry,
         len(judgements),
         sum(judged.share for judged in judgements if judged.clear) / len(probes),
@@ -302,7 +302,7 @@ def _along(point: Point, i: int, probes: list[Probe], rtol: float, atol: float) 
     )
 
 
-def _judge(point: Point, i: int, probes: list[Probe], rtol: float, atol: float) -> list[Judged]:
+def _judge(point: Point, i: int, probes: list[DirectionProbe], rtol: float, atol: float) -> list[JudgedProbe]:
     slopes = _measured(point, i, probes)
     judged = []
     for n, probe in enumerate(probes):
@@ -314,16 +314,16 @@ def _judge(point: Point, i: int, probes: list[Probe], rtol: float, atol: float) 
         entry = ComparedEntry(None, None, i, None, probe.got, value, rtol * abs(value) + atol * largest + noise)
         scale = largest or float("inf")
         clear = noise <= BLURRED * largest or largest == 0
-        judged.append(Judged(probe, entry, clear, min(off / scale, 1.0), min(small / scale, 1.0)))
+        judged.append(JudgedProbe(probe, entry, clear, min(off / scale, 1.0), min(small / scale, 1.0)))
     return judged
 
 
-def _parts(probe: Probe) -> list[Probe]:
+def _parts(probe: DirectionProbe) -> list[DirectionProbe]:
     moved = np.flatnonzero(probe.step)
     return [_restricted(probe, part) for part in np.array_split(moved, PARTS) if part.size]
 
 
-def _measured(point: Point, i: int, probes: list[Probe]) -> Derivative:
+def _measured(point: Point, i: int, probes: list[DirectionProbe]) -> Derivative:
     """Derivatives along the probes' directions."""
     samples = [sample(point.evaluate, point.inputs, point.value, i, probe.step, probe.weights) for probe in probes]
     rounding = [float(np.linalg.norm(probe.weights * point.rounding)) for probe in probes]
@@ -333,13 +333,13 @@ def _measured(point: Point, i: int, probes: list[Probe]) -> Derivative:
     return Derivative(slopes.value[:, 0], slopes.uncertainty[:, 0], slopes.rounding[:, 0], slopes.jump[:, 0])
 
 
-def _corrected(probe: Probe, taken: Samples) -> np.ndarray:
+def _corrected(probe: DirectionProbe, taken: Samples) -> np.ndarray:
     """Central differences, corrected for steps that were rounded to the inputs' dtype."""
     rounded = np.array([np.sum(probe.gradient * (move - probe.step)) for move in taken.moved])[:, None]
     return taken.central - np.where(np.isfinite(rounded), rounded, 0.0)
 
 
-def _located(point: Point, i: int, probe: Probe, rtol: float, atol: float) -> ComparedEntry:
+def _located(point: Point, i: int, probe: DirectionProbe, rtol: float, atol: float) -> ComparedEntry:
     """The element where the gradient is wrong, by halving what moves; log2(size) rounds."""
     flat = probe.gradient.ravel()
     chosen = np.flatnonzero(~np.isfinite(flat))[:1]
@@ -352,7 +352,7 @@ def _located(point: Point, i: int, probe: Probe, rtol: float, atol: float) -> Co
             chosen, total = (half, part) if abs(part) >= abs(total - part) else (rest, total - part)
     unit = float(sizes(point.inputs[i]).ravel()[chosen[0]])
     step = np.where(np.arange(flat.size) == chosen[0], unit, 0.0).reshape(probe.step.shape)
-    slopes = _measured(point, i, [Probe(probe.weights, probe.gradient, step)])
+    slopes = _measured(point, i, [DirectionProbe(probe.weights, probe.gradient, step)])
     expected = float(slopes.value[0]) / unit
     noise = float(TRUST * slopes.uncertainty[0] + slopes.jump[0]) / unit
     where = tuple(map(int, np.unravel_index(chosen[0], step.shape)))
@@ -360,12 +360,12 @@ def _located(point: Point, i: int, probe: Probe, rtol: float, atol: float) -> Co
     return ComparedEntry(None, None, i, where, float(flat[chosen[0]]), expected, allowed)
 
 
-def _restricted(probe: Probe, chosen: np.ndarray) -> Probe:
+def _restricted(probe: DirectionProbe, chosen: np.ndarray) -> DirectionProbe:
     step = np.zeros(probe.step.size)
     step[chosen] = probe.step.ravel()[chosen]
-    return Probe(probe.weights, probe.gradient, step.reshape(probe.step.shape))
+    return DirectionProbe(probe.weights, probe.gradient, step.reshape(probe.step.shape))
 
 
-def _residual(point: Point, i: int, probe: Probe, chosen: np.ndarray) -> float:
+def _residual(point: Point, i: int, probe: DirectionProbe, chosen: np.ndarray) -> float:
     part = _restricted(probe, chosen)
     return float(_measured(point, i, [part]).value[0]) - part.got

@@ -20,7 +20,7 @@ from deep500.results.ranks import from_entry, to_entry
 from deep500.transformations.recomputation import CheckpointingPlan, NetworkRegions
 from deep500.transformations.recomputation.counting import MemoryCurve, memory_curve
 from deep500.transformations.recomputation.profiler import ProfileLine, ProfileReport, profile_report
-from deep500.transformations.recomputation.region_tree import Region, locations
+from deep500.transformations.recomputation.region_tree import TreeRegion, locations
 from deep500.transformations.recomputation.rewriting import recomputing
 
 RECOMPUTATION = "recomputation.json"
@@ -219,7 +219,7 @@ def record_of(
 def _rows(regions: NetworkRegions, plan: CheckpointingPlan) -> Iterator[RegionRow]:
     places, planned = locations(regions.root), [set(region.values) for region in plan.regions]
 
-    def walk(region: Region, depth: int) -> Iterator[RegionRow]:
+    def walk(region: TreeRegion, depth: int) -> Iterator[RegionRow]:
         nodes = regions.nodes.get(region.name, regions.step.forward)  # the root's are all
         again = sum(all(values.issuperset(node.writes) for node in nodes) for values in planned)
         shared = len(places.get(region.place, ()))

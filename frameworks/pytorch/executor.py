@@ -37,7 +37,7 @@ from deep500.networks.execution.refusals import (
 from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Choice, Network, Parameter
 from deep500.networks.quantization import differentiable
-from deep500.transformations.recomputation.chain import Stage
+from deep500.transformations.recomputation.chain import ChainStage
 
 _PINNED = 1 << 16
 """Bytes from which on an array goes to the GPU by way of memory that the GPU reads by itself."""
@@ -571,7 +571,7 @@ class Executor(GraphExecutor):
 
     def measure_stages(
         self, stages: Sequence[Collection[str]], inputs: Mapping[str, Any], loss: str = "loss", passes: int = 5
-    ) -> list[Stage]:
+    ) -> list[ChainStage]:
         """Bytes of every stage by the allocator, and the least time of ``passes`` (see ``MeasuresStages``)."""
         from deep500.frameworks.pytorch.stages import measure
 

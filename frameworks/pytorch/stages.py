@@ -21,7 +21,7 @@ from deep500.frameworks.pytorch.split import Cutter
 from deep500.frameworks.pytorch.tape import Part, Tape
 from deep500.networks.network import Network
 from deep500.progress import numbered, stage
-from deep500.transformations.recomputation.chain import Mode, Stage
+from deep500.transformations.recomputation.chain import ChainStage, Mode
 
 _STATE = 5056  # bytes of the state of the processor's generator, which snapshots hold where numbers are drawn
 
@@ -38,7 +38,7 @@ class _Readings(NamedTuple):
 
 def measure(
     compiled: Any, network: Network, stages: Sequence[Collection[str]], inputs: Sequence[Any], loss: str, passes: int
-) -> list[Stage]:
+) -> list[ChainStage]:
     """Measure stages that form a chain; see :meth:`deep500.frameworks.pytorch.Executor.measure_stages`.
 
     Args:
@@ -67,22 +67,22 @@ def measure(
             parameter.grad = gradient
     least = [_Readings(*map(min, zip(*readings, strict=True))) for readings in zip(*times, strict=True)]
     state = 0 if device.type == "cuda" else _STATE  # a GPU's is 16 bytes, on the processor
-    measured: list[Stage] = []
+    measured: list[ChainStage] = []
     for group, size, seconds, gradient in zip(sweep.groups, sizes, least, gradients, strict=True):
         name = f"stage {len(measured)}"
         entry = _stage(name, size, seconds, gradient, state if group.random else 0)
         if not group.parts:  # its nodes run as part of another stage's function: it hands on what it was given
             handed = measured[-1].output if measured else 0
-            entry = Stage(name, handed, (Mode(0.0, 0.0, 0),), 0.0, gradient=gradient)
+            entry = ChainStage(name, handed, (Mode(0.0, 0.0, 0),), 0.0, gradient=gradient)
         measured.append(entry)
     return measured
 
 
-def _stage(name: str, size: _Readings, seconds: _Readings, gradient: int, state: int) -> Stage:
+def _stage(name: str, size: _Readings, seconds: _Readings, gradient: int, state: int) -> ChainStage:
     mode = Mode(
         seconds.record, seconds.reverse, size.record.left, size.record.peak - size.record.left, size.reverse.peak
     )
-    return Stage(name, size.run.left + state, (mode,), seconds.run, size.run.peak - size.run.left, gradient)
+    return ChainStage(name, size.run.left + state, (mode,), seconds.run, size.run.peak - size.run.left, gradient)
 
 
 @dataclass

@@ -22,7 +22,7 @@ from deep500.transformations.substitutions.operators.specification import ShapeM
 from deep500.transformations.workshop.substitutions import experiments
 from deep500.transformations.workshop.substitutions.menu import conv_parameters, size
 from deep500.transformations.workshop.substitutions.rewrites import rule_rewrites
-from deep500.transformations.workshop.substitutions.rules import Rule, write
+from deep500.transformations.workshop.substitutions.rules import GeneratedRule, write
 from deep500.transformations.workshop.substitutions.saturation import saturate
 from deep500.transformations.workshop.substitutions.terms import (
     SYMBOLS,
@@ -112,7 +112,7 @@ def side(operations: list[dict[str, Any]], outputs: list[list[int]]) -> list[Exp
     return terms
 
 
-def coverage(path: Path, rules: list[Rule], iterations: int, batch: int) -> None:
+def coverage(path: Path, rules: list[GeneratedRule], iterations: int, batch: int) -> None:
     """Print how many of the peer's rules ours imply, of the provable and of the others."""
     goals, owner, provable, foreign = [], [], {}, []
     for line in path.read_text(encoding="utf-8").splitlines():

@@ -10,7 +10,7 @@ import pytest
 
 import deep500 as d5
 from deep500 import cli, registry
-from deep500.compare.processes import THREAD_VARIABLES, Process
+from deep500.compare.processes import THREAD_VARIABLES, WorkerProcess
 from deep500.errors import ComparisonError, InputError, MissingBackend, RecipeError
 from deep500.networks import create
 from deep500.networks.execution.inputs import batch_symbol, make_inputs
@@ -98,7 +98,7 @@ def test_frameworks_that_differ_are_not_timed(recipe, monkeypatch, capsys, tmp_p
 def test_a_recipe_that_needs_its_own_framework_gets_it(recipe):
     path = recipe()
     path.write_text(path.read_text() + "\nONLY_THERE = d5fw.NativeExecutor\n")
-    with Process("reference", threads=1) as worker:
+    with WorkerProcess("reference", threads=1) as worker:
         facts = worker.ask("prepare", kind="training", framework="reference", recipe=str(path))
     assert facts["alone"] is False and facts["threads"]["torch"] == 1
 
@@ -198,7 +198,7 @@ def test_inputs():
 
 # -- processes --------------------------------------------------------------------------------------------------------
 def test_worker_hands_errors_on_and_says_its_last_words():
-    with Process("alone", threads=1) as worker:
+    with WorkerProcess("alone", threads=1) as worker:
         assert set(worker.ask("environment")["variables"]) >= {"OMP_NUM_THREADS"} <= set(THREAD_VARIABLES)
         with pytest.raises(MissingBackend, match="alone: got backend 'nonsense'"):
             worker.ask("prepare", kind="training", framework="nonsense")

@@ -28,7 +28,7 @@ from deep500.results.recomputation import record_of
 from deep500.results.scaling import Scaling, ScalingBase, ScalingBound, ScalingPoint
 from deep500.results.verify import seal
 from deep500.transformations.recomputation import find_regions, load_plan, plan_network
-from deep500.transformations.substitutions.cost.database import Database, Place, Row
+from deep500.transformations.substitutions.cost.database import Database, PricePlace, Row
 from deep500.transformations.substitutions.result import History
 from deep500.transformations.substitutions.rules import rule_file
 from deep500.transformations.substitutions.search.moves import AppliedRule
@@ -155,7 +155,7 @@ def _files(folder: Path) -> list[Original]:
     plan_network(network, 0.9, batch=2).save(base / "plan.json")
     History("0" * 64, "0" * 16, False, {"N": 2}, (AppliedRule("a", ("b", "c")),)).save(base / "history.json")
     rule_file.write(rule_file.read()[:6], base / "rules.jsonl")
-    place = Place("reference", "1", "m", "cpu", 1)
+    place = PricePlace("reference", "1", "m", "cpu", 1)
     database = Database(base / "prices.sqlite")
     for unit in ("relu", "add"):
         database.add(place, unit, Row(2e-6, 1e-8, 30, "2026-01-01T00:00:00+00:00"))

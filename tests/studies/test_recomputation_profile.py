@@ -12,7 +12,7 @@ import pytest
 from deep500.measure.statistics import Interval
 from deep500.results.recomputation import MEASURED, Choice, RecomputationRecord
 from deep500.transformations.recomputation import find_regions, load_plan
-from deep500.transformations.recomputation.region_tree import Region
+from deep500.transformations.recomputation.region_tree import TreeRegion
 from recipes.studies.recomputation_profile import __main__ as recipe
 from recipes.studies.recomputation_profile import profiling
 from recipes.studies.recomputation_profile.measuring import Runner, equal, time_in_turns
@@ -37,7 +37,7 @@ def tiny(name: str) -> Any:
     return replace(subject, options=TINY[subject.model], batch=32)
 
 
-def depth(region: Region) -> int:
+def depth(region: TreeRegion) -> int:
     return 1 + max((depth(child) for child in region.children), default=0)
 
 

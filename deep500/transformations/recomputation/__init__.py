@@ -6,8 +6,8 @@ computed once more when they are needed; the recipe key is ``checkpointing=``, t
 The face is what plans networks and runs plans; the rest is imported from its file.
 """
 
+from deep500.transformations.recomputation.chain import ChainStage as ChainStage
 from deep500.transformations.recomputation.chain import Mode as Mode
-from deep500.transformations.recomputation.chain import Stage as Stage
 from deep500.transformations.recomputation.node_times import measured_regions as measured_regions
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan as CheckpointingPlan
 from deep500.transformations.recomputation.plan_file import load_plan as load_plan

@@ -31,7 +31,7 @@ from deep500.networks.hashing import structure_hash
 from deep500.networks.network import Network
 from deep500.transformations.recomputation.budgets import budget_bytes, unreachable
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion
-from deep500.transformations.recomputation.region_tree import Outcome
+from deep500.transformations.recomputation.region_tree import StepCost
 from deep500.transformations.recomputation.regions import NetworkRegions
 
 
@@ -52,7 +52,7 @@ class Mode(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stage:
+class ChainStage:
     """One stage of a chain.
 
     Args:
@@ -103,7 +103,7 @@ Element: TypeAlias = Keep | Recompute
 ChainPlan: TypeAlias = tuple[Element, ...]
 
 
-def simulate_chain(chain: Sequence[Stage], plan: ChainPlan) -> Outcome:
+def simulate_chain(chain: Sequence[ChainStage], plan: ChainPlan) -> StepCost:
     """Peak and time of one step; ``extra`` is relative to keeping every stage in its quickest mode.
 
     The chain's input is held by others and does not count.
@@ -112,11 +112,11 @@ def simulate_chain(chain: Sequence[Stage], plan: ChainPlan) -> Outcome:
         PlanError: the plan does not visit every stage once, in order.
 
     Example:
-        >>> stage = Stage("s", output=4, modes=(Mode(1, 2, saved=10),), forward=1)
+        >>> stage = ChainStage("s", output=4, modes=(Mode(1, 2, saved=10),), forward=1)
         >>> simulate_chain([stage] * 2, (Keep(0), Keep(1)))
-        Outcome(peak=24, time=6, extra=0)
+        StepCost(peak=24, time=6, extra=0)
         >>> simulate_chain([stage] * 2, (Recompute(0, 0, (Keep(0),)), Keep(1)))
-        Outcome(peak=18, time=7, extra=1)
+        StepCost(peak=18, time=7, extra=1)
     """
     _check_order(plan, 0, len(chain) - 1)
     step = _ChainSimulation(chain)
@@ -124,7 +124,7 @@ def simulate_chain(chain: Sequence[Stage], plan: ChainPlan) -> Outcome:
     step.hold(chain[-1].delta)
     step.backward(plan)
     quickest = sum(min(mode.forward + mode.backward for mode in stage.modes) for stage in chain)
-    return Outcome(step.peak, step.time, step.time - quickest)
+    return StepCost(step.peak, step.time, step.time - quickest)
 
 
 def _check_order(plan: ChainPlan, first: int, last: int) -> None:
@@ -143,7 +143,7 @@ def _check_order(plan: ChainPlan, first: int, last: int) -> None:
 class _ChainSimulation:
     """Live bytes and a clock, stage by stage."""
 
-    def __init__(self, chain: Sequence[Stage]) -> None:
+    def __init__(self, chain: Sequence[ChainStage]) -> None:
         self.chain = chain
         self.live, self.peak = 0, 0
         self.time: float = 0
@@ -190,11 +190,11 @@ class ChainPlacement(NamedTuple):
     """A plan for a chain, what one step then takes by simulation, and how it was chosen."""
 
     plan: ChainPlan
-    outcome: Outcome
+    outcome: StepCost
     method: str
 
 
-def optimal_chain(chain: Sequence[Stage], budget: float | int, slots: int = 500) -> ChainPlacement:
+def optimal_chain(chain: Sequence[ChainStage], budget: float | int, slots: int = 500) -> ChainPlacement:
     """The quickest plan whose peak is within a budget, up to the rounding of bytes to slots.
 
     Args:
@@ -208,7 +208,7 @@ def optimal_chain(chain: Sequence[Stage], budget: float | int, slots: int = 500)
 
     Example:
         >>> from deep500.transformations.recomputation.chain import Mode
-        >>> stage = Stage("s", output=4, modes=(Mode(1, 2, saved=10),), forward=1)
+        >>> stage = ChainStage("s", output=4, modes=(Mode(1, 2, saved=10),), forward=1)
         >>> optimal_chain([stage] * 3, 0.9).plan
         (Keep(stage=0, mode=0), Recompute(first=1, last=1, plan=(Keep(stage=1, mode=0),)), Keep(stage=2, mode=0))
     """
@@ -226,7 +226,7 @@ def optimal_chain(chain: Sequence[Stage], budget: float | int, slots: int = 500)
     return smallest
 
 
-def keep_all(chain: Sequence[Stage]) -> ChainPlan:
+def keep_all(chain: Sequence[ChainStage]) -> ChainPlan:
     """The plan without recomputation: every stage kept, in its quickest mode."""
     return tuple(
         Keep(k, min(range(len(stage.modes)), key=lambda i, s=stage: s.modes[i].forward + s.modes[i].backward))  # type: ignore[misc]
@@ -234,12 +234,12 @@ def keep_all(chain: Sequence[Stage]) -> ChainPlan:
     )
 
 
-def smallest_chain(chain: Sequence[Stage]) -> ChainPlacement:
+def smallest_chain(chain: Sequence[ChainStage]) -> ChainPlacement:
     """The plan with the smallest peak there is, exactly, whatever it costs.
 
     Example:
         >>> from deep500.transformations.recomputation.chain import Mode
-        >>> smallest_chain([Stage("s", output=4, modes=(Mode(1, 2, saved=10),), forward=1)] * 3).outcome.peak
+        >>> smallest_chain([ChainStage("s", output=4, modes=(Mode(1, 2, saved=10),), forward=1)] * 3).outcome.peak
         18
     """
     plan = _SmallestPeak(chain).plan()
@@ -249,7 +249,7 @@ def smallest_chain(chain: Sequence[Stage]) -> ChainPlacement:
 class _Sizes:
     """Bytes that elements of a plan need, over what lies below."""
 
-    def __init__(self, chain: Sequence[Stage]) -> None:
+    def __init__(self, chain: Sequence[ChainStage]) -> None:
         self.chain, self.last = chain, len(chain) - 1
 
     def keep(self, s: int, t: int, mode: int, top: bool) -> int:
@@ -268,7 +268,7 @@ class _Sizes:
 class _CostTable:
     """C(s, t, m) for all stretches and numbers of slots, filled by length."""
 
-    chain: Sequence[Stage]
+    chain: Sequence[ChainStage]
     slot: int
     slots: int
     cost: dict[tuple[int, int, bool], np.ndarray] = field(default_factory=dict)
@@ -332,7 +332,7 @@ class _CostTable:
 class _SmallestPeak:
     """P(s, t), the smallest peak, by the recurrence of C with max in the place of sums."""
 
-    def __init__(self, chain: Sequence[Stage]) -> None:
+    def __init__(self, chain: Sequence[ChainStage]) -> None:
         self.chain, self.sizes = chain, _Sizes(chain)
         self.best: dict[tuple[int, int, bool], tuple[int, int]] = {}
         last = len(chain) - 1
@@ -404,7 +404,7 @@ def linked_regions(regions: NetworkRegions) -> list[PlannedRegion]:
     return [_joined(group) for group in groups if group]
 
 
-def counted_stages(regions: NetworkRegions) -> list[Stage]:
+def counted_stages(regions: NetworkRegions) -> list[ChainStage]:
     """The innermost regions as stages with what was counted in the network; a backend may measure them instead.
 
     Example:
@@ -415,7 +415,7 @@ def counted_stages(regions: NetworkRegions) -> list[Stage]:
         (5, 131072, 524288)
     """
     return [
-        Stage(
+        ChainStage(
             region.name,
             region.snapshot,
             (Mode(region.time, region.backward_time, region.full_tape, 0, region.overhead),),
@@ -431,7 +431,7 @@ def plan_chain(
     network: Network,
     batch: int,
     regions: NetworkRegions,
-    chain: Sequence[Stage],
+    chain: Sequence[ChainStage],
     budget: float | int,
     backend: str,
     slots: int | None = None,

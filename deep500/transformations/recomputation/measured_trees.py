@@ -14,16 +14,16 @@ from deep500.errors import PlanError
 from deep500.networks.hashing import structure_hash
 from deep500.networks.network import Network
 from deep500.transformations.recomputation.budgets import budget_bytes
-from deep500.transformations.recomputation.chain import Stage
+from deep500.transformations.recomputation.chain import ChainStage
 from deep500.transformations.recomputation.placement import Placement, optimal_placement
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion
-from deep500.transformations.recomputation.region_tree import Region, per_instance, simulate
+from deep500.transformations.recomputation.region_tree import TreeRegion, per_instance, simulate
 from deep500.transformations.recomputation.regions import NetworkRegions
 
 _GAP = 0.01  # of the extra time: what is measured is not more certain, and to prove the rest may take minutes
 
 
-def staged_regions(regions: NetworkRegions, stages: Sequence[Stage]) -> NetworkRegions:
+def staged_regions(regions: NetworkRegions, stages: Sequence[ChainStage]) -> NetworkRegions:
     """The same regions with what was measured in the place of what was counted; times are seconds.
 
     Times of single nodes (``times``) stay counted operations, since only regions were measured.
@@ -39,7 +39,7 @@ def staged_regions(regions: NetworkRegions, stages: Sequence[Stage]) -> NetworkR
         >>> from deep500.networks import add_loss, create
         >>> from deep500.transformations.recomputation import Mode, find_regions
         >>> regions = find_regions(add_loss(create("resnet", depth=8)), batch=2)
-        >>> stage = Stage("", output=10, modes=(Mode(0.1, 0.2, saved=100),), forward=0.1)
+        >>> stage = ChainStage("", output=10, modes=(Mode(0.1, 0.2, saved=100),), forward=0.1)
         >>> twin = staged_regions(regions, [stage] * 5)
         >>> twin.root.full_tape, round(twin.root.step_time, 6), twin.time_unit
         (500, 1.5, 's')
@@ -50,7 +50,7 @@ def staged_regions(regions: NetworkRegions, stages: Sequence[Stage]) -> NetworkR
     return replace(regions, root=_with_stages(regions.root, iter(stages)), time_unit="s")
 
 
-def _with_stages(region: Region, stages: Iterator[Stage]) -> Region:
+def _with_stages(region: TreeRegion, stages: Iterator[ChainStage]) -> TreeRegion:
     if region.children:
         children = tuple(_with_stages(child, stages) for child in region.children)
         return replace(region, children=children, advance=max(child.advance for child in children))

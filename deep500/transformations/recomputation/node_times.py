@@ -21,9 +21,9 @@ from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.progress import numbered
-from deep500.transformations.recomputation.region_tree import Region
+from deep500.transformations.recomputation.region_tree import TreeRegion
 from deep500.transformations.recomputation.regions import NetworkRegions, find_regions, live_out
-from deep500.transformations.recomputation.training_step import TrainingStep
+from deep500.transformations.recomputation.training_step import CountedStep
 
 SAMPLES = 5
 """Samples whose least is taken."""
@@ -116,7 +116,7 @@ class _Probes:
 
     def times(self) -> dict[str, float]:
         """Seconds of every node of the step."""
-        first: dict[str, Region] = {}
+        first: dict[str, TreeRegion] = {}
         for region in self.leaves:
             first.setdefault(region.place, region)
         parts = {place: self._part(self.regions.nodes[region.name]) for place, region in first.items()}
@@ -197,7 +197,7 @@ def _shares(nodes: Sequence[Node], weights: Mapping[str, float], whole: float) -
     return {name: whole * weight / total for name, weight in operations.items()}
 
 
-def _network(step: TrainingStep, nodes: Sequence[Node], outputs: Iterable[str]) -> Network:
+def _network(step: CountedStep, nodes: Sequence[Node], outputs: Iterable[str]) -> Network:
     """Some nodes of a step as a network; what others write is an input."""
     part, described = Network("part"), step.network.descriptors()
     written = {value for node in nodes for value in node.writes}

@@ -22,7 +22,7 @@ import numpy as np
 
 from deep500.errors import PlanError
 from deep500.transformations.recomputation.budgets import budget_bytes, unreachable
-from deep500.transformations.recomputation.region_tree import Outcome, Region, locations, simulate
+from deep500.transformations.recomputation.region_tree import StepCost, TreeRegion, locations, simulate
 
 _CUTS = 200  # plans that a solver's tolerance may let through before we give up
 
@@ -31,12 +31,12 @@ class Placement(NamedTuple):
     """Chosen locations, what one step then takes by simulation, and how that was chosen."""
 
     recomputed: tuple[str, ...]
-    outcome: Outcome
+    outcome: StepCost
     method: str
 
 
 def optimal_placement(
-    root: Region,
+    root: TreeRegion,
     budget: float | int,
     *,
     snapshot_kept: bool = False,
@@ -57,8 +57,8 @@ def optimal_placement(
         PlanError: the solver ran out of time, or there is nothing within its tolerance.
 
     Example:
-        >>> inner = Region("inner", (40,), snapshot=8, time=3)
-        >>> root = Region("root", (10, 20), (inner,), time=1)
+        >>> inner = TreeRegion("inner", (40,), snapshot=8, time=3)
+        >>> root = TreeRegion("root", (10, 20), (inner,), time=1)
         >>> optimal_placement(root, 0.8).recomputed, optimal_placement(root, 70).recomputed
         (('inner',), ())
         >>> optimal_placement(root, 30)
@@ -77,11 +77,12 @@ def optimal_placement(
     return Placement(solution, simulate(root, solution, snapshot_kept=snapshot_kept), "optimal")
 
 
-def smallest_placement(root: Region, *, snapshot_kept: bool = False, time_limit: float | None = None) -> Placement:
+def smallest_placement(root: TreeRegion, *, snapshot_kept: bool = False, time_limit: float | None = None) -> Placement:
     """A placement with the smallest peak there is (to 1e-6 of the peak without recomputation), whatever it costs.
 
     Example:
-        >>> smallest_placement(Region("root", (10, 20), (Region("inner", (40,), snapshot=8, time=3),))).outcome.peak
+        >>> inner = TreeRegion("inner", (40,), snapshot=8, time=3)
+        >>> smallest_placement(TreeRegion("root", (10, 20), (inner,))).outcome.peak
         50
     """
     solution = _PlacementProgram(root, snapshot_kept).solve(None, 1e-6, time_limit)
@@ -103,7 +104,7 @@ class _Row:
         return _Row(terms, self.constant + constant)
 
 
-def _most_left(region: Region) -> int:
+def _most_left(region: TreeRegion) -> int:
     """The most bytes that a region leaves recorded; more than its tape where a snapshot in it is larger than a tape."""
     return sum(region.own) + sum(max(_most_left(child), child.snapshot) for child in region.children)
 
@@ -111,7 +112,7 @@ def _most_left(region: Region) -> int:
 class _PlacementProgram:
     """The program of one tree; bytes are scaled to the peak without recomputation, so that tolerances mean the same."""
 
-    def __init__(self, root: Region, snapshot_kept: bool) -> None:
+    def __init__(self, root: TreeRegion, snapshot_kept: bool) -> None:
         self.root, self.kept = root, snapshot_kept
         self.places = locations(root)
         self.regions = [region for region in root.walk() if region is not root]
@@ -184,7 +185,7 @@ class _PlacementProgram:
         matrix = coo_array((value, (at.astype(int), column.astype(int))), shape=shape).tocsr()
         return matrix, np.array([-row.constant / self.scale for row in rows])
 
-    def _rows(self, region: Region, base: _Row) -> Iterator[_Row]:
+    def _rows(self, region: TreeRegion, base: _Row) -> Iterator[_Row]:
         """Rows ``<= 0`` of a region and of all that is nested in it; ``base`` lies below it on the stack."""
         left = [(("w", child.name), 1.0) for child in region.children]
         switch = ("x", region.place) if region is not self.root and region.place in self.places else None

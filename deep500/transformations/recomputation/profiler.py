@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from deep500.errors import PlanError
-from deep500.transformations.recomputation.region_tree import Region, StepEvent, simulate
+from deep500.transformations.recomputation.region_tree import StepEvent, TreeRegion, simulate
 
 
 class Saving(NamedTuple):
@@ -77,9 +77,9 @@ class Profiler:
             :func:`deep500.transformations.recomputation.region_tree.simulate`.
 
     Example:
-        >>> inner = Region("inner", (40,), snapshot=8, time=3)
+        >>> inner = TreeRegion("inner", (40,), snapshot=8, time=3)
         >>> profiler = Profiler()
-        >>> simulate(Region("root", (10, 20), (inner,), time=1), ["inner"], listener=profiler).peak
+        >>> simulate(TreeRegion("root", (10, 20), (inner,), time=1), ["inner"], listener=profiler).peak
         50
         >>> profiler.savings()
         [Saving(place='inner', time=3, memory=20, instances=1)]
@@ -181,12 +181,12 @@ class Profiler:
         self._instances[child.place] = self._instances.get(child.place, 0) + 1
 
 
-def profile(root: Region, recomputed: Collection[str], *, snapshot_kept: bool = False) -> list[Saving]:
+def profile(root: TreeRegion, recomputed: Collection[str], *, snapshot_kept: bool = False) -> list[Saving]:
     """The savings of every recomputed location, from one simulated step.
 
     Example:
-        >>> inner = Region("inner", (5,), snapshot=8, time=3)
-        >>> profile(Region("root", (10, 20), (inner,)), ["inner"])
+        >>> inner = TreeRegion("inner", (5,), snapshot=8, time=3)
+        >>> profile(TreeRegion("root", (10, 20), (inner,)), ["inner"])
         [Saving(place='inner', time=3, memory=-3, instances=1)]
     """
     profiler = Profiler(snapshot_kept)
@@ -286,7 +286,7 @@ def _cells(line: ProfileLine) -> tuple[str, ...]:
 
 
 def profile_report(
-    root: Region, recomputed: Collection[str], *, snapshot_kept: bool = False, time_unit: str = "s"
+    root: TreeRegion, recomputed: Collection[str], *, snapshot_kept: bool = False, time_unit: str = "s"
 ) -> ProfileReport:
     """Profile one simulated step and follow the guide from the top.
 
@@ -297,8 +297,8 @@ def profile_report(
         time_unit: of the tree's times.
 
     Example:
-        >>> inner = Region("inner", (40,), snapshot=8, time=3)
-        >>> print(profile_report(Region("root", (10, 20), (inner,), time=1), ["inner"]))
+        >>> inner = TreeRegion("inner", (40,), snapshot=8, time=3)
+        >>> print(profile_report(TreeRegion("root", (10, 20), (inner,), time=1), ["inner"]))
         peak 50 B, step 7 s, 1 locations recomputed
         location  runs  saved [s]  peak change [B]  then peak [B]  then step [s]
         leaving these out saves time and costs memory, by falling time per byte:

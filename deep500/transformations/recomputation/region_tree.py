@@ -18,7 +18,7 @@ from deep500.errors import PlanError, nearest
 
 
 @dataclass(frozen=True)
-class Region:
+class TreeRegion:
     """One region and, nested in it, those that it runs.
 
     Args:
@@ -35,15 +35,15 @@ class Region:
         candidate: whether it may be recomputed; the root never is.
 
     Example:
-        >>> inner = Region("inner", (40,), snapshot=8, time=3)
-        >>> root = Region("root", (10, 20), (inner,), time=1)
+        >>> inner = TreeRegion("inner", (40,), snapshot=8, time=3)
+        >>> root = TreeRegion("root", (10, 20), (inner,), time=1)
         >>> root.total_time, root.full_tape, [region.name for region in root.walk()]
         (4, 70, ['root', 'inner'])
     """
 
     name: str
     own: tuple[int, ...] = (0,)
-    children: tuple[Region, ...] = ()
+    children: tuple[TreeRegion, ...] = ()
     snapshot: int = 0
     time: float = 0
     backward_time: float = 0
@@ -87,14 +87,14 @@ class Region:
         """Its static location."""
         return self.location or self.name
 
-    def walk(self) -> Iterator[Region]:
+    def walk(self) -> Iterator[TreeRegion]:
         """It and everything nested in it, in the order in which they start."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
-def locations(root: Region) -> dict[str, list[Region]]:
+def locations(root: TreeRegion) -> dict[str, list[TreeRegion]]:
     """The static locations that may be recomputed, each with its instances, in the order in which they start.
 
     A location with an instance that is no candidate is none.
@@ -103,11 +103,11 @@ def locations(root: Region) -> dict[str, list[Region]]:
         PlanError: two regions have the same name.
 
     Example:
-        >>> block = Region("a", (4,), location="block")
-        >>> {k: len(v) for k, v in locations(Region("root", (0, 0, 0), (block, replace(block, name="b")))).items()}
+        >>> block = TreeRegion("a", (4,), location="block")
+        >>> {k: len(v) for k, v in locations(TreeRegion("root", (0, 0, 0), (block, replace(block, name="b")))).items()}
         {'block': 2}
     """
-    instances: dict[str, list[Region]] = {}
+    instances: dict[str, list[TreeRegion]] = {}
     names: set[str] = {root.name}
     for region in root.walk():
         if region is root:
@@ -119,12 +119,12 @@ def locations(root: Region) -> dict[str, list[Region]]:
     return {place: regions for place, regions in instances.items() if all(region.candidate for region in regions)}
 
 
-def per_instance(root: Region) -> Region:
+def per_instance(root: TreeRegion) -> TreeRegion:
     """The same tree in which every region is a location of its own, to decide for each instance.
 
     Example:
-        >>> block = Region("a", (4,), location="block")
-        >>> list(locations(per_instance(Region("root", (0, 0), (block,)))))
+        >>> block = TreeRegion("a", (4,), location="block")
+        >>> list(locations(per_instance(TreeRegion("root", (0, 0), (block,)))))
         ['a']
     """
     return replace(root, location="", children=tuple(per_instance(child) for child in root.children))
@@ -153,7 +153,7 @@ class StepEvent(NamedTuple):
 Listener: TypeAlias = Callable[[StepEvent], None]
 
 
-class Outcome(NamedTuple):
+class StepCost(NamedTuple):
     """Memory and time of one step.
 
     Attributes:
@@ -168,8 +168,8 @@ class Outcome(NamedTuple):
 
 
 def simulate(
-    root: Region, recomputed: Collection[str], *, snapshot_kept: bool = False, listener: Listener | None = None
-) -> Outcome:
+    root: TreeRegion, recomputed: Collection[str], *, snapshot_kept: bool = False, listener: Listener | None = None
+) -> StepCost:
     """Peak and time of one step under a plan.
 
     Args:
@@ -183,10 +183,10 @@ def simulate(
         PlanError: a name is no location that may be recomputed.
 
     Example:
-        >>> inner = Region("inner", (40,), snapshot=8, time=3)
-        >>> root = Region("root", (10, 20), (inner,), time=1)
+        >>> inner = TreeRegion("inner", (40,), snapshot=8, time=3)
+        >>> root = TreeRegion("root", (10, 20), (inner,), time=1)
         >>> simulate(root, []), simulate(root, ["inner"])
-        (Outcome(peak=70, time=4, extra=0), Outcome(peak=50, time=7, extra=3))
+        (StepCost(peak=70, time=4, extra=0), StepCost(peak=50, time=7, extra=3))
     """
     known = locations(root)
     for place in recomputed:
@@ -198,7 +198,7 @@ def simulate(
     step.reverse(root)
     step.emit("end_rev", root)
     extra = sum(r.total_time + r.copy_time for place in step.on for r in known[place])
-    return Outcome(step.peak, root.step_time + extra, extra)
+    return StepCost(step.peak, root.step_time + extra, extra)
 
 
 class _TreeSimulation:
@@ -215,12 +215,12 @@ class _TreeSimulation:
         self.recent = max(self.recent, self.live + extra)
         self.peak = max(self.peak, self.recent)
 
-    def emit(self, kind: str, region: Region) -> None:
+    def emit(self, kind: str, region: TreeRegion) -> None:
         if self.listener is not None:
             self.listener(StepEvent(kind, region.place, self.live, self.recent, self.clock))
         self.recent = self.live
 
-    def record(self, region: Region) -> None:
+    def record(self, region: TreeRegion) -> None:
         self.hold(region.own[0])
         for child, after in zip(region.children, region.own[1:], strict=True):
             if child.place in self.on:
@@ -230,7 +230,7 @@ class _TreeSimulation:
             self.hold(after)
         self.clock += region.time
 
-    def advance(self, region: Region) -> None:
+    def advance(self, region: TreeRegion) -> None:
         self.emit("snp_write", region)
         self.hold(region.snapshot)
         self.clock += region.copy_time
@@ -239,7 +239,7 @@ class _TreeSimulation:
         self.clock += region.total_time
         self.emit("end_adv", region)
 
-    def reverse(self, region: Region) -> None:
+    def reverse(self, region: TreeRegion) -> None:
         self.hold(0, region.overhead)
         for child, after in zip(reversed(region.children), reversed(region.own[1:]), strict=True):
             self.hold(-after)
@@ -250,7 +250,7 @@ class _TreeSimulation:
         self.hold(-region.own[0])
         self.clock += region.backward_time
 
-    def rerun(self, region: Region) -> None:
+    def rerun(self, region: TreeRegion) -> None:
         self.emit("snp_read", region)
         if not self.snapshot_kept:
             self.hold(-region.snapshot)

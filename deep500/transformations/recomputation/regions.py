@@ -24,8 +24,8 @@ from deep500.networks.flow import is_flow
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.operators.registry import DOMAIN, is_pure
-from deep500.transformations.recomputation.region_tree import Region, locations
-from deep500.transformations.recomputation.training_step import TrainingStep, live_bytes, training_step, with_batch
+from deep500.transformations.recomputation.region_tree import TreeRegion, locations
+from deep500.transformations.recomputation.training_step import CountedStep, live_bytes, training_step, with_batch
 
 
 def outermost_first(regions: Sequence[Collection[str]], written: Collection[str]) -> list[frozenset[str]]:
@@ -91,15 +91,15 @@ _FLAT = 8  # regions beside each other before they are nested by bytes
 
 
 @dataclass(frozen=True)
-class Stretch:
+class NodeStretch:
     """Consecutive nodes of the forward pass, and the stretches that it is divided into, if any."""
 
     name: str
     nodes: tuple[Node, ...]
-    parts: tuple[Stretch, ...] = ()
+    parts: tuple[NodeStretch, ...] = ()
 
 
-def segment(step: TrainingStep, crossing: int = 1) -> tuple[Stretch, ...]:
+def segment(step: CountedStep, crossing: int = 1) -> tuple[NodeStretch, ...]:
     """The outermost stretches of a step's forward pass, in order; together they hold all of its nodes.
 
     Example:
@@ -113,7 +113,7 @@ def segment(step: TrainingStep, crossing: int = 1) -> tuple[Stretch, ...]:
     return _named(_nest(step, leaves, 0), {"network", *(leaf.name for leaf in leaves)})
 
 
-def _named(stretches: Iterable[Stretch], taken: set[str]) -> tuple[Stretch, ...]:
+def _named(stretches: Iterable[NodeStretch], taken: set[str]) -> tuple[NodeStretch, ...]:
     """The same with a name of its own for every group: a scope may be left and come again."""
     named = []
     for stretch in stretches:
@@ -125,7 +125,7 @@ def _named(stretches: Iterable[Stretch], taken: set[str]) -> tuple[Stretch, ...]
     return tuple(named)
 
 
-def live_out(step: TrainingStep, nodes: Sequence[Node]) -> set[str]:
+def live_out(step: CountedStep, nodes: Sequence[Node]) -> set[str]:
     """Values that these nodes write and other nodes of the forward pass, or the network's outputs, read."""
     inside = {node.name for node in nodes}
     written = {value for node in nodes for value in node.writes}
@@ -133,7 +133,7 @@ def live_out(step: TrainingStep, nodes: Sequence[Node]) -> set[str]:
     return written & (read | set(step.network.outputs) | {step.loss})
 
 
-def _cut(step: TrainingStep, crossing: int) -> list[list[Node]]:
+def _cut(step: CountedStep, crossing: int) -> list[list[Node]]:
     """Pieces between which at most ``crossing`` floating activations are alive."""
     activations = _activations(step)
     last = {value: i for i, node in enumerate(step.forward) for value in node.reads}
@@ -148,7 +148,7 @@ def _cut(step: TrainingStep, crossing: int) -> list[list[Node]]:
     return [piece for piece in pieces if piece]
 
 
-def _activations(step: TrainingStep) -> set[str]:
+def _activations(step: CountedStep) -> set[str]:
     """Floating values of the forward pass that depend on an input."""
     described, moving = step.network.descriptors(), set(step.network.inputs)
     for node in step.forward:
@@ -157,7 +157,7 @@ def _activations(step: TrainingStep) -> set[str]:
     return {value for value in moving if "float" in (described[value].dtype or "")}
 
 
-def _join(step: TrainingStep, pieces: list[list[Node]]) -> list[Stretch]:
+def _join(step: CountedStep, pieces: list[list[Node]]) -> list[NodeStretch]:
     """Join a piece with the next while it would hold no less without its tape, the last one with the one before."""
     joined: list[list[Node]] = []
     current: list[Node] = []
@@ -172,10 +172,10 @@ def _join(step: TrainingStep, pieces: list[list[Node]]) -> list[Stretch]:
             current = []
     if current:
         joined = [*joined[:-1], [*(joined[-1] if joined else []), *current]]
-    return [Stretch(_leaf_name(nodes), tuple(nodes)) for nodes in joined]
+    return [NodeStretch(_leaf_name(nodes), tuple(nodes)) for nodes in joined]
 
 
-def _belongs(step: TrainingStep, piece: Sequence[Node], before: Sequence[Node]) -> bool:
+def _belongs(step: CountedStep, piece: Sequence[Node], before: Sequence[Node]) -> bool:
     """Return whether a piece ends a stretch: no parameters, nothing saved by it alone, and one scope or activations.
 
     A cut before an activation would let its argument count twice, kept by one stretch and read by the next.
@@ -186,7 +186,7 @@ def _belongs(step: TrainingStep, piece: Sequence[Node], before: Sequence[Node]) 
     return not reads and near and not _saves(step, piece)
 
 
-def _saves(step: TrainingStep, nodes: Sequence[Node]) -> bool:
+def _saves(step: CountedStep, nodes: Sequence[Node]) -> bool:
     out = live_out(step, nodes)
     return any(value in step.kept and value not in out and step.sizes[value] for node in nodes for value in node.writes)
 
@@ -207,7 +207,7 @@ def _scope_of(nodes: Sequence[Node]) -> tuple[str, ...]:
     return tuple(shared)
 
 
-def _nest(step: TrainingStep, leaves: Sequence[Stretch], depth: int) -> tuple[Stretch, ...]:
+def _nest(step: CountedStep, leaves: Sequence[NodeStretch], depth: int) -> tuple[NodeStretch, ...]:
     scopes = [_scope_of(leaf.nodes) for leaf in leaves]
     keys = [scope[depth] if len(scope) > depth else f"\0{i}" for i, scope in enumerate(scopes)]
     groups = [[leaf for _, leaf in group] for _, group in groupby(zip(keys, leaves, strict=True), lambda pair: pair[0])]
@@ -223,15 +223,15 @@ def _nest(step: TrainingStep, leaves: Sequence[Stretch], depth: int) -> tuple[St
     )
 
 
-def _group(name: str, parts: Sequence[Stretch]) -> Stretch:
-    return Stretch(name, tuple(node for part in parts for node in part.nodes), tuple(parts))
+def _group(name: str, parts: Sequence[NodeStretch]) -> NodeStretch:
+    return NodeStretch(name, tuple(node for part in parts for node in part.nodes), tuple(parts))
 
 
-def _run_name(parts: Sequence[Stretch]) -> str:
+def _run_name(parts: Sequence[NodeStretch]) -> str:
     return f"{parts[0].nodes[0].writes[0]}..{parts[-1].nodes[-1].writes[0]}"
 
 
-def _halve(step: TrainingStep, leaves: Sequence[Stretch]) -> tuple[Stretch, ...]:
+def _halve(step: CountedStep, leaves: Sequence[NodeStretch]) -> tuple[NodeStretch, ...]:
     """Nest a long run without scopes: into halves of about the same bytes."""
     if len(leaves) <= _FLAT:
         return tuple(leaves)
@@ -256,23 +256,23 @@ class NetworkRegions:
         backend: where times were measured; ``"none"`` where that is not known, or they are counted.
     """
 
-    step: TrainingStep
-    root: Region
+    step: CountedStep
+    root: TreeRegion
     nodes: dict[str, tuple[Node, ...]]
     times: Mapping[str, float]
     kept: dict[str, str] = field(default_factory=dict)
     time_unit: str = "FLOP"
     backend: str = "none"
 
-    def innermost(self) -> list[Region]:
+    def innermost(self) -> list[TreeRegion]:
         """The regions that hold no others, in order: together all of the forward pass."""
         return [region for region in self.root.walk() if not region.children]
 
-    def linked(self) -> list[list[Region]]:
+    def linked(self) -> list[list[TreeRegion]]:
         """The innermost regions in groups, in order, each of which reads activations of the one before it alone."""
         leaves, activations = self.innermost(), _activations(self.step)
         last = {value: i for i, leaf in enumerate(leaves) for node in self.nodes[leaf.name] for value in node.reads}
-        groups: list[list[Region]] = [[]]
+        groups: list[list[TreeRegion]] = [[]]
         inside: set[str] = set()
         alive: set[str] = set()
         for i, leaf in enumerate(leaves):
@@ -285,7 +285,7 @@ class NetworkRegions:
                 inside = set()
         return [group for group in groups if group]
 
-    def values(self, region: Region) -> tuple[str, ...]:
+    def values(self, region: TreeRegion) -> tuple[str, ...]:
         """Values that the nodes of a region write."""
         return tuple(value for node in self.nodes[region.name] for value in node.writes)
 
@@ -321,7 +321,7 @@ class NetworkRegions:
                 "to be made: profile again there"
             )
 
-    def _rows(self, region: Region, depth: int, places: Mapping[str, list[Region]]) -> list[tuple[str, ...]]:
+    def _rows(self, region: TreeRegion, depth: int, places: Mapping[str, list[TreeRegion]]) -> list[tuple[str, ...]]:
         shared = len(places.get(region.place, ()))
         where = f"{region.place} (shared by {shared})" if shared > 1 else ""
         label = "  " * depth + region.name
@@ -362,13 +362,13 @@ def find_regions(
     costs = _Costs(step, times)
     stretches = segment(step, crossing)
     children = tuple(costs.region(stretch) for stretch in stretches)
-    root = Region("network", (0,) * (len(children) + 1), children, candidate=False)
+    root = TreeRegion("network", (0,) * (len(children) + 1), children, candidate=False)
     nodes = {stretch.name: stretch.nodes for outer in stretches for stretch in _walk(outer)}
     impure = {node.name: why for node in step.forward if (why := impurity(node))}
     return NetworkRegions(step, root, nodes, costs.times, impure, "FLOP" if times is None else "s")
 
 
-def _walk(stretch: Stretch) -> Iterable[Stretch]:
+def _walk(stretch: NodeStretch) -> Iterable[NodeStretch]:
     yield stretch
     for part in stretch.parts:
         yield from _walk(part)
@@ -377,7 +377,7 @@ def _walk(stretch: Stretch) -> Iterable[Stretch]:
 class _Costs:
     """Costs of regions, from the graph, and from times if there are any."""
 
-    def __init__(self, step: TrainingStep, times: Mapping[str, float] | None) -> None:
+    def __init__(self, step: CountedStep, times: Mapping[str, float] | None) -> None:
         self.step, self.kept = step, step.kept
         self.times = _operations(step) if times is None else _check_times(step, times)
         self.owner = {value: node.name for node in step.forward for value in node.writes}
@@ -385,7 +385,7 @@ class _Costs:
         self.live = dict(zip((n.name for n in step.backward), self._gradient_bytes(), strict=True))
         self.seen: dict[str, str] = {}  # hash of a region -> its static location
 
-    def region(self, stretch: Stretch) -> Region:
+    def region(self, stretch: NodeStretch) -> TreeRegion:
         """A stretch and all that is nested in it."""
         children = tuple(self.region(part) for part in stretch.parts)
         out = live_out(self.step, stretch.nodes)
@@ -394,7 +394,7 @@ class _Costs:
         transient = max(live_bytes(stretch.nodes, self.step.sizes, lasting=snapshot))
         tape = 0 if children else self._bytes({v for n in stretch.nodes for v in n.writes} & (self.kept | out))
         gradients = [] if children else [g for node in stretch.nodes for g in self.gradients.get(node.name, ())]
-        return Region(
+        return TreeRegion(
             stretch.name,
             (tape,) if not children else (0,) * (len(children) + 1),
             children,
@@ -454,7 +454,7 @@ class _Costs:
         return digest.hexdigest()
 
 
-def _operations(step: TrainingStep) -> dict[str, float]:
+def _operations(step: CountedStep) -> dict[str, float]:
     """Operations, or bytes written where no formula is known: a stand-in for times, whose unit is "FLOP"."""
     counts = count_flops(step.network)
     nodes = (*step.forward, *step.backward)
@@ -462,7 +462,7 @@ def _operations(step: TrainingStep) -> dict[str, float]:
     return {node.writes[0]: float(max(counts[node.name] or 0, written[node.name])) for node in nodes}
 
 
-def _check_times(step: TrainingStep, times: Mapping[str, float]) -> Mapping[str, float]:
+def _check_times(step: CountedStep, times: Mapping[str, float]) -> Mapping[str, float]:
     missing = [n.writes[0] for n in (*step.forward, *step.backward) if n.writes[0] not in times]
     if missing:
         raise PlanError(f"got no time of {missing[:4]} ({len(missing)} in all); expected every node's: profile again")

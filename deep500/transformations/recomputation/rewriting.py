@@ -22,7 +22,7 @@ from deep500.networks.execution.modes import training_network
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.transformations.recomputation.regions import impurity, outermost_first
-from deep500.transformations.recomputation.training_step import TrainingStep, training_step
+from deep500.transformations.recomputation.training_step import CountedStep, training_step
 
 Level = tuple[int, ...]
 """Indices of recomputed regions, outermost first, whose run a value belongs to; () is the forward pass."""
@@ -40,7 +40,7 @@ class Recomputing(NamedTuple):
     repeated: tuple[Node, ...]
 
 
-def recomputing(step: TrainingStep, regions: Sequence[Collection[str]]) -> Recomputing:
+def recomputing(step: CountedStep, regions: Sequence[Collection[str]]) -> Recomputing:
     """The network of a step with some regions running again.
 
     Args:
@@ -74,7 +74,7 @@ def recomputing(step: TrainingStep, regions: Sequence[Collection[str]]) -> Recom
     return Recomputing(network, order.repeated)
 
 
-def planned_step(network: Network, plan: Recomputation) -> tuple[TrainingStep, Recomputing]:
+def planned_step(network: Network, plan: Recomputation) -> tuple[CountedStep, Recomputing]:
     """The training step of a network, without and with the plan.
 
     Raises:
@@ -129,7 +129,7 @@ class Ordering(NamedTuple):
     sizes: dict[str, int]
 
 
-def ordering(step: TrainingStep, regions: Sequence[Collection[str]]) -> Ordering:
+def ordering(step: CountedStep, regions: Sequence[Collection[str]]) -> Ordering:
     """Order of nodes that :func:`recomputing` writes; to count what a plan holds this is enough, and quicker.
 
     Example:
@@ -145,7 +145,7 @@ def ordering(step: TrainingStep, regions: Sequence[Collection[str]]) -> Ordering
 class _Rewriter:
     """Lists nodes in order."""
 
-    def __init__(self, step: TrainingStep, regions: list[frozenset[str]]) -> None:
+    def __init__(self, step: CountedStep, regions: list[frozenset[str]]) -> None:
         self.step = step
         self.owner = {value: node for node in step.forward for value in node.writes}
         self.regions = outermost_first(regions, self.owner)

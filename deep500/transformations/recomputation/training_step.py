@@ -107,7 +107,7 @@ def live_bytes(nodes: Sequence[Node], sizes: Mapping[str, int], lasting: Collect
 
 
 @dataclass(frozen=True)
-class TrainingStep:
+class CountedStep:
     """A training step for one batch size.
 
     Attributes:
@@ -133,7 +133,7 @@ class TrainingStep:
         return written.intersection(value for node in self.backward for value in node.reads)
 
 
-def training_step(network: Network, batch: int, loss: str = "loss") -> TrainingStep:
+def training_step(network: Network, batch: int, loss: str = "loss") -> CountedStep:
     """The step of a network with ``batch`` samples.
 
     Raises:
@@ -156,7 +156,7 @@ def training_step(network: Network, batch: int, loss: str = "loss") -> TrainingS
     forward = {node.name for node in needed(whole, computed & set(whole.values()))}
     path = tuple(needed(whole, [loss]))
     backward = tuple(node for node in whole.nodes if node.name not in forward)
-    return TrainingStep(whole, updates, loss, path, backward, value_bytes(whole))
+    return CountedStep(whole, updates, loss, path, backward, value_bytes(whole))
 
 
 def needed(network: Network, values: Iterable[str]) -> list[Node]:

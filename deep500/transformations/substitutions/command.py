@@ -14,7 +14,7 @@ from deep500.errors import InputError, OutOfMemory
 from deep500.networks.network import Network
 from deep500.operators.registry import load_plugins
 from deep500.transformations.substitutions.cost import deployment_names
-from deep500.transformations.substitutions.delivery import Source, deliver
+from deep500.transformations.substitutions.delivery import SourceModel, deliver
 from deep500.transformations.substitutions.file_times import judge_files
 from deep500.transformations.substitutions.operators.own import load_activation
 from deep500.transformations.substitutions.optimize import optimize_network, replay_history
@@ -100,7 +100,7 @@ def _execute(args: argparse.Namespace) -> int:
         if path.is_dir() or not path.parent.is_dir():
             raise InputError(f"got {path}; expected the name of a file in a folder that exists: make the folder first")
     network = Network.from_onnx(args.model)
-    source = Source.read(args.model)
+    source = SourceModel.read(args.model)
 
     def write(result: Network, history: History) -> None:
         versions = {"opset": args.opset, "ir_version": args.ir_version}

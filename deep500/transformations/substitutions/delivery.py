@@ -32,7 +32,7 @@ KEY = "deep500.optimized"
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceModel:
     """A file that was given.
 
     Attributes:
@@ -48,7 +48,7 @@ class Source:
     data: bytes
 
     @classmethod
-    def read(cls, path: str | Path) -> Source:
+    def read(cls, path: str | Path) -> SourceModel:
         """Read what a file says about itself; its network has been read before, so that it is a sound model."""
         path = Path(path)
         data = path.read_bytes()
@@ -83,7 +83,7 @@ class Source:
 def deliver(
     network: Network,
     history: History,
-    source: Source,
+    source: SourceModel,
     path: str | Path,
     *,
     opset: int | None = None,
@@ -139,7 +139,7 @@ def deliver(
     return None
 
 
-def _at(network: Network, source: Source, opset: int | None) -> onnx.ModelProto:
+def _at(network: Network, source: SourceModel, opset: int | None) -> onnx.ModelProto:
     """The network at the opset that is wanted, else at the source's, else at the lowest above that."""
     if opset is not None:
         return network.to_onnx(opset=opset)

@@ -17,13 +17,13 @@ from deep500.networks.execution.inputs import make_inputs
 from deep500.registry import load_backend
 from deep500.transformations.substitutions.cost import deployment
 from deep500.transformations.substitutions.cost.ranking import Remeasured, in_turns
-from deep500.transformations.substitutions.delivery import Source
+from deep500.transformations.substitutions.delivery import SourceModel
 from deep500.transformations.substitutions.graph.importing import named, stand_ins
 from deep500.transformations.substitutions.result import Optimized
 
 
 def judge_files(
-    optimized: Optimized, source: Source, path: Path, sizes: Mapping[str, int], seed: int, limit: float
+    optimized: Optimized, source: SourceModel, path: Path, sizes: Mapping[str, int], seed: int, limit: float
 ) -> Optimized:
     """The result itself, or the original where the written file is not faster than the one that was given.
 
@@ -53,7 +53,7 @@ def judge_files(
 def _timed(
     make: Callable[[Any], Any],
     optimized: Optimized,
-    source: Source,
+    source: SourceModel,
     path: Path,
     sizes: Mapping[str, int],
     seed: int,

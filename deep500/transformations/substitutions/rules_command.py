@@ -9,7 +9,7 @@ from pathlib import Path
 
 from deep500.errors import InputError
 from deep500.networks.network import Network
-from deep500.transformations.substitutions.delivery import Source, deliver
+from deep500.transformations.substitutions.delivery import SourceModel, deliver
 from deep500.transformations.substitutions.loading import written_rules
 from deep500.transformations.substitutions.operators.own import load_activation
 from deep500.transformations.substitutions.report import readable
@@ -72,7 +72,7 @@ def _apply(args: argparse.Namespace) -> int:
     rules, model = args.names
     if args.out.is_dir() or not args.out.parent.is_dir():
         raise InputError(f"got {args.out}; expected the name of a file in a folder that exists: make the folder first")
-    network, source = Network.from_onnx(model), Source.read(model)
+    network, source = Network.from_onnx(model), SourceModel.read(model)
     applied = apply_rules(network, rules, args.unproved)
     deliver(applied.network, applied.history, source, args.out, rules=rules)
     sys.stdout.write(f"{len(network.nodes)} -> {len(applied.network.nodes)} operators\n{applied}\n{args.out}\n")

@@ -11,7 +11,7 @@ import numpy as np
 from deep500.errors import BudgetError
 from deep500.networks import Network
 from deep500.networks.execution.executor import GraphExecutor
-from deep500.transformations.recomputation import CheckpointingPlan, NetworkRegions, Stage
+from deep500.transformations.recomputation import ChainStage, CheckpointingPlan, NetworkRegions
 from deep500.transformations.recomputation.chain import (
     ChainPlacement,
     Recompute,
@@ -25,7 +25,7 @@ from deep500.transformations.recomputation.measured_trees import as_tree_plan, p
 from deep500.transformations.recomputation.placement import Placement
 from deep500.transformations.recomputation.plan_file import PlannedRegion
 from deep500.transformations.recomputation.planning import plan_checkpointing
-from deep500.transformations.recomputation.region_tree import Region, locations, per_instance, simulate
+from deep500.transformations.recomputation.region_tree import TreeRegion, locations, per_instance, simulate
 from deep500.transformations.workshop.recomputation.baselines import every_stage, everything, greedy, segmented
 from deep500.transformations.workshop.recomputation.chosen_plans import equal_segments, plan_of, regions_named
 from deep500.transformations.workshop.recomputation.measured_trees import placement_of, segment_plan
@@ -108,7 +108,7 @@ class Planner:
 class ChainPlanner(Planner):
     """Plans on a chain whose stages, the innermost regions, were measured: bytes by the allocator, times by a clock."""
 
-    chain: tuple[Stage, ...] = ()
+    chain: tuple[ChainStage, ...] = ()
 
     @property
     def full(self) -> tuple[int, float]:
@@ -130,7 +130,7 @@ class ChainPlanner(Planner):
     def guide(self, budget: int) -> CheckpointingPlan:
         """Plan as :meth:`Planner.guide`, on the stages as regions beside each other."""
         parts = tuple(_region(i, stage) for i, stage in enumerate(self.chain))
-        on = greedy(Region("network", (0,) * (len(parts) + 1), parts), budget).recomputed
+        on = greedy(TreeRegion("network", (0,) * (len(parts) + 1), parts), budget).recomputed
         plan = tuple(Recompute(i, i, (keep,)) if str(i) in on else keep for i, keep in enumerate(keep_all(self.chain)))
         return self._placed(ChainPlacement(plan, simulate_chain(self.chain, plan), "greedy"))
 
@@ -173,9 +173,9 @@ class TreePlanner(Planner):
         return as_tree_plan(self.network, self.batch, self.regions, placement, self.backend)
 
 
-def _region(number: int, stage: Stage) -> Region:
+def _region(number: int, stage: ChainStage) -> TreeRegion:
     mode = stage.modes[0]
-    return Region(
+    return TreeRegion(
         str(number),
         (mode.saved,),
         snapshot=stage.output,

@@ -22,7 +22,7 @@ import deep500.frameworks.pytorch as d5fw
 from deep500.errors import BudgetError
 from deep500.frameworks.pytorch.memory import footprint
 from deep500.networks import add_loss, create
-from deep500.transformations.recomputation import CheckpointingPlan, Stage, find_regions
+from deep500.transformations.recomputation import ChainStage, CheckpointingPlan, find_regions
 from deep500.transformations.recomputation.chain import (
     ChainPlacement,
     as_plan,
@@ -33,7 +33,7 @@ from deep500.transformations.recomputation.chain import (
     simulate_chain,
     smallest_chain,
 )
-from deep500.transformations.recomputation.region_tree import Region
+from deep500.transformations.recomputation.region_tree import TreeRegion
 from deep500.transformations.workshop.recomputation.baselines import every_stage, greedy, segmented
 
 BATCH, ROUNDS = 8, 9
@@ -47,7 +47,7 @@ class Setting(NamedTuple):
     network: Any
     inputs: dict[str, np.ndarray]
     regions: Any
-    chain: Sequence[Stage]
+    chain: Sequence[ChainStage]
 
     def plan(self, budget: float | int) -> CheckpointingPlan:
         """The chain's best plan."""
@@ -124,18 +124,20 @@ def recomputed(setting: Setting) -> None:
     )
 
 
-def _tree(setting: Setting) -> Region:
+def _tree(setting: Setting) -> TreeRegion:
     """The regions of the network with the measured bytes and times of its stages."""
     stages = dict(zip((region.name for region in innermost_regions(setting.regions)), setting.chain, strict=True))
 
-    def measured(region: Region) -> Region:
+    def measured(region: TreeRegion) -> TreeRegion:
         children = tuple(measured(child) for child in region.children)
         if children:
             last = children[-1].snapshot
-            return Region(region.name, (0,) * (len(children) + 1), children, snapshot=last, candidate=region.candidate)
+            return TreeRegion(
+                region.name, (0,) * (len(children) + 1), children, snapshot=last, candidate=region.candidate
+            )
         stage = stages[region.name]
         mode = stage.modes[0]
-        return Region(
+        return TreeRegion(
             region.name,
             (mode.saved,),
             (),

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from deep500.transformations.recomputation.chain import ChainPlan, Keep, Mode, Recompute, Stage
+from deep500.transformations.recomputation.chain import ChainPlan, ChainStage, Keep, Mode, Recompute
 from deep500.transformations.workshop.recomputation.revolve import Action
 
 
-def random_chain(seed: int, stages: int, modes: int = 1) -> list[Stage]:
+def random_chain(seed: int, stages: int, modes: int = 1) -> list[ChainStage]:
     """Heterogeneous stages; a cheaper mode of saving takes longer to reverse."""
     rng = np.random.default_rng(seed)
     chain = []
@@ -24,11 +24,11 @@ def random_chain(seed: int, stages: int, modes: int = 1) -> list[Stage]:
             )
             for i in range(modes)
         ]
-        chain.append(Stage(f"s{k}", output, tuple(offered), forward, int(rng.integers(0, 6))))
+        chain.append(ChainStage(f"s{k}", output, tuple(offered), forward, int(rng.integers(0, 6))))
     return chain
 
 
-def all_plans(chain: list[Stage], first: int, last: int, whole: bool = True) -> Iterator[ChainPlan]:
+def all_plans(chain: list[ChainStage], first: int, last: int, whole: bool = True) -> Iterator[ChainPlan]:
     """Every plan for a stretch; unless ``whole``, none that first runs all of it without recording (no gain)."""
     if first > last:
         yield ()
@@ -44,9 +44,9 @@ def all_plans(chain: list[Stage], first: int, last: int, whole: bool = True) -> 
                 yield (Recompute(first, end, plan), *rest)
 
 
-def unit_chain(steps: int) -> list[Stage]:
+def unit_chain(steps: int) -> list[ChainStage]:
     """A slot holds a state or the tape of a step: Maddison's mixed checkpointing (2023) as a chain."""
-    return [Stage("step", output=1, modes=(Mode(1, 0, saved=1),), forward=1, gradient=0)] * steps
+    return [ChainStage("step", output=1, modes=(Mode(1, 0, saved=1),), forward=1, gradient=0)] * steps
 
 
 def run(actions: list[Action], snapshots: int) -> tuple[int, list[int]]:

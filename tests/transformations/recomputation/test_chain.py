@@ -8,10 +8,10 @@ import pytest
 
 from deep500.errors import BudgetError, PlanError
 from deep500.transformations.recomputation.chain import (
+    ChainStage,
     Keep,
     Mode,
     Recompute,
-    Stage,
     keep_all,
     optimal_chain,
     simulate_chain,
@@ -27,8 +27,8 @@ MIXED = [(steps, slots) for slots in range(1, 8) for steps in range(slots + 1, 3
 
 def test_simulator_by_hand() -> None:
     chain = [
-        Stage("a", output=3, modes=(Mode(10, 20, saved=9, forward_overhead=2, backward_overhead=1),), forward=8),
-        Stage("b", output=5, modes=(Mode(30, 40, saved=7, forward_overhead=1, backward_overhead=4),), forward=25),
+        ChainStage("a", output=3, modes=(Mode(10, 20, saved=9, forward_overhead=2, backward_overhead=1),), forward=8),
+        ChainStage("b", output=5, modes=(Mode(30, 40, saved=7, forward_overhead=1, backward_overhead=4),), forward=25),
     ]
     assert simulate_chain(chain, (Keep(0), Keep(1))) == (9 + 7 + 5 + 4, 100, 0)
     again = (Recompute(0, 0, (Keep(0),)), Keep(1))
@@ -62,8 +62,8 @@ def test_optimum_equals_trying_all(modes: int) -> None:
 def test_the_first_sweep_runs_before_there_is_a_gradient() -> None:
     """Its transients do not stand on the gradient of the last output, here 50 bytes."""
     chain = [
-        Stage("a", output=2, modes=(Mode(1, 1, saved=400),), forward=1, overhead=410),
-        Stage("b", output=50, modes=(Mode(1, 1, saved=50),), forward=1),
+        ChainStage("a", output=2, modes=(Mode(1, 1, saved=400),), forward=1, overhead=410),
+        ChainStage("b", output=50, modes=(Mode(1, 1, saved=50),), forward=1),
     ]
     plan = (Recompute(0, 0, (Keep(0),)), Keep(1))
     assert optimal_chain(chain, 412, slots=412) == (plan, (412, 5, 1), "optimal")
@@ -150,9 +150,9 @@ def test_bad_chains() -> None:
     with pytest.raises(PlanError, match="ends before stage 2"):
         simulate_chain(chain, (Keep(0), Keep(1)))
     with pytest.raises(PlanError, match="got no mode"):
-        Stage("a", 1, (), 1)
+        ChainStage("a", 1, (), 1)
     with pytest.raises(PlanError, match="no negative number"):
-        Stage("a", -1, (Mode(1, 1, 1),), 1)
+        ChainStage("a", -1, (Mode(1, 1, 1),), 1)
     with pytest.raises(PlanError, match="expected one of each"):
         optimal_chain([], 0.5)
     with pytest.raises(PlanError, match="expected 1 to 3"):

@@ -10,7 +10,7 @@ import pytest
 from deep500.errors import BudgetError, PlanError
 from deep500.networks import Network, add_loss, create
 from deep500.networks.execution.inputs import make_inputs
-from deep500.transformations.recomputation import CheckpointingPlan, Mode, NetworkRegions, Stage, find_regions
+from deep500.transformations.recomputation import ChainStage, CheckpointingPlan, Mode, NetworkRegions, find_regions
 from deep500.transformations.recomputation.chain import innermost_regions
 from deep500.transformations.recomputation.measured_trees import as_tree_plan, plan_tree, staged_regions
 from deep500.transformations.recomputation.region_tree import simulate
@@ -66,7 +66,7 @@ def test_predicted_peaks_are_the_allocators(case: Any) -> None:
 def test_what_is_not_there() -> None:
     network = add_loss(create("mixed_resnet", width=2, blocks=(1, 1, 1, 1), shape=(3, 8, 8)))
     regions = find_regions(network, batch=4)
-    stage = Stage("", output=10, modes=(Mode(0.1, 0.2, saved=100),), forward=0.1, gradient=7)
+    stage = ChainStage("", output=10, modes=(Mode(0.1, 0.2, saved=100),), forward=0.1, gradient=7)
     with pytest.raises(PlanError, match="got 5 measured stages; expected 6"):
         staged_regions(regions, [stage] * 5)
     twin = staged_regions(regions, [stage] * 6)

@@ -8,7 +8,7 @@ import pytest
 
 from deep500.errors import BudgetError, PlanError
 from deep500.transformations.recomputation.placement import optimal_placement, smallest_placement
-from deep500.transformations.recomputation.region_tree import Region, simulate
+from deep500.transformations.recomputation.region_tree import TreeRegion, simulate
 from deep500.transformations.workshop.recomputation.baselines import everything, greedy, pareto
 from tests.transformations.recomputation.trees import best_by_trying, random_tree, subsets
 
@@ -41,7 +41,7 @@ def test_optimum_equals_trying_all(snapshot_kept: bool, places: int | None, tran
 def test_bytes_beyond_the_tolerance_of_the_solver() -> None:
     """One byte of a gigabyte decides: HiGHS's tolerance would let the cheaper plan through."""
     big = 10**9
-    root = Region("root", (0, 0, 0), (Region("a", (big,), time=2), Region("b", (big + 1,), time=1)))
+    root = TreeRegion("root", (0, 0, 0), (TreeRegion("a", (big,), time=2), TreeRegion("b", (big + 1,), time=1)))
     root = replace(root, own=(0, 0, 1))
     assert optimal_placement(root, big + 2).recomputed == ("a",)
     assert optimal_placement(root, big + 1).recomputed == ("a", "b")
@@ -83,7 +83,7 @@ def test_bad_budgets(budget: object) -> None:
 
 def test_no_region_at_all() -> None:
     """A network with one operator: nothing to place, and the error names what it needs."""
-    root = Region("root", (10,))
+    root = TreeRegion("root", (10,))
     assert optimal_placement(root, 1.0).recomputed == ()
     with pytest.raises(BudgetError, match="at least 10"):
         optimal_placement(root, 0.5)

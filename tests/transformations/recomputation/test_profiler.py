@@ -6,15 +6,15 @@ import pytest
 
 from deep500.errors import PlanError
 from deep500.transformations.recomputation.profiler import Profiler, profile
-from deep500.transformations.recomputation.region_tree import Region, StepEvent, locations, simulate
+from deep500.transformations.recomputation.region_tree import StepEvent, TreeRegion, locations, simulate
 from tests.transformations.recomputation.trees import mismatches, random_tree
 
-DEEP = Region(
+DEEP = TreeRegion(
     "root",
     (1, 2, 4),
     (
-        Region("a", (8, 16), (Region("b", (32,), snapshot=3, time=5),), snapshot=7, time=10),
-        Region("c", (64,), snapshot=9, time=100),
+        TreeRegion("a", (8, 16), (TreeRegion("b", (32,), snapshot=3, time=5),), snapshot=7, time=10),
+        TreeRegion("c", (64,), snapshot=9, time=100),
     ),
     time=1000,
 )
@@ -85,18 +85,20 @@ def test_events_must_nest() -> None:
 
 def test_bad_trees() -> None:
     with pytest.raises(PlanError, match="2 stretches of its own tape and 0 children"):
-        Region("a", (1, 2))
+        TreeRegion("a", (1, 2))
     with pytest.raises(PlanError, match="none negative"):
-        Region("a", (-1,))
+        TreeRegion("a", (-1,))
     with pytest.raises(PlanError, match="unique names"):
-        locations(Region("root", (0, 0, 0), (Region("a"), Region("a"))))
+        locations(TreeRegion("root", (0, 0, 0), (TreeRegion("a"), TreeRegion("a"))))
     with pytest.raises(PlanError, match="did you mean 'c'"):
         simulate(DEEP, ["cc"])
 
 
 def test_transients_by_hand() -> None:
     """Running without recording and starting a reversal need more for a moment, the former only where recomputed."""
-    root = Region("root", (10, 5), (Region("a", (20,), snapshot=2, time=1, advance=100, overhead=30),), overhead=7)
+    root = TreeRegion(
+        "root", (10, 5), (TreeRegion("a", (20,), snapshot=2, time=1, advance=100, overhead=30),), overhead=7
+    )
     assert simulate(root, []).peak == 10 + 20 + 30
     assert simulate(root, ["a"]).peak == 10 + 2 + 100
     assert profile(root, ["a"]) == [("a", 1, 60 - 112, 1)]

@@ -7,10 +7,10 @@ from itertools import combinations
 
 import numpy as np
 
-from deep500.transformations.recomputation.region_tree import Region, locations, simulate
+from deep500.transformations.recomputation.region_tree import TreeRegion, locations, simulate
 
 
-def random_tree(seed: int, regions: int, *, places: int | None = None, transient: bool = False) -> Region:
+def random_tree(seed: int, regions: int, *, places: int | None = None, transient: bool = False) -> TreeRegion:
     """A random tree with a number of regions below its root.
 
     With ``places``, regions share that number of static locations; with ``transient``, they need more while they run.
@@ -21,10 +21,10 @@ def random_tree(seed: int, regions: int, *, places: int | None = None, transient
     for child, parent in enumerate(parents, 1):
         below[parent].append(child)
 
-    def build(index: int) -> Region:
+    def build(index: int) -> TreeRegion:
         children = tuple(build(child) for child in below[index])
         own = tuple(int(v) for v in rng.integers(0, 30, len(children) + 1))
-        return Region(
+        return TreeRegion(
             f"r{index}",
             own,
             children,
@@ -40,20 +40,20 @@ def random_tree(seed: int, regions: int, *, places: int | None = None, transient
     return build(0)
 
 
-def subsets(root: Region) -> Iterator[tuple[str, ...]]:
+def subsets(root: TreeRegion) -> Iterator[tuple[str, ...]]:
     """Every plan there is."""
     places = list(locations(root))
     for count in range(len(places) + 1):
         yield from combinations(places, count)
 
 
-def best_by_trying(root: Region, budget: int, snapshot_kept: bool) -> float | None:
+def best_by_trying(root: TreeRegion, budget: int, snapshot_kept: bool) -> float | None:
     """The least extra time of all plans within a budget, None if there is none."""
     outcomes = [simulate(root, plan, snapshot_kept=snapshot_kept) for plan in subsets(root)]
     return min((outcome.extra for outcome in outcomes if outcome.peak <= budget), default=None)
 
 
-def mismatches(root: Region, snapshot_kept: bool) -> tuple[int, int]:
+def mismatches(root: TreeRegion, snapshot_kept: bool) -> tuple[int, int]:
     """Locations, and those of them whose profiled change is not what running again without their checkpoint shows."""
     from deep500.transformations.recomputation.profiler import profile
 

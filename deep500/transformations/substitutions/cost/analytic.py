@@ -19,14 +19,14 @@ from deep500.errors import NetworkError
 from deep500.networks.flops import FORMULAS
 from deep500.networks.node import Node
 from deep500.tensors import numpy_dtype
-from deep500.transformations.substitutions.cost.model import Cost
+from deep500.transformations.substitutions.cost.model import CostModel
 from deep500.transformations.substitutions.graph.store import StoredGraph
 from deep500.transformations.substitutions.graph.units import Unit
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineRates:
     """Constants of one backend.
 
     Attributes:
@@ -45,17 +45,17 @@ class Machine:
 
 
 _EAGER = frozenset({"split", "transpose", "reshape"})
-MACHINES: Mapping[str, Machine] = MappingProxyType(
+MACHINES: Mapping[str, MachineRates] = MappingProxyType(
     {
-        "reference": Machine(1.5e-6, views=_EAGER),
-        "pytorch": Machine(1e-6, views=_EAGER),
-        "onnxruntime": Machine(0.3e-6, products=1e11),
-        "jax": Machine(0.5e-6),
-        "tensorflow": Machine(1e-6),
+        "reference": MachineRates(1.5e-6, views=_EAGER),
+        "pytorch": MachineRates(1e-6, views=_EAGER),
+        "onnxruntime": MachineRates(0.3e-6, products=1e11),
+        "jax": MachineRates(0.5e-6),
+        "tensorflow": MachineRates(1e-6),
     }
 )
 """By backend. NumPy and PyTorch split and transpose by views, ONNX Runtime and the compilers copy."""
-OTHER = Machine(1e-6)
+OTHER = MachineRates(1e-6)
 """A backend from elsewhere."""
 FUSED = frozenset({*ACTIVATIONS, "add", "mul", "shift", "scale", "bias", "gain", "normalize", "reshape"})
 """Kinds that compilers compute in the loop of what they read, or fold into it."""
@@ -116,7 +116,7 @@ def traffic(graph: StoredGraph, unit: Unit) -> int:
     return sum(prod(store.shape(value)) * numpy_dtype(store.dtype(value)).itemsize for value in values)
 
 
-class Analytic(Cost):
+class Analytic(CostModel):
     """Prices by formula: where nothing may be measured, and in tests.
 
     Args:

@@ -1,7 +1,7 @@
 """`Database`: what units were measured to take, in one SQLite file that processes share.
 
-Rows hold for one `Place` only: another machine, version or number of threads finds none and measures anew. What was
-stored first stays, so that every search on a machine sees the same prices and takes the same decisions, unless its
+Rows hold for one `PricePlace` only: another machine, version or number of threads finds none and measures anew. What
+was stored first stays, so that every search on a machine sees the same prices and takes the same decisions, unless its
 spread says that the machine was busy, or a user asks for fresh ones.
 """
 
@@ -46,7 +46,7 @@ ROW = declare([str, number(0, 1e9), number(0, 1e9), number(0, 2**31, whole=True)
 _PLACE = "backend = ? AND version = ? AND machine = ? AND device = ? AND threads = ?"
 
 
-class Place(NamedTuple):
+class PricePlace(NamedTuple):
     """Circumstances of prices: backend, its version, the machine's fingerprint, device and number of threads."""
 
     backend: str
@@ -106,7 +106,7 @@ class Database:
         CacheError: the file is none of ours, is damaged, of another layout, locked, or cannot be written.
 
     Example:
-        >>> database, place = Database(":memory:"), Place("reference", "1", "m", "cpu", 1)
+        >>> database, place = Database(":memory:"), PricePlace("reference", "1", "m", "cpu", 1)
         >>> database.add(place, "relu", Row(2e-6, 1e-8, 30, "2026-01-01T00:00:00+00:00")).seconds
         2e-06
         >>> sorted(database.load(place)), sorted(database.load(place._replace(machine="other")))
@@ -121,13 +121,13 @@ class Database:
         with self._open() as connection:
             self._check(connection)
 
-    def load(self, place: Place) -> dict[str, Row]:
+    def load(self, place: PricePlace) -> dict[str, Row]:
         """All prices of a place, by unit."""
         with self._open() as connection:
             rows = connection.execute(f"SELECT unit, seconds, mad, repeats, date FROM costs WHERE {_PLACE}", place)
             return {unit: Row(*rest) for unit, *rest in map(self._checked, rows)}
 
-    def add(self, place: Place, unit: str, row: Row, replace: bool = False) -> Row:
+    def add(self, place: PricePlace, unit: str, row: Row, replace: bool = False) -> Row:
         """Store a price unless there is one, or with ``replace`` instead of it; the one that is stored."""
         with self._open() as connection:
             connection.execute("BEGIN IMMEDIATE")

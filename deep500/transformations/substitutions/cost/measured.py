@@ -12,8 +12,15 @@ from deep500.errors import InputError, UnsupportedOperator
 from deep500.measure.machine import threads_to_use
 from deep500.measure.pairs import compare_functions
 from deep500.transformations.substitutions.cost.analytic import traffic
-from deep500.transformations.substitutions.cost.database import Database, Place, Row, backend_version, machine_hash, now
-from deep500.transformations.substitutions.cost.model import Cost, OutOfTime
+from deep500.transformations.substitutions.cost.database import (
+    Database,
+    PricePlace,
+    Row,
+    backend_version,
+    machine_hash,
+    now,
+)
+from deep500.transformations.substitutions.cost.model import CostModel, OutOfTime
 from deep500.transformations.substitutions.cost.timing import (
     REPEATS,
     RESOLUTION,
@@ -38,7 +45,7 @@ FEED, FETCH = "an input", "an output"
 """Under what a database holds `Margins`."""
 
 
-class Measured(Cost):
+class Measured(CostModel):
     """Prices by measurement: what one more copy of a unit adds to a network of such copies on the backend.
 
     A unit is measured when a search first meets it and is looked up from then on, in other processes too. What a
@@ -99,7 +106,7 @@ class Measured(Cost):
         self.backend, self.seed, self.limit = backend, seed, limit
         self._run = Runner(backend, device, seed)
         version = backend_version(self._run.deployment.backend)
-        self.place = Place(backend, version, machine_hash(), str(self._run.ran_on(device)), running)
+        self.place = PricePlace(backend, version, machine_hash(), str(self._run.ran_on(device)), running)
         self.database = Database(database)
         known = self.database.load(self.place)
         # A price that was taken on a busy machine says so by its spread. It is measured again when it is asked for, and

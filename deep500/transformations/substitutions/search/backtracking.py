@@ -22,15 +22,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from deep500.transformations.substitutions.cost.model import Cost, OutOfTime
-from deep500.transformations.substitutions.graph.store import StoredGraph, Value
+from deep500.transformations.substitutions.cost.model import CostModel, OutOfTime
+from deep500.transformations.substitutions.graph.store import StoredGraph, StoredValue
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.rules.matching import Match, Matcher
-from deep500.transformations.substitutions.search.groups import Group, follow, groups, part_readers
+from deep500.transformations.substitutions.search.groups import MatchGroup, follow, groups, part_readers
 from deep500.transformations.substitutions.search.moves import AppliedRule, apply, place
 from deep500.transformations.substitutions.search.surroundings import Surroundings
 
-Move = Match | Group
+Move = Match | MatchGroup
 WIDTH = 100  # successors of one state that are kept
 GROWTH = 2  # a state may have this many times the nodes of the first one
 AHEAD = 8  # groups that are made one after the other while looking ahead
@@ -82,14 +82,14 @@ class Backtracking:
     """
 
     matcher: Matcher
-    cost: Cost
+    cost: CostModel
     budget: float = 30.0
     alpha: float = 1.05
     fixed: Sequence[int] = ()
     keep: int = 4
     patience: int = 12
     progress: Callable[[float, float, float, str], None] | None = None
-    _seen: set[tuple[Value, ...]] = field(default_factory=set)
+    _seen: set[tuple[StoredValue, ...]] = field(default_factory=set)
     _queue: list[tuple[float, int, State, Move]] = field(default_factory=list)
     _where: str = ""
     _changes: dict[Any, float] = field(default_factory=dict)
@@ -223,14 +223,14 @@ class Backtracking:
     def _make(self, state: State, move: Move) -> State | None:
         """The state after a move; None if it cannot be made, was there before, or is too large."""
         self._in_time()
-        if isinstance(move, Group):
+        if isinstance(move, MatchGroup):
             return self._follow(state, move)
         graph = apply(state.graph, move, self.fixed)
         if graph is None or graph.outputs in self._seen or len(graph.nodes()) > self._largest:
             return None
         return self._priced(graph, (*state.history, AppliedRule(move.rule, place(graph.store, move))))
 
-    def _along(self, state: State, group: Group) -> list[State]:
+    def _along(self, state: State, group: MatchGroup) -> list[State]:
         """The states on the way that a group leads."""
         way, history = list[State](), state.history
         for graph, step in follow(state.graph, group, self.matcher, self.fixed, self._largest):
@@ -239,7 +239,7 @@ class Backtracking:
             way.append(self._priced(graph, history))
         return way
 
-    def _follow(self, state: State, group: Group) -> State | None:
+    def _follow(self, state: State, group: MatchGroup) -> State | None:
         """The cheapest state on the way that a group leads, or of those that follow from its last."""
         way = self._along(state, group)
         every = [*way, *self._ahead(state, way[-1])] if way else []
@@ -252,7 +252,7 @@ class Backtracking:
         The products of one matrix are cut from one product, so their biases are added to parts; only when these are
         one as well is it seen what merging the products is worth.
         """
-        old, tried = set(before.graph.nodes()), set[Group]()
+        old, tried = set(before.graph.nodes()), set[MatchGroup]()
         while len(tried) < AHEAD:
             around = Surroundings(state.graph, self.cost)
             near = part_readers(state.graph, old)
@@ -280,7 +280,7 @@ class Backtracking:
         """The state after all moves that lower the cost and whose places are still there."""
         reached, nodes = state, set(state.graph.nodes())
         for move in moves:
-            places = (move.value,) if isinstance(move, Group) else (*move.sites, *move.bound)
+            places = (move.value,) if isinstance(move, MatchGroup) else (*move.sites, *move.bound)
             if all(value.node in nodes for value in places):
                 successor = self._make(reached, move)
                 if successor is not None and successor.cost < reached.cost:
@@ -310,7 +310,7 @@ def _region(around: Surroundings, match: Match) -> set[int]:
 
 def _change(around: Surroundings, *matches: Match) -> float:
     """Change of cost by moves made at once, as far as they can be."""
-    mapping, bound = dict[Value, Value](), set[Value]()
+    mapping, bound = dict[StoredValue, StoredValue](), set[StoredValue]()
     for match in matches:
         try:
             mapping.update((old, new) for old, new in match.build().items() if old != new)

@@ -10,24 +10,31 @@ import numpy as np
 
 from deep500.errors import PlanError
 from deep500.transformations.recomputation.budgets import budget_bytes, unreachable
-from deep500.transformations.recomputation.chain import ChainPlacement, Keep, Recompute, Stage, keep_all, simulate_chain
+from deep500.transformations.recomputation.chain import (
+    ChainPlacement,
+    ChainStage,
+    Keep,
+    Recompute,
+    keep_all,
+    simulate_chain,
+)
 from deep500.transformations.recomputation.placement import Placement, optimal_placement, smallest_placement
 from deep500.transformations.recomputation.profiler import group_savings, profile
-from deep500.transformations.recomputation.region_tree import Region, locations, simulate
+from deep500.transformations.recomputation.region_tree import TreeRegion, locations, simulate
 
 
-def everything(root: Region, *, snapshot_kept: bool = False) -> Placement:
+def everything(root: TreeRegion, *, snapshot_kept: bool = False) -> Placement:
     """Every location recomputed: where the paper's method starts.
 
     Example:
-        >>> everything(Region("root", (10, 20), (Region("inner", (40,), snapshot=8, time=3),))).outcome.peak
+        >>> everything(TreeRegion("root", (10, 20), (TreeRegion("inner", (40,), snapshot=8, time=3),))).outcome.peak
         50
     """
     places = tuple(locations(root))
     return Placement(places, simulate(root, places, snapshot_kept=snapshot_kept), "everything")
 
 
-def greedy(root: Region, budget: float | int, *, snapshot_kept: bool = False, reprofile: bool = False) -> Placement:
+def greedy(root: TreeRegion, budget: float | int, *, snapshot_kept: bool = False, reprofile: bool = False) -> Placement:
     """The guide of Hascoet et al. 2024 (arXiv 2405.15590): from everything, leave out what pays best per byte.
 
     First all locations whose recomputation costs time and saves no memory, then the others by falling time per byte; a
@@ -44,8 +51,8 @@ def greedy(root: Region, budget: float | int, *, snapshot_kept: bool = False, re
         BudgetError: what it finds does not fit; names the peak of that.
 
     Example:
-        >>> inner = Region("inner", (40,), snapshot=8, time=3)
-        >>> greedy(Region("root", (10, 20), (inner,), time=1), 60).recomputed
+        >>> inner = TreeRegion("inner", (40,), snapshot=8, time=3)
+        >>> greedy(TreeRegion("root", (10, 20), (inner,), time=1), 60).recomputed
         ('inner',)
     """
     full = simulate(root, ())
@@ -69,12 +76,12 @@ def greedy(root: Region, budget: float | int, *, snapshot_kept: bool = False, re
     return Placement(plan, outcome, "greedy, profiled again" if reprofile else "greedy")
 
 
-def _order(root: Region, on: set[str], snapshot_kept: bool) -> list[str]:
+def _order(root: TreeRegion, on: set[str], snapshot_kept: bool) -> list[str]:
     return [s.place for g in group_savings(profile(root, on, snapshot_kept=snapshot_kept)).values() for s in g]
 
 
 def pareto(
-    root: Region, points: int = 9, *, snapshot_kept: bool = False, time_limit: float | None = None
+    root: TreeRegion, points: int = 9, *, snapshot_kept: bool = False, time_limit: float | None = None
 ) -> list[Placement]:
     """The optimal placements at evenly spaced budgets, from the smallest peak to none recomputed.
 
@@ -88,8 +95,8 @@ def pareto(
         placements by rising peak and falling time; none is as large and as slow as another.
 
     Example:
-        >>> inner = Region("inner", (40,), snapshot=8, time=3)
-        >>> [(p.outcome.peak, p.outcome.extra) for p in pareto(Region("root", (10, 20), (inner,), time=1))]
+        >>> inner = TreeRegion("inner", (40,), snapshot=8, time=3)
+        >>> [(p.outcome.peak, p.outcome.extra) for p in pareto(TreeRegion("root", (10, 20), (inner,), time=1))]
         [(50, 3), (70, 0)]
     """
     if points < 2:
@@ -106,7 +113,7 @@ def pareto(
     return front
 
 
-def segmented(chain: Sequence[Stage], segments: int | None = None) -> ChainPlacement:
+def segmented(chain: Sequence[ChainStage], segments: int | None = None) -> ChainPlacement:
     """Equal segments, all but the last of them recomputed, as ``torch.utils.checkpoint_sequential`` cuts them.
 
     Args:
@@ -118,7 +125,7 @@ def segmented(chain: Sequence[Stage], segments: int | None = None) -> ChainPlace
 
     Example:
         >>> from deep500.transformations.recomputation.chain import Mode
-        >>> chain = [Stage("s", output=4, modes=(Mode(1, 2, saved=10),), forward=1)] * 4
+        >>> chain = [ChainStage("s", output=4, modes=(Mode(1, 2, saved=10),), forward=1)] * 4
         >>> segmented(chain).outcome
         Outcome(peak=28, time=14, extra=2)
     """
@@ -134,12 +141,12 @@ def segmented(chain: Sequence[Stage], segments: int | None = None) -> ChainPlace
     return ChainPlacement(plan, simulate_chain(chain, plan), f"{segments} segments")
 
 
-def every_stage(chain: Sequence[Stage]) -> ChainPlacement:
+def every_stage(chain: Sequence[ChainStage]) -> ChainPlacement:
     """Every stage recomputed by itself.
 
     Example:
         >>> from deep500.transformations.recomputation.chain import Mode
-        >>> every_stage([Stage("s", output=4, modes=(Mode(1, 2, saved=10),), forward=1)] * 4).outcome
+        >>> every_stage([ChainStage("s", output=4, modes=(Mode(1, 2, saved=10),), forward=1)] * 4).outcome
         Outcome(peak=26, time=16, extra=4)
     """
     plan = tuple(Recompute(k, k, (keep,)) for k, keep in enumerate(keep_all(chain)))

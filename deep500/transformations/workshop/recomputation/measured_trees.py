@@ -8,12 +8,12 @@ from dataclasses import replace
 from deep500.networks.network import Network
 from deep500.transformations.recomputation.placement import Placement
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
-from deep500.transformations.recomputation.region_tree import Outcome, Region, per_instance, simulate
+from deep500.transformations.recomputation.region_tree import StepCost, TreeRegion, per_instance, simulate
 from deep500.transformations.recomputation.regions import NetworkRegions, live_out
 from deep500.transformations.workshop.recomputation.chosen_plans import equal_segments, plan_of
 
 
-def _predicted(plan: CheckpointingPlan, outcome: Outcome) -> CheckpointingPlan:
+def _predicted(plan: CheckpointingPlan, outcome: StepCost) -> CheckpointingPlan:
     return replace(
         plan,
         budget=outcome.peak,
@@ -38,8 +38,10 @@ def segment_plan(
         nodes = [node for leaf in run for node in regions.nodes[leaf.name]]
         snapshot = sum(regions.step.sizes[value] for value in live_out(regions.step, nodes))
         advance = max(leaf.advance for leaf in run)
-        children.append(Region(f"segment {number + 1}", (0,) * (len(run) + 1), tuple(run), snapshot, advance=advance))
-    root = per_instance(Region("network", (0,) * (len(children) + 1), tuple(children)))
+        children.append(
+            TreeRegion(f"segment {number + 1}", (0,) * (len(run) + 1), tuple(run), snapshot, advance=advance)
+        )
+    root = per_instance(TreeRegion("network", (0,) * (len(children) + 1), tuple(children)))
     outcome = simulate(root, [segment.name for segment in segments])
     plan = plan_of(network, batch, regions, segments, "segments", backend)
     return _predicted(plan, outcome)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from deep500.transformations.workshop.substitutions.enumerate import Enumeration
 from deep500.transformations.workshop.substitutions.instances import general
-from deep500.transformations.workshop.substitutions.rules import Rule, canonical
+from deep500.transformations.workshop.substitutions.rules import GeneratedRule, canonical
 from deep500.transformations.workshop.substitutions.terms import Expression
 
 Pair = tuple[int, int]
@@ -43,7 +43,7 @@ class Candidates:
         self.counts["no common subgraph"] = len(pairs)
         pairs = [pair for pair in pairs if not self._same_root(pair)]
         self.counts["no common supergraph"] = len(pairs)
-        self.rules = self._distinct(Rule((self.term(b),), (self.term(a),)) for a, b in pairs)
+        self.rules = self._distinct(GeneratedRule((self.term(b),), (self.term(a),)) for a, b in pairs)
         self.counts["not a renaming"] = len(self.rules)
         self.rules, self.multiple = general(self.rules), general(self.multiple)
         self.counts["not an instance"] = len(self.rules)
@@ -89,11 +89,11 @@ class Candidates:
         operands = zip(self._operands(left), self._operands(right), strict=True)
         return all(a == b or self.terms.hashes[a] == self.terms.hashes[b] for a, b in operands)
 
-    def _distinct(self, rules: Iterable[Rule]) -> list[Rule]:
+    def _distinct(self, rules: Iterable[GeneratedRule]) -> list[GeneratedRule]:
         by_id = {rule.id: rule for rule in map(canonical, rules)}
         return sorted(by_id.values(), key=lambda rule: (rule.operations, str(rule)))
 
-    def _two_outputs(self) -> list[Rule]:
+    def _two_outputs(self) -> list[GeneratedRule]:
         """Rules (l0, l1) = (split 0 of u, split 1 of u) where l0 and l1 are no variables but share one."""
         halves: dict[tuple[int, object], dict[int, tuple[int, int]]] = {}
         for group in self.terms.groups:
@@ -106,7 +106,7 @@ class Candidates:
                     parts = halves.setdefault((int(self.terms.left[number]), call.parameters), {})
                     parts[call.output] = (other, number)
         return self._distinct(
-            Rule(tuple(self.term(parts[n][0]) for n in (0, 1)), tuple(self.term(parts[n][1]) for n in (0, 1)))
+            GeneratedRule(tuple(self.term(parts[n][0]) for n in (0, 1)), tuple(self.term(parts[n][1]) for n in (0, 1)))
             for parts in halves.values()
             if len(parts) == 2 and self._merges([parts[n][0] for n in (0, 1)])
         )

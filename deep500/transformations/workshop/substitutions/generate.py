@@ -9,7 +9,7 @@ from deep500.transformations.workshop.substitutions.candidates import Candidates
 from deep500.transformations.workshop.substitutions.enumerate import Enumeration
 from deep500.transformations.workshop.substitutions.prove import implied, prove
 from deep500.transformations.workshop.substitutions.rewrites import rule_rewrites
-from deep500.transformations.workshop.substitutions.rules import Rule
+from deep500.transformations.workshop.substitutions.rules import GeneratedRule
 from deep500.transformations.workshop.substitutions.terms import variables
 
 STEP = 6  # rules kept between two looks at what they imply: fewer give a smaller set, and take longer
@@ -27,18 +27,18 @@ class Generated:
     """
 
     counts: dict[str, int]
-    rules: list[Rule]
-    multiple: list[Rule]
-    open: list[Rule]
+    rules: list[GeneratedRule]
+    multiple: list[GeneratedRule]
+    open: list[GeneratedRule]
 
 
-def minimal(rules: Sequence[Rule], step: int = STEP) -> list[Rule]:
+def minimal(rules: Sequence[GeneratedRule], step: int = STEP) -> list[GeneratedRule]:
     """Rules that imply all others (within a few iterations), chosen by size, the most general first.
 
     Raises:
         MissingEngine: egglog is not installed.
     """
-    chosen: list[Rule] = []
+    chosen: list[GeneratedRule] = []
     for size in sorted({rule.operations for rule in rules}):
         of_size = [rule for rule in rules if rule.operations == size]
         left = sorted(of_size, key=lambda rule: (-len(variables(*rule.source, *rule.target)), str(rule)))

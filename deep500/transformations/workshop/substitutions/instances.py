@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 
 from deep500.transformations.substitutions.operators.specification import operator
-from deep500.transformations.workshop.substitutions.rules import Rule
+from deep500.transformations.workshop.substitutions.rules import GeneratedRule
 from deep500.transformations.workshop.substitutions.terms import KINDS, Expression, Variable, term_type
 
 
@@ -32,21 +32,21 @@ def _walk(term: Expression) -> Iterator[tuple[Hashable, Hashable]]:
         yield from _walk(operand)
 
 
-def skeleton(rule: Rule, swapped: bool = False) -> tuple[tuple[Hashable, ...], tuple[Hashable, ...]]:
+def skeleton(rule: GeneratedRule, swapped: bool = False) -> tuple[tuple[Hashable, ...], tuple[Hashable, ...]]:
     """The fixed and the free parts of a rule, its sides exchanged if asked for."""
     sides = (rule.target, rule.source) if swapped else (rule.source, rule.target)
     parts = [pair for side in sides for term in side for pair in _walk(term)]
     return tuple(fixed for fixed, _ in parts), tuple(free for _, free in parts if free is not None)
 
 
-def general(rules: Iterable[Rule]) -> list[Rule]:
+def general(rules: Iterable[GeneratedRule]) -> list[GeneratedRule]:
     """Leave out every rule that is an instance of another; of two that are instances of each other the first stays.
 
     Example:
         >>> from deep500.transformations.workshop.substitutions.terms import make
         >>> x, y, w = Variable("x", 1), Variable("x", 2), Variable("w", 1)
         >>> pairs = [(x, x), (x, y), (w, w)]
-        >>> [str(rule) for rule in general(Rule((make("add", a, b),), (make("add", b, a),)) for a, b in pairs)]
+        >>> [str(rule) for rule in general(GeneratedRule((make("add", a, b),), (make("add", b, a),)) for a, b in pairs)]
         ['add(x1, x2) = add(x2, x1)']
     """
     rules = list(rules)

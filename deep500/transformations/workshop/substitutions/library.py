@@ -25,7 +25,7 @@ from deep500.transformations.workshop.substitutions.independence import independ
 from deep500.transformations.workshop.substitutions.lift import lift
 from deep500.transformations.workshop.substitutions.menu import CORE, Menu, size
 from deep500.transformations.workshop.substitutions.prove import prove
-from deep500.transformations.workshop.substitutions.rules import Rule
+from deep500.transformations.workshop.substitutions.rules import GeneratedRule
 from deep500.transformations.workshop.substitutions.terms import Term, Variable, make, term_type, variables
 from deep500.transformations.workshop.substitutions.well_typed import mended
 
@@ -114,7 +114,7 @@ THEMES = (
 
 
 @dataclass(frozen=True)
-class Library:
+class RuleLibrary:
     """Rules of all themes, and how they came about.
 
     Attributes:
@@ -125,10 +125,10 @@ class Library:
 
     counts: dict[str, dict[str, int]]
     rules: list[PatternRule]
-    failed: list[Rule | PatternRule]
+    failed: list[GeneratedRule | PatternRule]
 
 
-def generated(theme: Theme, seed: int = 0) -> tuple[list[Rule], dict[str, int]]:
+def generated(theme: Theme, seed: int = 0) -> tuple[list[GeneratedRule], dict[str, int]]:
     """Proved rules of a theme, those of two outputs last, and counts.
 
     Raises:
@@ -146,13 +146,13 @@ def generated(theme: Theme, seed: int = 0) -> tuple[list[Rule], dict[str, int]]:
     return list(rules.values()), {**counts, "kept": len(rules)}
 
 
-def operators(rule: Rule) -> set[str]:
+def operators(rule: GeneratedRule) -> set[str]:
     """Names of the operators of both sides.
 
     Example:
         >>> from deep500.transformations.workshop.substitutions.terms import Variable, make
         >>> x = Variable("x", 1)
-        >>> sorted(operators(Rule((make("add", x, x),), (make("mul", x, x),))))
+        >>> sorted(operators(GeneratedRule((make("add", x, x),), (make("mul", x, x),))))
         ['add', 'mul']
     """
     names, todo = set[str](), [*rule.source, *rule.target]
@@ -164,7 +164,7 @@ def operators(rule: Rule) -> set[str]:
     return names
 
 
-def joined(rules: Sequence[Rule]) -> list[Rule]:
+def joined(rules: Sequence[GeneratedRule]) -> list[GeneratedRule]:
     """Rules of two outputs: where one side concatenates two terms that share a variable, they are parts of the other.
 
     Example:
@@ -172,7 +172,7 @@ def joined(rules: Sequence[Rule]) -> list[Rule]:
         >>> w, v, u = (Variable("w", n) for n in (1, 2, 3))
         >>> both = make("concat", make("matmul", w, v), make("matmul", w, u), axis=1)
         >>> merged = make("matmul", w, make("concat", v, u, axis=1))
-        >>> [len(rule.source) for rule in joined([Rule((both,), (merged,))])]
+        >>> [len(rule.source) for rule in joined([GeneratedRule((both,), (merged,))])]
         [2]
     """
     pairs = []
@@ -186,11 +186,13 @@ def joined(rules: Sequence[Rule]) -> list[Rule]:
             if merges and set(variables(left)) & set(variables(right)):
                 cut = size(tuple(shape[axis] for shape in term_type(left)))
                 parts = tuple(make("split", other, output=n, axis=axis, cut=cut) for n in (0, 1))
-                pairs.append(Rule((left, right), parts))
+                pairs.append(GeneratedRule((left, right), parts))
     return pairs
 
 
-def library(seed: int = 0, themes: Sequence[Theme] = THEMES, report: Callable[[str], None] | None = None) -> Library:
+def library(
+    seed: int = 0, themes: Sequence[Theme] = THEMES, report: Callable[[str], None] | None = None
+) -> RuleLibrary:
     """Generate, prove and lift the rules of all themes.
 
     Args:
@@ -203,7 +205,7 @@ def library(seed: int = 0, themes: Sequence[Theme] = THEMES, report: Callable[[s
     """
     counts: dict[str, dict[str, int]] = {}
     rules: dict[str, PatternRule] = {}
-    failed: list[Rule | PatternRule] = []
+    failed: list[GeneratedRule | PatternRule] = []
     for theme in themes:
         rules_of_theme, counts[theme.name] = generated(theme, seed)
         lifted = lift(rules_of_theme)
@@ -220,7 +222,7 @@ def library(seed: int = 0, themes: Sequence[Theme] = THEMES, report: Callable[[s
             wrong.append(rule)
         else:
             fitting.append(fits)
-    return Library(counts, list({rule.id: rule for rule in fitting}.values()), [*failed, *wrong])
+    return RuleLibrary(counts, list({rule.id: rule for rule in fitting}.values()), [*failed, *wrong])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

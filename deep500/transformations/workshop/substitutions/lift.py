@@ -18,7 +18,7 @@ from deep500.transformations.substitutions.rules.patterns import CONSTANTS, LETT
 from deep500.transformations.substitutions.rules.rule_file import PatternRule
 from deep500.transformations.workshop.substitutions.encoding import head, pack
 from deep500.transformations.workshop.substitutions.inference import SizeInference, Sum
-from deep500.transformations.workshop.substitutions.rules import Rule
+from deep500.transformations.workshop.substitutions.rules import GeneratedRule
 from deep500.transformations.workshop.substitutions.terms import KINDS, Expression, Term, Variable
 
 POOLS = ("avgpool", "maxpool")
@@ -46,7 +46,7 @@ class Form:
         needed: those that must, because they differ from environment to environment.
     """
 
-    def __init__(self, rule: Rule, coarse: int = 0) -> None:
+    def __init__(self, rule: GeneratedRule, coarse: int = 0) -> None:
         self.rule, self.coarse, self.sizes = rule, coarse, SizeInference()
         for pair in zip(rule.source, rule.target, strict=True):
             for first, second in zip(*(self.sizes.sizes(side) for side in pair), strict=True):
@@ -90,12 +90,12 @@ class Form:
     # -- writing ----------------------------------------------------------------------------------------------------
     def write(self, chosen: Collection[Slot]) -> PatternRule:
         """The rule with names for the ``chosen`` literals, and for all cuts."""
-        writer = _Writer(self, frozenset(chosen))
+        writer = _PatternWriter(self, frozenset(chosen))
         left, right = (tuple(map(writer.write, side)) for side in (self.rule.source, self.rule.target))
         return PatternRule(*canonical(left, right, tuple(writer.where())), self.rule.id, "unknown", None)
 
 
-class _Writer:
+class _PatternWriter:
     def __init__(self, form: Form, chosen: frozenset[Slot]) -> None:
         self.form, self.chosen, self.sizes = form, chosen, form.sizes
         self.names: dict[Any, str] = {}
@@ -215,10 +215,10 @@ class Lifted(NamedTuple):
     """
 
     rules: list[PatternRule]
-    failed: list[Rule]
+    failed: list[GeneratedRule]
 
 
-def lift(rules: Sequence[Rule]) -> Lifted:
+def lift(rules: Sequence[GeneratedRule]) -> Lifted:
     """The most general proved form of every rule.
 
     All literals become names where that is proved. Else names are given one after the other, as far as it stays

@@ -14,7 +14,7 @@ from deep500.transformations.substitutions.proofs.axioms import axioms
 from deep500.transformations.substitutions.proofs.saturation import rewrites
 from deep500.transformations.substitutions.proofs.solver import Attempt
 from deep500.transformations.workshop.substitutions.refute import counterexample
-from deep500.transformations.workshop.substitutions.rules import Rule
+from deep500.transformations.workshop.substitutions.rules import GeneratedRule
 from deep500.transformations.workshop.substitutions.saturation import saturate
 from deep500.transformations.workshop.substitutions.solver import TermSolver
 
@@ -22,7 +22,9 @@ from deep500.transformations.workshop.substitutions.solver import TermSolver
 STAGES = ((1000, 2), (1000, 4))
 
 
-def implied(rules: Sequence[Rule], by: Sequence[str], stages: Sequence[tuple[int, int]] = STAGES) -> list[bool]:
+def implied(
+    rules: Sequence[GeneratedRule], by: Sequence[str], stages: Sequence[tuple[int, int]] = STAGES
+) -> list[bool]:
     """For every rule, whether rewrites prove all its outputs equal.
 
     Args:
@@ -45,7 +47,7 @@ def implied(rules: Sequence[Rule], by: Sequence[str], stages: Sequence[tuple[int
     return [n not in missing for n in range(len(rules))]
 
 
-def attempts(rules: Sequence[Rule], solver: TermSolver, limit: int) -> list[Attempt]:
+def attempts(rules: Sequence[GeneratedRule], solver: TermSolver, limit: int) -> list[Attempt]:
     """Try to prove every rule by Z3: proved if all outputs are; seconds are those of all outputs tried.
 
     Args:
@@ -66,8 +68,8 @@ def attempts(rules: Sequence[Rule], solver: TermSolver, limit: int) -> list[Atte
 
 
 def prove(
-    rules: Sequence[Rule], seed: int = 0, stages: Sequence[tuple[int, int]] = STAGES, limit: int = 0
-) -> list[Rule]:
+    rules: Sequence[GeneratedRule], seed: int = 0, stages: Sequence[tuple[int, int]] = STAGES, limit: int = 0
+) -> list[GeneratedRule]:
     """The rules with their verdicts, provers and proof times (`Rule.seconds`).
 
     Args:
@@ -99,5 +101,7 @@ def prove(
     return decided
 
 
-def _verdict(rule: Rule, verdict: str, prover: str | None = None, seconds: float | None = None) -> Rule:
+def _verdict(
+    rule: GeneratedRule, verdict: str, prover: str | None = None, seconds: float | None = None
+) -> GeneratedRule:
     return dataclasses.replace(rule, verdict=verdict, prover=prover, seconds=seconds)

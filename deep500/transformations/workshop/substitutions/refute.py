@@ -16,7 +16,7 @@ import numpy as np
 
 from deep500.transformations.substitutions.operators.specification import Shape, ShapeMismatch
 from deep500.transformations.substitutions.proofs.prime_fields import PRIMES, Prime
-from deep500.transformations.workshop.substitutions.rules import Rule
+from deep500.transformations.workshop.substitutions.rules import GeneratedRule
 from deep500.transformations.workshop.substitutions.terms import (
     ENVIRONMENTS,
     KINDS,
@@ -32,7 +32,7 @@ from deep500.transformations.workshop.substitutions.terms import (
 
 
 @dataclass(frozen=True)
-class Counterexample:
+class FieldCounterexample:
     """A place where two sides differ.
 
     Attributes:
@@ -80,7 +80,7 @@ def instantiate(term: Expression, symbols: Mapping[str, int]) -> Expression:
     return term._replace(parameters=parameters, inputs=tuple(instantiate(operand, symbols) for operand in term.inputs))
 
 
-def counterexample(rule: Rule, seed: int = 0, trials: int = 12) -> Counterexample | None:
+def counterexample(rule: GeneratedRule, seed: int = 0, trials: int = 12) -> FieldCounterexample | None:
     """The first of ``trials`` random choices of sizes (1 to 5) and values where a rule fails; None if none does.
 
     A choice for which a side has no shape is passed over: it does not meet the rule's conditions.
@@ -88,7 +88,7 @@ def counterexample(rule: Rule, seed: int = 0, trials: int = 12) -> Counterexampl
     Example:
         >>> from deep500.transformations.workshop.substitutions.terms import make
         >>> x, y = Variable("x", 1), Variable("x", 2)
-        >>> wrong = Rule((make("relu", make("add", x, y)),), (make("add", make("relu", x), make("relu", y)),))
+        >>> wrong = GeneratedRule((make("relu", make("add", x, y)),), (make("add", make("relu", x), make("relu", y)),))
         >>> counterexample(wrong) is None
         False
     """
@@ -102,7 +102,7 @@ def counterexample(rule: Rule, seed: int = 0, trials: int = 12) -> Counterexampl
     return None
 
 
-def _differs(rule: Rule, symbols: Mapping[str, int], prime: int, seed: int) -> Counterexample | None:
+def _differs(rule: GeneratedRule, symbols: Mapping[str, int], prime: int, seed: int) -> FieldCounterexample | None:
     generator, values = np.random.default_rng(seed), {}
     for variable in variables(*rule.source, *rule.target):
         shape = tuple(extent(size, symbols) for size in KINDS[variable.kind])
@@ -114,8 +114,8 @@ def _differs(rule: Rule, symbols: Mapping[str, int], prime: int, seed: int) -> C
         except (ShapeMismatch, ValueError):
             continue
         if left.shape != right.shape:
-            return Counterexample(output, shapes, seed, prime, None)
+            return FieldCounterexample(output, shapes, seed, prime, None)
         if not np.array_equal(left, right):
             index = tuple(int(position) for position in np.argwhere(left != right)[0][1:])
-            return Counterexample(output, shapes, seed, prime, index)
+            return FieldCounterexample(output, shapes, seed, prime, index)
     return None

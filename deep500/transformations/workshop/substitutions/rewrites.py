@@ -8,7 +8,7 @@ from deep500.transformations.substitutions.operators.specification import operat
 from deep500.transformations.substitutions.proofs.saturation import direction
 from deep500.transformations.substitutions.rules.patterns import PACKED
 from deep500.transformations.workshop.substitutions.encoding import head, pack
-from deep500.transformations.workshop.substitutions.rules import Rule
+from deep500.transformations.workshop.substitutions.rules import GeneratedRule
 from deep500.transformations.workshop.substitutions.terms import Expression, Type, Variable, infer, kind_type, variables
 
 ONE = pack(1)
@@ -63,14 +63,14 @@ class _Pattern:
         return lines
 
 
-def rule_rewrites(rules: Iterable[Rule]) -> list[str]:
+def rule_rewrites(rules: Iterable[GeneratedRule]) -> list[str]:
     """Rewrites of every output of every rule, both ways as far as one side names what the other needs.
 
     Example:
         >>> from deep500.transformations.workshop.substitutions.terms import make
         >>> x = Variable("x", 1)
         >>> twice = make("transpose", make("transpose", x, perm=(1, 0)), perm=(1, 0))
-        >>> rule_rewrites([Rule((twice,), (x,))])
+        >>> rule_rewrites([GeneratedRule((twice,), (x,))])
         ['(rule ((= result (transpose "1,0" (transpose "1,0" x1)))) ((union result x1)))']
     """
     texts: dict[str, None] = {}

@@ -42,7 +42,7 @@ VERDICTS = ("proved", "refuted", "unknown")
 
 
 @dataclass(frozen=True)
-class Rule:
+class GeneratedRule:
     """Two equal lists of expressions.
 
     Attributes:
@@ -76,13 +76,13 @@ class Rule:
         return " = ".join(", ".join(map(show, side)) for side in (self.source, self.target))
 
 
-def canonical(rule: Rule) -> Rule:
+def canonical(rule: GeneratedRule) -> GeneratedRule:
     """The rule with its variables numbered by first use, sides in the order that prints first; larger side first.
 
     Example:
         >>> from deep500.transformations.workshop.substitutions.terms import make
         >>> x, y = Variable("x", 3), Variable("x", 1)
-        >>> str(canonical(Rule((make("add", x, y),), (make("add", y, x),))))
+        >>> str(canonical(GeneratedRule((make("add", x, y),), (make("add", y, x),))))
         'add(x1, x2) = add(x2, x1)'
     """
     forms = []
@@ -122,7 +122,7 @@ def _decode(value: dict[str, Any]) -> Expression:
     return Term(value["op"], parameters, tuple(_decode(item) for item in value["inputs"]), value["output"])
 
 
-def to_line(rule: Rule) -> str:
+def to_line(rule: GeneratedRule) -> str:
     """One JSON line without its line feed."""
     kinds = {variable.kind: list(KINDS[variable.kind]) for variable in variables(*rule.source, *rule.target)}
     return json.dumps(
@@ -141,7 +141,7 @@ def to_line(rule: Rule) -> str:
     )
 
 
-def from_line(line: str, where: str = "line") -> Rule:
+def from_line(line: str, where: str = "line") -> GeneratedRule:
     """Read one JSON line.
 
     Raises:
@@ -150,7 +150,7 @@ def from_line(line: str, where: str = "line") -> Rule:
     try:
         fields = json.loads(line)
         sides = [tuple(_decode(item) for item in fields[name]) for name in ("source", "target")]
-        rule = Rule(
+        rule = GeneratedRule(
             sides[0], sides[1], fields["verdict"], fields["prover"], tuple(fields["conditions"]), fields["seed"]
         )
         identity, specification = fields["id"], fields["specification"]
@@ -170,18 +170,18 @@ def from_line(line: str, where: str = "line") -> Rule:
     return rule
 
 
-def write(rules: Iterable[Rule], path: str | Path) -> None:
+def write(rules: Iterable[GeneratedRule], path: str | Path) -> None:
     """Write rules, one JSON line each."""
     Path(path).write_text("".join(to_line(rule) + "\n" for rule in rules), encoding="utf-8")
 
 
-def write_times(rules: Iterable[Rule], path: str | Path) -> None:
+def write_times(rules: Iterable[GeneratedRule], path: str | Path) -> None:
     """Write the proof times that are known as one JSON object: id -> CPU seconds."""
     known = {rule.id: round(rule.seconds, 6) for rule in rules if rule.seconds is not None}
     Path(path).write_text(json.dumps(known, indent=0, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def read(path: str | Path, proved_only: bool = True) -> list[Rule]:
+def read(path: str | Path, proved_only: bool = True) -> list[GeneratedRule]:
     """Read a rule file; by default only what is proved, which is all that may be applied.
 
     Raises:

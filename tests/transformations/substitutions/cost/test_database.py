@@ -15,22 +15,22 @@ from deep500.errors import CacheError
 from deep500.transformations.substitutions.cost.database import (
     APPLICATION,
     Database,
-    Place,
+    PricePlace,
     Row,
     backend_version,
     default_path,
     machine_hash,
     now,
 )
-from deep500.transformations.substitutions.graph.store import Store, StoredGraph, Value
+from deep500.transformations.substitutions.graph.store import Store, StoredGraph, StoredValue
 from deep500.transformations.substitutions.graph.units import Units
 from tests.conftest import HANG
 
-HERE = Place("reference", "numpy 2", "this", "cpu", 1)
+HERE = PricePlace("reference", "numpy 2", "this", "cpu", 1)
 ROW = Row(2e-6, 1e-8, 30, "2026-01-01T00:00:00+00:00")
 CONV = {"kernel": (3, 3), "strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "groups": 1}
 
-Make = Callable[[Store], tuple[Value, ...]]
+Make = Callable[[Store], tuple[StoredValue, ...]]
 
 
 def _conv(
@@ -38,7 +38,7 @@ def _conv(
 ) -> Make:
     settings = {**CONV, **other}
 
-    def make(store: Store) -> tuple[Value, ...]:
+    def make(store: Store) -> tuple[StoredValue, ...]:
         kernel = (8, shape[1] // settings["groups"], *settings["kernel"])
         w = store.constant(np.ones(kernel, dtype)) if constant else store.input("w", kernel, dtype)
         return store.add("conv", store.input("x", shape, dtype), w, **settings)
@@ -47,7 +47,7 @@ def _conv(
 
 
 def _sum(same: bool) -> Make:
-    def make(store: Store) -> tuple[Value, ...]:
+    def make(store: Store) -> tuple[StoredValue, ...]:
         x, y = (store.input(name, (3, 4), "float32") for name in "xy")
         return store.add("add", x, x if same else y)
 
@@ -55,7 +55,7 @@ def _sum(same: bool) -> Make:
 
 
 def _cut(*cuts: int) -> Make:
-    def make(store: Store) -> tuple[Value, ...]:
+    def make(store: Store) -> tuple[StoredValue, ...]:
         rest, made = store.input("x", (12, 4), "float32"), []
         for cut in cuts:
             part, rest = store.add("split", rest, axis=0, cut=cut)
@@ -66,7 +66,7 @@ def _cut(*cuts: int) -> Make:
 
 
 def _transposed(turned: bool) -> Make:
-    def make(store: Store) -> tuple[Value, ...]:
+    def make(store: Store) -> tuple[StoredValue, ...]:
         x, w = (store.input(name, (4, 4), "float32") for name in "xw")
         return store.add("matmul", x, store.add("transpose", w, perm=(1, 0))[0] if turned else w)
 
@@ -116,7 +116,7 @@ def test_a_key_does_not_depend_on_names_values_or_place() -> None:
     assert len({repr(unit.key(graph)) for unit in Units(graph)}) == 1
 
 
-@pytest.mark.parametrize("part", Place._fields)
+@pytest.mark.parametrize("part", PricePlace._fields)
 def test_prices_hold_in_their_place_only(tmp_path: Path, part: str) -> None:
     database = Database(tmp_path / "costs.sqlite")
     database.add(HERE, "relu", ROW)

@@ -19,7 +19,7 @@ from deep500.transformations.workshop.substitutions.instances import general
 from deep500.transformations.workshop.substitutions.menu import conv_parameters
 from deep500.transformations.workshop.substitutions.refute import counterexample, instantiate
 from deep500.transformations.workshop.substitutions.rules import (
-    Rule,
+    GeneratedRule,
     canonical,
     from_line,
     read,
@@ -48,8 +48,8 @@ def small() -> Candidates:
     return Candidates(Enumeration(2, 0, SMALL))
 
 
-def _rule(left: object, right: object) -> Rule:
-    return Rule((left,), (right,))  # type: ignore[arg-type]
+def _rule(left: object, right: object) -> GeneratedRule:
+    return GeneratedRule((left,), (right,))  # type: ignore[arg-type]
 
 
 def test_two_operators_give_the_known_laws(small: Candidates) -> None:
@@ -122,7 +122,7 @@ def test_two_outputs_join_the_parts_of_a_split() -> None:
     assert merged and all(len(rule.source) == 2 == len(rule.target) for rule in rules)
     whole = make("matmul", W, make("concat", V, Variable("w", 3), axis=1))
     parts = tuple(make("split", whole, output=n, axis=1, cut=Sizes(SYMBOLS["k"])) for n in (0, 1))
-    wanted = Rule(parts, (make("matmul", W, V), make("matmul", W, Variable("w", 3))))
+    wanted = GeneratedRule(parts, (make("matmul", W, V), make("matmul", W, Variable("w", 3))))
     assert wanted.id in {rule.id for rule in rules}
 
 
@@ -194,7 +194,7 @@ def test_a_file_is_the_same_bytes_whatever_the_proofs_took(tmp_path: Path, small
     assert [rule.seed for rule in read(tmp_path / "rules.jsonl", proved_only=False)] == [3] * 4
 
 
-def _altered(rule: Rule, **changes: object) -> str:
+def _altered(rule: GeneratedRule, **changes: object) -> str:
     return json.dumps({**json.loads(to_line(rule)), **changes})
 
 

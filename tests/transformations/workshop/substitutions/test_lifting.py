@@ -13,7 +13,7 @@ from deep500.transformations.workshop.substitutions.independence import independ
 from deep500.transformations.workshop.substitutions.library import THEMES, generated, holds, joined
 from deep500.transformations.workshop.substitutions.lift import Form, lift
 from deep500.transformations.workshop.substitutions.menu import conv_parameters
-from deep500.transformations.workshop.substitutions.rules import Rule
+from deep500.transformations.workshop.substitutions.rules import GeneratedRule
 from deep500.transformations.workshop.substitutions.terms import SYMBOLS, Expression, Sizes, Variable, make
 
 W, V, U = (Variable("w", n) for n in (1, 2, 3))
@@ -28,7 +28,7 @@ def _conv(image: Expression, kernel: Expression, groups: object = 1) -> Expressi
 
 def _lifted(left: Expression, right: Expression) -> PatternRule:
     pytest.importorskip("egglog", reason="an extra: pip install 'deep500[substitutions]'")
-    rule = lift([Rule((left,), (right,))])
+    rule = lift([GeneratedRule((left,), (right,))])
     assert not rule.failed
     return rule.rules[0]
 
@@ -73,7 +73,7 @@ def test_a_rule_becomes_as_general_as_the_axioms_prove(name: str) -> None:
     sides, wanted = LIFTED[name]
     rule = _lifted(*sides)
     assert str(rule) == wanted
-    assert (rule.verdict, rule.prover, rule.origin) == ("proved", "egglog", Rule((sides[0],), (sides[1],)).id)
+    assert (rule.verdict, rule.prover, rule.origin) == ("proved", "egglog", GeneratedRule((sides[0],), (sides[1],)).id)
 
 
 def test_grouped_convolutions_keep_the_conditions_they_need() -> None:
@@ -105,7 +105,7 @@ def test_what_is_false_is_not_proved_and_fails_its_trial() -> None:
 
 def test_a_rule_that_nothing_proves_is_reported() -> None:
     pytest.importorskip("egglog", reason="an extra: pip install 'deep500[substitutions]'")
-    wrong = Rule((make("matmul", W, V),), (make("matmul", V, W),))
+    wrong = GeneratedRule((make("matmul", W, V),), (make("matmul", V, W),))
     rule = lift([wrong])
     assert (rule.rules, rule.failed) == ([], [wrong])
 
@@ -113,11 +113,11 @@ def test_a_rule_that_nothing_proves_is_reported() -> None:
 def test_concatenations_of_what_shares_an_input_are_rules_of_two_outputs() -> None:
     both = make("concat", make("matmul", W, V), make("matmul", W, U), axis=1)
     merged = make("matmul", W, make("concat", V, U, axis=1))
-    (pair,) = joined([Rule((both,), (merged,))])
+    (pair,) = joined([GeneratedRule((both,), (merged,))])
     (rule,) = lift([pair]).rules if pytest.importorskip("egglog") else ()
     assert len(rule.left) == 2 and not rule.where
     apart = make("concat", make("matmul", W, V), make("matmul", X, U), axis=0)
-    assert joined([Rule((apart,), (merged,))]) == []
+    assert joined([GeneratedRule((apart,), (merged,))]) == []
 
 
 def test_an_instance_of_another_rule_goes() -> None:
@@ -135,9 +135,9 @@ def test_names_order_and_sides_do_not_change_a_rule() -> None:
 
 
 def test_literals_that_may_vary_are_slots_and_others_are_not() -> None:
-    form = Form(Rule((make("concat", make("bias", W, Variable("u", 1), axis=1), V, axis=0),), (W,)))
+    form = Form(GeneratedRule((make("concat", make("bias", W, Variable("u", 1), axis=1), V, axis=0),), (W,)))
     assert [slot.parameter for slot in form.slots] == []  # two axes: neither may be any axis
-    form = Form(Rule((make("relu", make("transpose", W, perm=(1, 0))),), (W,)))
+    form = Form(GeneratedRule((make("relu", make("transpose", W, perm=(1, 0))),), (W,)))
     assert sorted(slot.parameter for slot in form.slots) == ["function", "perm"]
 
 

@@ -10,7 +10,7 @@ from deep500.transformations.workshop.substitutions.generate import generate, mi
 from deep500.transformations.workshop.substitutions.menu import conv_parameters
 from deep500.transformations.workshop.substitutions.prove import implied, prove
 from deep500.transformations.workshop.substitutions.rewrites import rule_rewrites
-from deep500.transformations.workshop.substitutions.rules import Rule
+from deep500.transformations.workshop.substitutions.rules import GeneratedRule
 from deep500.transformations.workshop.substitutions.saturation import saturate
 from deep500.transformations.workshop.substitutions.terms import SYMBOLS, Expression, Sizes, Variable, make
 
@@ -21,8 +21,8 @@ P, J, A, B = Variable("i", 1), Variable("i", 2), Variable("a", 1), Variable("a",
 N, K, C = (Sizes(SYMBOLS[name]) for name in "nkc")
 
 
-def _rule(left: Expression, right: Expression) -> Rule:
-    return Rule((left,), (right,))
+def _rule(left: Expression, right: Expression) -> GeneratedRule:
+    return GeneratedRule((left,), (right,))
 
 
 def _conv(image: Expression, kernel: Expression, groups: object = 1) -> Expression:

@@ -14,7 +14,7 @@ from deep500.transformations.workshop.substitutions.candidates import Candidates
 from deep500.transformations.workshop.substitutions.enumerate import Enumeration
 from deep500.transformations.workshop.substitutions.menu import conv_parameters
 from deep500.transformations.workshop.substitutions.prove import attempts, prove
-from deep500.transformations.workshop.substitutions.rules import Rule
+from deep500.transformations.workshop.substitutions.rules import GeneratedRule
 from deep500.transformations.workshop.substitutions.solver import TermSolver
 from deep500.transformations.workshop.substitutions.terms import SYMBOLS, Expression, Sizes, Variable, make
 
@@ -77,7 +77,7 @@ def test_solver_proves_nothing_false_and_says_why_it_stopped(whole: TermSolver, 
 
 
 def test_a_limit_never_refutes(whole: TermSolver) -> None:
-    (attempt,) = attempts([Rule((TRUE["three matmuls"][0],), (TRUE["three matmuls"][1],))], whole, limit=10)
+    (attempt,) = attempts([GeneratedRule((TRUE["three matmuls"][0],), (TRUE["three matmuls"][1],))], whole, limit=10)
     assert not attempt.proved and attempt.reason
 
 
@@ -125,7 +125,7 @@ def test_both_provers_agree_on_generated_rules(whole: TermSolver) -> None:
 def test_solver_decides_what_saturation_leaves_open() -> None:
     """With no iterations equality saturation proves nothing; Z3 then does, which the record says, with its time."""
     pytest.importorskip("egglog", reason="an extra: pip install 'deep500[substitutions]'")
-    true, false = (Rule((left,), (right,)) for left, right in (TRUE["shared input"], FALSE["matmul commutes"]))
+    true, false = (GeneratedRule((left,), (right,)) for left, right in (TRUE["shared input"], FALSE["matmul commutes"]))
     attempt = prove([true, false], stages=((10, 0),), limit=LIMIT)
     assert [(rule.verdict, rule.prover) for rule in attempt] == [("proved", "z3"), ("refuted", "finite field")]
     assert all(rule.seconds is not None and rule.seconds >= 0 for rule in attempt)
