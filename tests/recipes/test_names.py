@@ -20,6 +20,7 @@ from deep500.recipe.loader import load_recipe
 from deep500.recipe.names import own_object, resolve_name
 from deep500.recipe.options import parse_options
 from deep500.recipe.plan import Plan, make_plan
+from tests.conftest import HANG
 
 MINE = """\
 import numpy as np
@@ -212,7 +213,7 @@ def test_help_executes_nothing(folder):
     (folder / "mine.py").write_text("raise SystemExit(9)\n")
     words = [sys.executable, "-m", "deep500", "run", str(folder / "job.py"), "optimizer=mine.py:X", "--help"]
     environment = {"PYTHONPATH": str(Path(cli.__file__).parents[1]), "PATH": ""}
-    assert subprocess.run(words, env=environment, capture_output=True, check=False, timeout=120).returncode == 0
+    assert subprocess.run(words, env=environment, capture_output=True, check=False, timeout=HANG).returncode == 0
 
 
 def test_image_folders_are_still_built_in(folder):
