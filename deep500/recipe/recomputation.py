@@ -17,7 +17,6 @@ from deep500.networks.network import Network
 from deep500.results.recomputation import Choice, RecomputationRecord, record_of
 from deep500.transformations.recomputation.counting import peak_bytes
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, load_plan, plan_from
-from deep500.transformations.recomputation.planning import plan_checkpointing
 from deep500.transformations.recomputation.regions import find_regions
 from deep500.transformations.recomputation.verify import Verification
 
@@ -80,6 +79,8 @@ def _plan(
     if isinstance(wanted, CheckpointingPlan):
         return wanted
     if isinstance(wanted, (int, float)):
+        from deep500.transformations.recomputation.planning import plan_checkpointing
+
         return plan_checkpointing(executor, wanted, first_batch(sampler))
     path = Path(wanted)
     beside = path if folder is None else folder / path

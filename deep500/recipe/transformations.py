@@ -10,7 +10,6 @@ from deep500.networks.execution.inputs import batch_symbol
 from deep500.networks.network import Network
 from deep500.recipe.names import describe
 from deep500.registry import backend_of
-from deep500.transformations.substitutions import optimize_network
 
 SUBSTITUTIONS = "substitutions"
 COMMAND = "deep500 optimize MODEL.onnx --training -o OUT.onnx"
@@ -56,6 +55,8 @@ def transformed(network: Network, values: Mapping[str, Any]) -> Network:
 
 
 def _substituted(network: Network, values: Mapping[str, Any]) -> Network:
+    from deep500.transformations.substitutions import optimize_network  # a tenth of what a run loads, for few runs
+
     symbol = batch_symbol(network)
     sizes = {} if symbol is None else {symbol: values["batch_size"]}
     backend = backend_of(values["executor"])

@@ -9,11 +9,8 @@ from typing import Any
 import onnx
 from onnx import helper, inliner
 
+from deep500.faces import NamedParts
 from deep500.networks.emit import Emitter
-from deep500.networks.gradients.loops import take_branch, unroll_loop
-from deep500.networks.gradients.sampling import expand_affine_grid, expand_grid_sample
-from deep500.networks.gradients.sequences import lower_sequences
-from deep500.networks.gradients.unrolling import UNROLLERS
 from deep500.networks.graph import Graph
 from deep500.networks.node import OPSET, Node, decode, find_schema, rename_captures
 from deep500.networks.protos import UNKNOWN, node_proto, value_info
@@ -22,13 +19,16 @@ from deep500.tensors import TensorDescriptor
 
 Descriptors = Mapping[str, TensorDescriptor]
 Expansion = Callable[[Graph, Node, Descriptors], "dict[str, str] | None"]
-EXPANSIONS: dict[str, Expansion] = {
-    **UNROLLERS,
-    "AffineGrid": expand_affine_grid,
-    "GridSample": expand_grid_sample,
-    "If": take_branch,
-    "Loop": unroll_loop,
-}
+_HERE = "deep500.networks.gradients"
+EXPANSIONS: Mapping[str, Expansion] = NamedParts(
+    {
+        **dict.fromkeys(("GRU", "LSTM", "RNN"), f"{_HERE}.unrolling:unroll"),
+        "AffineGrid": f"{_HERE}.sampling:expand_affine_grid",
+        "GridSample": f"{_HERE}.sampling:expand_grid_sample",
+        "If": f"{_HERE}.loops:take_branch",
+        "Loop": f"{_HERE}.loops:unroll_loop",
+    }
+)
 """Operators that are written as others where that can be, in place of the function body that ONNX may give them."""
 
 
@@ -51,9 +51,11 @@ def expand_nodes(network: Graph, names: Sequence[str], descriptors: Descriptors)
             replacements[name] = successors
     if replacements:
         supersede(network, replacements)
-    holds_sequences = any("Sequence" in network.node(n).op_type for n in names if n not in replacements)
-    lowered = holds_sequences and lower_sequences(network, descriptors)
-    return bool(replacements) or lowered
+    if any("Sequence" in network.node(n).op_type for n in names if n not in replacements):
+        from deep500.networks.gradients.sequences import lower_sequences
+
+        return lower_sequences(network, descriptors) or bool(replacements)
+    return bool(replacements)
 
 
 def expand_function(network: Graph, node: Node, descriptors: Descriptors) -> dict[str, str] | None:
