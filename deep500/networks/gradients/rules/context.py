@@ -28,7 +28,7 @@ class Value:
 
     __slots__ = ("context", "name")
 
-    def __init__(self, context: GradContext, name: str) -> None:
+    def __init__(self, context: NodeView, name: str) -> None:
         self.context = context
         self.name = name
 
@@ -63,8 +63,8 @@ class Value:
         return self.context("Neg", self)
 
 
-class GradContext:
-    """One node seen backwards. Calling the context emits a node and returns its output.
+class NodeView:
+    """One node seen backwards, and what is known of its values. Calling it emits a node and returns its output.
 
     Attributes:
         node: the forward node.
@@ -105,7 +105,6 @@ class GradContext:
         self._shapes = shapes
         self.pull_back = pull_back
 
-    # -- looking ----------------------------------------------------------------------------------------------------
     def needs(self, index: int) -> bool:
         """Whether the gradient of that input is wanted."""
         return index in self._needed
@@ -128,16 +127,26 @@ class GradContext:
         value = self.outputs[index]
         return self.refuse(f"output {index} is left out") if value is None else value
 
-    def grad(self, index: int = 0) -> Value:
-        """Gradient of that output; zeros of its shape if none flows."""
-        value = self.grads[index] if index < len(self.grads) else None
-        return self.zeros_like(self.output(index)) if value is None else value
+    def __call__(self, op_type: str, *inputs: Operand, domain: str = "", **attributes: Any) -> Value:
+        return Value(self, self.emitter(op_type, *map(self._name, inputs), domain=domain, **attributes))
 
-    def only_first_output(self) -> Value:
-        """Gradient of the first output; refuses the node if a gradient flows into another one."""
-        if any(d is not None for d in self.grads[1:]):
-            self.refuse("a gradient flows into an output other than the first")
-        return self.grad(0)
+    def many(self, op_type: str, *inputs: Operand, outputs: int, **attributes: Any) -> list[Value]:
+        """Emit a node with several outputs."""
+        names = self.emitter.many(op_type, *map(self._name, inputs), outputs=outputs, **attributes)
+        return [Value(self, n) for n in names]
+
+    def _name(self, operand: Operand) -> str:
+        if operand is None:
+            return ""
+        return str(operand) if isinstance(operand, (Value, str)) else str(self.scalar(operand))
+
+    def scalar(self, number: float) -> Value:
+        """A constant of the gradient's dtype."""
+        return self.array(np.asarray(number))
+
+    def array(self, values: Any) -> Value:
+        """A constant array of the gradient's dtype."""
+        return Value(self, self.emitter.constant(np.asarray(values).astype(numpy_dtype(self.dtype))))
 
     def describe(self, value: Value | str) -> TensorDescriptor:
         """What is known of a forward value."""
@@ -173,27 +182,9 @@ class GradContext:
         """Raise :class:`UnsupportedOperator`; the driver gathers these and names all nodes."""
         raise UnsupportedOperator(reason)
 
-    # -- emitting ---------------------------------------------------------------------------------------------------
-    def __call__(self, op_type: str, *inputs: Operand, domain: str = "", **attributes: Any) -> Value:
-        return Value(self, self.emitter(op_type, *map(self._name, inputs), domain=domain, **attributes))
 
-    def many(self, op_type: str, *inputs: Operand, outputs: int, **attributes: Any) -> list[Value]:
-        """Emit a node with several outputs."""
-        names = self.emitter.many(op_type, *map(self._name, inputs), outputs=outputs, **attributes)
-        return [Value(self, n) for n in names]
-
-    def _name(self, operand: Operand) -> str:
-        if operand is None:
-            return ""
-        return str(operand) if isinstance(operand, (Value, str)) else str(self.scalar(operand))
-
-    def scalar(self, number: float) -> Value:
-        """A constant of the gradient's dtype."""
-        return self.array(np.asarray(number))
-
-    def array(self, values: Any) -> Value:
-        """A constant array of the gradient's dtype."""
-        return Value(self, self.emitter.constant(np.asarray(values).astype(numpy_dtype(self.dtype))))
+class Emission(NodeView):
+    """Nodes of the gradient that shapes are needed for; sizes that are known become constants."""
 
     def ints(self, *values: int) -> Value:
         """A constant int64 vector."""
@@ -230,6 +221,41 @@ class GradContext:
         """Reshape to constant sizes; one may be -1."""
         return self("Reshape", value, self.ints(*sizes))
 
+    def expand_like(self, value: Value, like: Value | str) -> Value:
+        """Broadcast to the shape of a forward value."""
+        return self("Expand", value, self.shape(like))
+
+    def zeros(self, shape: Value) -> Value:
+        """Zeros of a shape given as an int64 vector."""
+        return self("ConstantOfShape", shape, value=np.zeros(1, numpy_dtype(self.dtype)))
+
+    def transpose(self, value: Value, perm: Sequence[int]) -> Value:
+        """Transpose, or nothing at all for the identity."""
+        return value if list(perm) == list(range(len(perm))) else self("Transpose", value, perm=tuple(perm))
+
+    def total(self, value: Value, axes: Sequence[int], keepdims: bool = False) -> Value:
+        """Sum over axes; nothing at all for no axes."""
+        return self("ReduceSum", value, self.ints(*axes), keepdims=int(keepdims)) if axes else value
+
+    def where(self, condition: Value, yes: Operand, no: Operand) -> Value:
+        """Where(condition, yes, no)."""
+        return self("Where", condition, yes, no)
+
+
+class GradContext(Emission):
+    """All that a gradient rule may ask for: gradients that flow into the node, brought to the shapes of its inputs."""
+
+    def grad(self, index: int = 0) -> Value:
+        """Gradient of that output; zeros of its shape if none flows."""
+        value = self.grads[index] if index < len(self.grads) else None
+        return self.zeros_like(self.output(index)) if value is None else value
+
+    def only_first_output(self) -> Value:
+        """Gradient of the first output; refuses the node if a gradient flows into another one."""
+        if any(d is not None for d in self.grads[1:]):
+            self.refuse("a gradient flows into an output other than the first")
+        return self.grad(0)
+
     def reshape_like(self, value: Value, like: Value | str) -> Value:
         """Reshape to the shape of a forward value; one unknown size is left to Reshape itself."""
         dims = self.dims(like)
@@ -251,29 +277,9 @@ class GradContext:
         parts = [self.ints(size) if isinstance(size, int) else self.sizes(size[0], [size[1]]) for size in sizes]
         return self("Reshape", value, self("Concat", *parts, axis=0))
 
-    def expand_like(self, value: Value, like: Value | str) -> Value:
-        """Broadcast to the shape of a forward value."""
-        return self("Expand", value, self.shape(like))
-
-    def zeros(self, shape: Value) -> Value:
-        """Zeros of a shape given as an int64 vector."""
-        return self("ConstantOfShape", shape, value=np.zeros(1, numpy_dtype(self.dtype)))
-
     def zeros_like(self, value: Value | str) -> Value:
         """Zeros of the shape of a forward value."""
         return self.zeros(self.shape(value))
-
-    def transpose(self, value: Value, perm: Sequence[int]) -> Value:
-        """Transpose, or nothing at all for the identity."""
-        return value if list(perm) == list(range(len(perm))) else self("Transpose", value, perm=tuple(perm))
-
-    def total(self, value: Value, axes: Sequence[int], keepdims: bool = False) -> Value:
-        """Sum over axes; nothing at all for no axes."""
-        return self("ReduceSum", value, self.ints(*axes), keepdims=int(keepdims)) if axes else value
-
-    def where(self, condition: Value, yes: Operand, no: Operand) -> Value:
-        """Where(condition, yes, no)."""
-        return self("Where", condition, yes, no)
 
     def unbroadcast(self, gradient: Value, like: Value, of: Value | None = None) -> Value:
         """Sum a gradient, which has the shape of ``of`` (the first output), over what broadcasting had repeated.
