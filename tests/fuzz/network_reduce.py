@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 MOST = 80
 """Smaller graphs that are tried."""
+LARGEST = 2**22
+"""Elements of a value; without its strides a convolution may have as many as no machine holds."""
 State = tuple[onnx.ModelProto, Arrays]
 Change = Callable[[onnx.ModelProto, Arrays], Iterator[State]]
 
@@ -31,7 +34,7 @@ def reduce(bench: Bench, model: bytes, feeds: Arrays, seed: int, kind: str) -> t
 
     def shows(candidate: State) -> bool:
         data = candidate[0].SerializeToString()
-        if data in tried or len(tried) > MOST:
+        if data in tried or len(tried) > MOST or _largest(candidate[0]) > LARGEST:
             return False
         tried.add(data)
         return any(finding.kind == kind for finding in bench.findings(data, candidate[1], seed, only=kind))
@@ -104,6 +107,16 @@ def _fewer_attributes(model: onnx.ModelProto, feeds: Arrays) -> Iterator[State]:
             del copy.graph.node[index].attribute[number]
             if _sound(copy):
                 yield copy, feeds
+
+
+def _largest(model: onnx.ModelProto) -> int:
+    """Elements of the largest value whose shape follows from the model's."""
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    del bare.graph.value_info[:]
+    graph = shape_inference.infer_shapes(bare).graph
+    shapes = ([d.dim_value for d in v.type.tensor_type.shape.dim] for v in (*graph.value_info, *graph.output))
+    return max((math.prod(shape) for shape in shapes), default=0)
 
 
 def _sound(model: onnx.ModelProto) -> bool:

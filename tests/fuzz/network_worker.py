@@ -13,12 +13,13 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
+from onnx import helper
 
 from deep500.errors import Deep500Error, NetworkError
 from deep500.networks import Network, gradient_name, to_dtype
 from deep500.networks.gradients.rules import FLAT
 from tests.fuzz.network_bare import Arrays, Outcome, bare, witness
-from tests.fuzz.network_judge import LOSS
+from tests.fuzz.network_judge import LOSS, ROUNDING
 from tests.fuzz.network_models import case
 
 WEIGHT = "weight of "
@@ -97,11 +98,12 @@ def _whole(feeds: Arrays) -> Arrays:
 
 
 def training_network(
-    model: bytes, feeds: Arrays, seed: int, noise: float = 0.0, draw: int = 0, straight: bool = False
+    model: bytes, feeds: Arrays, seed: int, noise: float = 0.0, draw: int = 0, straight: bool = False, grid: str = ""
 ) -> Network:
     """The model in float64, inputs as parameters, with a loss: the sum of outputs, each element with a weight.
 
-    With ``noise`` every value that a node reads is disturbed, in proportion to itself and to the largest beside it.
+    With ``noise`` every value that a node reads is disturbed, in proportion to itself and to the largest beside it,
+    or rounded to the dtype ``grid``, which alone makes ties of what was none.
     With ``straight`` nothing is rounded.
     """
     network = Network.from_onnx(model)
@@ -121,14 +123,18 @@ def training_network(
     for name, parameter in network.parameters.items():
         copy.add_parameter(name, parameter.value, parameter.value.dtype == np.float64 and name not in running)
     rng = np.random.default_rng(seed)
-    read = {name: _disturb(copy, name, shapes[name], noise, draw) for name in copy.trainable() if name in shapes}
+
+    def disturb(name: str) -> str:
+        return _round(copy, name, grid) if grid else _disturb(copy, name, shapes[name], noise, draw)
+
+    read = {name: disturb(name) for name in copy.trainable() if name in shapes}
     for node in network.nodes:
         inputs = [read.get(name, name) for name in node.inputs]
         op_type = "Identity" if straight and node.op_type in FLAT else node.op_type
         copy.add_node(op_type, inputs, node.outputs, node.name, node.domain, **node.attributes)
         rounds = node.op_type not in FLAT  # whole numbers are exact
         moved = [name for name in node.outputs if name in shapes and rounds]
-        read.update((name, _disturb(copy, name, shapes[name], noise, draw)) for name in moved)
+        read.update((name, disturb(name)) for name in moved)
     for name in network.outputs:
         copy.add_output(name)
     _add_loss(copy, network, read, rng, feeds)
@@ -147,6 +153,17 @@ def _disturb(network: Network, name: str, value: np.ndarray, noise: float, draw:
     network.add_node("Mul", [name, f"factor of {name}"], f"{name} scaled")
     network.add_node("Add", [f"{name} scaled", f"term of {name}"], f"{name} disturbed")
     return f"{name} disturbed"
+
+
+def _onnx_dtype(name: str) -> int:
+    """ONNX's number of a dtype."""
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(name)))
+
+
+def _round(network: Network, name: str, grid: str) -> str:
+    network.add_node("Cast", [name], f"{name} rounded", to=_onnx_dtype(grid))
+    network.add_node("Cast", [f"{name} rounded"], f"{name} wide", to=_onnx_dtype("float64"))
+    return f"{name} wide"
 
 
 def _add_loss(network: Network, original: Network, read: dict[str, str], rng: Any, feeds: Arrays) -> None:
@@ -186,8 +203,8 @@ def trust(model: bytes, feeds: Arrays, seed: int, noise: float, training: bool) 
 def _trust(model: bytes, feeds: Arrays, seed: int, noise: float, training: bool) -> Outcome:
     whole = _whole(feeds)
 
-    def run(noise: float, draw: int) -> Outcome:
-        network = training_network(model, feeds, seed, noise, draw)
+    def run(noise: float, draw: int, grid: str = "") -> Outcome:
+        network = training_network(model, feeds, seed, noise, draw, grid=grid)
         if training:
             return _train("reference", network, whole)
         results = _executor("reference", network).inference({n: v for n, v in whole.items() if n in network.inputs})
@@ -195,6 +212,7 @@ def _trust(model: bytes, feeds: Arrays, seed: int, noise: float, training: bool)
 
     base = run(0.0, 0)
     others = [run(noise, draw) for draw in range(DRAWS)]
+    others += [run(noise, 0, grid) for grid, size in ROUNDING.items() if size == noise and grid != "float64"]
     outputs = {n: _moves(v, [other.outputs[n] for other in others]) for n, v in base.outputs.items()}
     gradients = {n: _moves(v, [other.gradients[n] for other in others]) for n, v in base.gradients.items()}
     return Outcome("ran", "", outputs, gradients)

@@ -21,8 +21,8 @@ from tests.fuzz.network_bare import Arrays, Outcome
 from tests.fuzz.network_judge import Finding, judge_plain, judge_slopes, judge_trained
 
 BACKENDS = ("reference", "pytorch", "onnxruntime", "tensorflow", "jax")
-HANG = 120.0
-"""Seconds until a process is taken to hang."""
+HANG = 600.0
+"""Seconds until a process is taken to hang: on a busy machine frameworks take minutes to be imported."""
 MOST = 300
 """Questions after which a process is started anew: frameworks keep what they compiled."""
 
@@ -31,7 +31,7 @@ class Worker:
     """A process that answers questions (:data:`tests.fuzz.network_worker.FUNCTIONS`), started again when it dies."""
 
     def __init__(self, *first: Any) -> None:
-        self.first, self.asked = first, 0
+        self.first, self.asked, self.deaths = first, 0, 0
         self.process: Any = None
 
     def send(self, function: str, *arguments: Any) -> None:
@@ -45,10 +45,11 @@ class Worker:
             theirs.close()
             self.asked = 0
         self.asked += 1
+        self.question = (function, *arguments)
         self.pipe.send((function, arguments))
 
-    def receive(self) -> Any:
-        """The answer, or an outcome that says how the process ended."""
+    def receive(self, again: bool = True) -> Any:
+        """The answer, or an outcome that says how the process ended, twice: what it ran before may have killed it."""
         try:
             if self.pipe.poll(HANG):
                 return self.pipe.recv()
@@ -56,6 +57,11 @@ class Worker:
         except (EOFError, OSError):
             self.process.join(10)
             text = f"death by exit code {self.process.exitcode}"
+            if again:
+                self.close()
+                self.deaths += 1
+                self.send(*self.question)
+                return self.receive(again=False)
         self.close()
         return Outcome("raw", text)
 
@@ -168,6 +174,8 @@ def run(seed: int, numbers: Sequence[int], backends: Sequence[str], say: Callabl
                 say(describe(model, feeds))
     for worker in (bench, generator):
         worker.close()
+    for backend, worker in bench.workers.items():
+        count[f"{backend} died"] += worker.deaths
     say(f"{len(numbers)} models, {time.monotonic() - begin:.0f} s")
     for words, times in sorted(count.items()):
         say(f"  {words}: {times}")

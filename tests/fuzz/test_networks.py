@@ -134,3 +134,49 @@ def test_a_number_is_always_the_same_model() -> None:
         for _ in range(2)
     ]
     assert runs[0] == runs[1] and "[" in runs[0]
+
+
+def test_ties_that_rounding_makes_move_in_the_rounded_run() -> None:
+    """In float16 60.01 is 60, whose floor is not smaller; disturbed values are never whole."""
+    from tests.fuzz.network_judge import ROUNDING
+    from tests.fuzz.network_worker import trust
+
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT16, [2])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.BOOL, [2])
+    nodes = [
+        helper.make_node("Tan", ["x"], ["t"]),
+        helper.make_node("Floor", ["t"], ["f"]),
+        helper.make_node("Greater", ["t", "f"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "ties", [x], [y])
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString()
+    feeds = {"x": next(a for a in np.linspace(1.5, 1.57, 999).astype("float16")[:, None] if _rounds_to_whole(a))}
+    feeds = {"x": np.repeat(feeds["x"], 2)}
+    known = trust(data, feeds, 0, ROUNDING["float16"], False)
+    assert known.how == "ran", known.text
+    base, moved = known.outputs["y"]
+    assert base.all() and moved.all()
+
+
+def _rounds_to_whole(x: np.ndarray) -> bool:
+    t = np.tan(x.astype("float64"))
+    return bool(t != np.floor(t) and t.astype("float16") == np.floor(t))
+
+
+def test_a_process_that_dies_is_asked_again() -> None:
+    from tests.fuzz.networks import Worker
+
+    class Dying(Worker):
+        """Dies at the first question."""
+
+        def send(self, function: str, *arguments: Any) -> None:
+            super().send(function, *arguments)
+            if not self.deaths:
+                self.process.kill()
+                self.process.join()
+
+    worker = Dying()
+    try:
+        assert worker.ask("case", 1, 0).model and worker.deaths == 1
+    finally:
+        worker.close()
