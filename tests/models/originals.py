@@ -77,15 +77,11 @@ class TorchOriginal:
         """Of the loss by every parameter that it depends on, in float64 throughout."""
         import torch
 
-        module = _training(copy.deepcopy(self.module).double())
-        for part in module.modules():  # ONNX holds these as float32: with others the comparison would end at 1e-8
-            for name in ("eps", "variance_epsilon"):
-                if isinstance(getattr(part, name, None), float):
-                    setattr(part, name, float(np.float32(getattr(part, name))))
+        module = with_epsilons_of_float32(_training(copy.deepcopy(self.module).double()))
         tensors = [t.double() if t.is_floating_point() else t for t in self.tensors]
         torch.set_default_dtype(torch.float64)
         try:
-            with _in_double()():
+            with in_double()():
                 loss = _loss(_flat(module(*tensors)), _tensors(weights, torch.float64))
         finally:
             torch.set_default_dtype(torch.float32)
@@ -151,7 +147,19 @@ def _loss(outputs: Sequence[Any], weights: Mapping[int, Any]) -> Any:
     return sum((outputs[i] * w).square().mean() for i, w in weights.items())
 
 
-def _in_double() -> Any:
+def with_epsilons_of_float32(module: Any) -> Any:
+    """Round what ONNX holds as float32: with other values a comparison in float64 would end at 1e-8."""
+    for part in module.modules():
+        for name in EPSILONS:
+            if isinstance(getattr(part, name, None), float):
+                setattr(part, name, float(np.float32(getattr(part, name))))
+    return module
+
+
+EPSILONS = ("eps", "variance_epsilon")
+
+
+def in_double() -> Any:
     """A mode in which what a module computes in float32 whatever its own precision is computed in float64."""
     import torch
     from torch.overrides import TorchFunctionMode
