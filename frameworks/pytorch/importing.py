@@ -3,9 +3,10 @@
 PyTorch's legacy exporter traces a copy of the module in training mode: it needs no other package, keeps parameters and
 their names, and leaves normalization and dropout as operators, which follow the executor's mode afterwards. What it
 refuses or gets wrong is tried by ``torch.export`` (``importing_export.py``). What both have no operator for is written
-by hand first: dropout between the layers of a recurrent network, and normalization by a batch's own or by frozen
-statistics. What cuts or changes a gradient is carried by ``importing_gradients.py``, and branches on values are found
-by ``importing_branches.py``. What is drawn at random in training alone is carried by ``importing_chance.py``.
+by hand first: functions by ``importing_functions.py``, dropout between the layers of a recurrent network, and
+normalization by a batch's own or by frozen statistics. What cuts or changes a gradient is carried by
+``importing_gradients.py``, and branches on values are found by ``importing_branches.py``. What is drawn at random in
+training alone is carried by ``importing_chance.py``.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from deep500.tensors import numpy_dtype
 
 _branches = load_importer("pytorch", "importing_branches")
 _chance = load_importer("pytorch", "importing_chance")
+_functions = load_importer("pytorch", "importing_functions")
 _gradients = load_importer("pytorch", "importing_gradients")
 
 LOSSES = {"cross_entropy": torch.nn.functional.cross_entropy, "mean_squared_error": torch.nn.functional.mse_loss}
@@ -212,7 +214,7 @@ def _as_tensors(inputs: Mapping[str, np.ndarray]) -> list[torch.Tensor]:
 
 
 def _as_tensor(array: np.ndarray) -> torch.Tensor:
-    array = np.ascontiguousarray(array)
+    array = np.ascontiguousarray(array).reshape(array.shape)  # which makes an axis where there is none
     if array.dtype == numpy_dtype("bfloat16"):
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
@@ -232,7 +234,8 @@ def _export(
     with _error_of(module, "converts"):
         try:
             known = _Known(len(inputs), called.drawn)
-            proto = _traced(private, _as_tensors(inputs), list(inputs), names, axes, trace, known)
+            with _chance.drawn_by_host(module):
+                proto = _traced(private, _as_tensors(inputs), list(inputs), names, axes, trace, known)
         finally:
             written.check()  # says more than an exporter that stumbles over it
     if len(called.outputs) != len(outputs):
@@ -292,9 +295,10 @@ def _export_otherwise(
     names = [name if name not in inputs else f"{name}_result" for name in outputs]
     try:
         tensors = dict(zip(inputs, _as_tensors(inputs), strict=True))
-        return load_importer("pytorch", "importing_export").export(
-            private, tensors, names, _Known(len(inputs), called.drawn), axes
-        )
+        with _chance.drawn_by_host(module):
+            return load_importer("pytorch", "importing_export").export(
+                private, tensors, names, _Known(len(inputs), called.drawn), axes
+            )
     except Deep500Error:
         raise
     except Exception as error:
@@ -353,115 +357,43 @@ class _Known(TorchFunctionMode):
         kwargs = kwargs or {}
         if function in _branches.CONVERSIONS:
             _branches.check_conversion(args[0], function, self.examples)
-        instead = _INSTEAD.get(function)
+        instead = _functions.INSTEAD.get(function)
         if instead is None and self.drawn is not None:
             instead = _chance.instead_of(function, self.drawn)
         if instead is not None:
             return instead(function, *args, **kwargs)
         if not torch.is_grad_enabled():
             args, kwargs = tree_map_only(torch.Tensor, self.cuts, (args, kwargs))
+        if function in _ARITHMETIC and not kwargs and all(map(_is_wide_number, args)):
+            return function(*tree_map_only(torch.Tensor, lambda x: x.reshape(1), args)).reshape(())
         return function(*args, **kwargs)
 
 
-def _cumsum(function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """As PyTorch does it itself, and the exporter does not say."""
-    return function(x.to(torch.int64) if x.dtype is torch.bool else x, *args, **kwargs)
-
-
-def _refuse(function: Any, *args: Any, **kwargs: Any) -> Any:
-    raise NetworkError(
-        f"{_branches.where()}: got {function.__name__} in forward; expected no hook and no gradient there, which a "
-        "trace does not hold: x * s + x.detach() * (1 - s) scales a gradient by s, an autograd.Function does the rest"
+_ARITHMETIC = frozenset(
+    getattr(place, name)
+    for place in (torch, torch.Tensor)
+    for kind in (
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "true_divide",
+        "pow",
+        "rsub",
+        "truediv",
+        "radd",
+        "rmul",
+        "rtruediv",
+        "rpow",
     )
+    for name in (kind, f"__{kind}__")
+    if hasattr(place, name)
+)
 
 
-def _embedding(
-    function: Any,
-    indices: torch.Tensor,
-    weight: torch.Tensor,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> torch.Tensor:
-    """Rows of a table; that of ``padding_idx`` is given no gradient."""
-    options = {"max_norm": max_norm is not None, "scale_grad_by_freq": scale_grad_by_freq, "sparse": sparse}
-    if any(options.values()):
-        name = next(name for name, on in options.items() if on)
-        instead = "scale the rows that are read in forward" if name == "max_norm" else "leave it out"
-        raise NetworkError(
-            f"{_branches.where()}: got an embedding with {name}; expected one whose gradient is that of a table's "
-            f"rows, and whose forward leaves the weights as they are: {instead}"
-        )
-    rows = function(indices, weight)
-    if padding_idx is None or not weight.requires_grad:
-        return rows
-    padding = (indices == padding_idx % weight.shape[0]).unsqueeze(-1)
-    return torch.where(padding, rows.detach(), rows)
-
-
-def _diff(_: Any, x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> torch.Tensor:
-    x = torch.cat([part for part in (prepend, x, append) if part is not None], dim)
-    for _ in range(n):
-        length = x.shape[dim]
-        x = x.narrow(dim, 1, length - 1) - x.narrow(dim, 0, length - 1)
-    return x
-
-
-def _fake_quantize(function: Any, x: torch.Tensor, scale: Any, zero: Any, low: int, high: int) -> torch.Tensor:
-    """Quantized values, with the gradient of x where nothing is clipped."""
-    place = torch.round(x.detach() / scale) + zero
-    inside = x * ((place >= low) & (place <= high)).to(x.dtype)
-    return inside + (function(x, scale, zero, low, high) - inside).detach()
-
-
-def _matrix_exp(_: Any, x: torch.Tensor) -> torch.Tensor:
-    """Its series of a 256th, squared eight times: to 1e-12 for norms up to 256 (PyTorch scales by the values)."""
-    identity, x = torch.eye(x.shape[-1], dtype=x.dtype), x / 256
-    y = identity + x / 14
-    for power in range(13, 0, -1):
-        y = identity + x @ y / power
-    for _ in range(8):
-        y = y @ y
-    return y
-
-
-def _householder_product(_: Any, vectors: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    """The first columns of the product of reflections, the last one applied first."""
-    rows, columns = vectors.shape[-2:]
-    lower = torch.tril(vectors, -1) + torch.eye(rows, columns, dtype=vectors.dtype)
-    y = torch.eye(rows, columns, dtype=vectors.dtype)
-    for number in range(factors.shape[-1] - 1, -1, -1):
-        v, factor = lower.narrow(-1, number, 1), factors.narrow(-1, number, 1).unsqueeze(-1)
-        y = y - factor * (v @ (v.transpose(-2, -1) @ y))
-    return y
-
-
-_INSTEAD: dict[Any, Callable[..., Any]] = {
-    torch.diff: _diff,
-    torch.Tensor.diff: _diff,
-    torch.cumsum: _cumsum,
-    torch.matrix_exp: _matrix_exp,
-    torch.linalg.matrix_exp: _matrix_exp,
-    torch.linalg.householder_product: _householder_product,
-    torch.Tensor.mH.__get__: lambda _, x: x.transpose(-2, -1),  # type: ignore[attr-defined]  # ONNX's are real
-    torch.Tensor.cumsum: _cumsum,
-    torch.nn.functional.embedding: _embedding,
-    torch.nn.functional.gumbel_softmax: _chance.noisy_gumbel_softmax,
-    torch.fake_quantize_per_tensor_affine: _fake_quantize,
-    torch.Tensor.data.__get__: lambda _, x: x.detach(),  # type: ignore[attr-defined]
-    **dict.fromkeys(
-        (
-            torch.Tensor.register_hook,
-            torch.Tensor.register_post_accumulate_grad_hook,
-            torch.Tensor.backward,
-            torch.autograd.grad,
-            torch.autograd.backward,
-        ),
-        _refuse,
-    ),
-}
+def _is_wide_number(x: Any) -> bool:
+    """Whether the exporter would compute with x in float32, as it does where no operand has an axis."""
+    return not isinstance(x, torch.Tensor) or (x.dim() == 0 and x.dtype is torch.float64)
 
 
 def _write_by_hand(module: torch.nn.Module, where: str) -> None:

@@ -9,9 +9,11 @@ in evaluation too is left as it is.
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
@@ -83,6 +85,7 @@ REFUSED = frozenset(
     for name in (
         *("rand", "rand_like", "randint", "randint_like", "randperm", "normal", "poisson", "multinomial", "binomial"),
         *("uniform_", "exponential_", "geometric_", "cauchy_", "log_normal_", "random_", "_standard_gamma"),
+        *("_sample_dirichlet", "dirichlet"),
     )
     if hasattr(place, name)
 )
@@ -138,6 +141,21 @@ def _carry(function: Any, *args: Any, **kwargs: Any) -> Any:
             "evaluation; expected one number for all: draw outside of the module and give it as an input"
         )
     return result
+
+
+@contextlib.contextmanager
+def drawn_by_host(module: torch.nn.Module) -> Iterator[None]:
+    """Raise NetworkError where a module's forward draws by Python's or NumPy's generator: a trace holds one draw."""
+    states: dict[str, Callable[[], Any]] = {"Python's": random.getstate, "NumPy's": np.random.get_state}
+    before = {name: repr(state()) for name, state in states.items()}
+    yield
+    for name, state in states.items():
+        if repr(state()) != before[name]:
+            raise NetworkError(
+                f"{type(module).__name__}: got a forward function that draws from {name} random; expected dropout, "
+                "noise of randn_like or draws of bernoulli_, which a network makes anew in every run: write it with "
+                "one of these, or draw outside of the module and give it as an input"
+            )
 
 
 # -- stochastic depth --------------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from deep500.networks import as_network  # noqa: E402
 from deep500.registry import load_importer  # noqa: E402
 from tests.conftest import load_backend  # noqa: E402
 from tests.frameworks.gradients import network_gradients  # noqa: E402
-from tests.frameworks.torch_probes import CARRIED, PROBES, RANDOM  # noqa: E402
+from tests.frameworks.torch_idioms import IDIOMS  # noqa: E402
+from tests.frameworks.torch_probes import CARRIED, PROBES, RANDOM, RULELESS  # noqa: E402
 from tests.tolerances import as_numpy  # noqa: E402
 
 pytestmark = [
@@ -24,7 +25,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*deprecated.*:DeprecationWarning"),
 ]
-ROWS = [(f"{row}: {name}", *values) for row, probes in PROBES.items() for name, values in probes.items()]
+TABLE = {row: PROBES.get(row, {}) | IDIOMS.get(row, {}) for row in (*PROBES, *IDIOMS)}
+ROWS = [(f"{row}: {name}", *values) for row, probes in TABLE.items() for name, values in probes.items()]
 EVERYWHERE = ("detach", "no_grad", "VQ-VAE", "wav2vec 2", "several", "none", "padding", "BYOL")
 """Probes that run in every backend."""
 
@@ -58,6 +60,11 @@ def test_gradients_are_the_module_s_or_an_error_names_why(name: str, make: Any, 
     if error == CARRIED:
         check(make, arrays, [load_backend("reference"), load_backend("pytorch")])
         return
+    if error == RULELESS:
+        check(make, arrays, [load_backend("pytorch")])
+        with pytest.raises(UnsupportedOperator, match=error):
+            check(make, arrays, [load_backend("reference")])
+        return
     torch.manual_seed(1)
     with pytest.raises(NetworkError, match=error):
         as_network(make().double(), tuple(array[:2] for array in arrays))
@@ -65,7 +72,7 @@ def test_gradients_are_the_module_s_or_an_error_names_why(name: str, make: Any, 
 
 @pytest.mark.parametrize("name", EVERYWHERE)
 def test_every_backend_has_the_same_gradients(backend: Any, name: str) -> None:
-    make, arrays, _ = next(probes[name] for probes in PROBES.values() if name in probes)
+    make, arrays, _ = next(probes[name] for probes in TABLE.values() if name in probes)
     if name == "wav2vec 2" and backend.__name__.endswith("onnxruntime"):
         with pytest.raises(UnsupportedOperator, match="RandomUniformLike"):  # of float64
             check(make, arrays, [backend])
@@ -76,8 +83,8 @@ def test_every_backend_has_the_same_gradients(backend: Any, name: str) -> None:
 def test_the_page_lists_every_row_with_what_happens() -> None:
     lines = (Path(__file__).parents[2] / "docs" / "own_models.md").read_text(encoding="utf-8").splitlines()
     page = {cells[1].strip(): cells[2].strip() for cells in (line.split("|") for line in lines) if len(cells) == 4}
-    for row, probes in PROBES.items():
-        refused = {error != CARRIED for _, _, error in probes.values()}
+    for row, probes in TABLE.items():
+        refused = {error not in (CARRIED, RULELESS) for _, _, error in probes.values()}
         assert len(refused) == 1 and page.get(row, "").startswith("refused" if refused == {True} else "carried"), row
 
 

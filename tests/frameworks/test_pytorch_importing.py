@@ -16,6 +16,7 @@ from deep500.frameworks import reference  # noqa: E402
 from deep500.frameworks.pytorch import importing  # noqa: E402
 from deep500.networks import add_loss, as_network  # noqa: E402
 from deep500.networks.objects import fingerprint, seeded  # noqa: E402
+from tests.frameworks.gradients import network_gradients  # noqa: E402
 from tests.tolerances import assert_close  # noqa: E402
 
 nn = torch.nn
@@ -351,3 +352,54 @@ def test_models_of_transformers(name: str) -> None:
     gradients = dict(executor.network.gradient("loss"))
     for key, parameter in module.named_parameters():
         assert_close(executor.network.fetch_tensors([gradients[key]])[0], parameter.grad, "gradient", key)
+
+
+class Distances(nn.Module):
+    """Functions that the exporter lacks in float64, or computes without an epsilon or a subgradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.temperature = nn.Linear(4, 4), nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, x):
+        y = self.head(x)
+        masked = F.scaled_dot_product_attention(
+            query=y[:, None, None], key=x[:, None, None], value=y[:, None, None], attn_mask=y[:, None, None, :1]
+        )
+        near = F.pairwise_distance(y, x) + F.pairwise_distance(y, y) + torch.cdist(y, y).sum(1)
+        # of x: in float64, too, PyTorch's own gradient of hardsigmoid has the digits of float32
+        return masked.flatten(1) * F.hardsigmoid(x) + (self.temperature * 0.7 + 0.1).exp() * near[:, None]
+
+
+def test_float64_stays_float64_and_epsilons_stay() -> None:
+    x = np.random.default_rng(0).normal(size=(3, 4))
+    module = Distances().double()
+    network = as_network(module, x)
+    read = {name for node in network.nodes if node.op_type != "Dropout" for name in node.inputs}
+    assert "float32" not in {p.value.dtype.name for name, p in network.parameters.items() if name in read}
+    module(torch.from_numpy(x)).sum().backward()
+    want = {name: parameter.grad.numpy() for name, parameter in module.named_parameters()}
+    assert_close(
+        reference.from_model(network).inference({"input": x})["output"], module(torch.from_numpy(x)), "forward"
+    )
+    got = network_gradients(reference, network, {"input": x}, [np.ones((3, 4))])
+    for name, gradient in want.items():
+        assert_close(got[name], gradient, "gradient")
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_gradients_that_rounding_moves_are_no_other_gradients(moves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of many layers in float32: what the module's own are off by themselves explains a distance."""
+    own = importing._Call.differentiate
+
+    def noisy(self: Any, inputs: Any, cotangents: Any) -> Any:
+        shift = 0.05 * (np.sin(1e9 * float(next(iter(inputs.values())).sum())) if moves else 1.0)
+        return {name: gradient * np.float32(1 + shift) for name, gradient in own(self, inputs, cotangents).items()}
+
+    monkeypatch.setattr(importing._Call, "differentiate", noisy)
+    x = np.random.default_rng(0).normal(size=(2, 4)).astype("float32")
+    if moves:
+        assert as_network(nn.Linear(4, 3), x).trainable() == ["weight", "bias"]
+    else:
+        with pytest.raises(NetworkError, match=r"whose gradient of parameter .* is up to 4\.8e-02"):
+            as_network(nn.Linear(4, 3), x)

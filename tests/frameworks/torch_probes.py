@@ -726,6 +726,8 @@ ONE, TWO, IDS = (REAL,), (REAL, OTHER), (TOKENS,)
 
 CARRIED = ""
 """What the probes of this row compute is right; else a probe names part of its error."""
+RULELESS = "no rule"
+"""It is right in backends that differentiate by themselves, and one error where a gradient is emitted."""
 PROBES: dict[str, dict[str, tuple[Any, tuple[np.ndarray, ...], str]]] = {
     "`.detach()`, `.detach_()`, `.data`": {
         "detach": (probe(lambda self, x, h: h * h.detach()), ONE, CARRIED),
