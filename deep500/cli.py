@@ -133,7 +133,7 @@ def add_run(parser: argparse.ArgumentParser) -> Execute:
 
 def _run(args: argparse.Namespace) -> int:
     from deep500.recipe.loader import find_recipe, load_recipe
-    from deep500.recipe.plan import Source
+    from deep500.recipe.plan import RecipeFile
     from deep500.recipe.runner import execute
 
     path = find_recipe(args.recipe)
@@ -145,7 +145,7 @@ def _run(args: argparse.Namespace) -> int:
 
         return run_against(path, options, against)
     with progress(f"loading {Path(path).name}", quiet=options.quiet or options.json, at_once=True):
-        recipe, source = load_recipe(path, options.framework), Source.of(path)
+        recipe, source = load_recipe(path, options.framework), RecipeFile.at(path)
     return execute(recipe.FIXED, recipe.MUTABLE, recipe.METRICS, options, source, command).exit_code
 
 

@@ -52,11 +52,11 @@ def _recipes(prefix: str, **_: Any) -> list[str]:
 
 def _overrides(prefix: str, **_: Any) -> list[str]:
     """Keys of recipes, and the values of those that have a list of names."""
-    from deep500.recipe.schema import known_keys
+    from deep500.recipe.schema import BASES
 
     key, equals, typed = prefix.partition("=")
     if not equals:
-        return [f"{name}=" for name in known_keys() if name.startswith(prefix)]
+        return [f"{name}=" for name in BASES if name.startswith(prefix)]
     return [f"{key}={name}" for name in VALUES.get(key, list)() if name.startswith(typed)]
 
 

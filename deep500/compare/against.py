@@ -32,7 +32,8 @@ from deep500.measure.launch_comparison import pairs_to_find
 from deep500.progress import above, progress
 from deep500.recipe.loader import find_recipe, load_recipe
 from deep500.recipe.options import AUTO, EFFECT, MOST_PAIRS, PAIRS, RUN_DEFINING, Against, Options, parse_options
-from deep500.recipe.plan import Source, make_plan
+from deep500.recipe.plan import RecipeFile
+from deep500.recipe.steps import make_plan
 from deep500.results.files import to_json, write_atomic, writing
 from deep500.results.record import full_hash
 
@@ -158,7 +159,7 @@ def _check(options: Options, pairs: int) -> None:
 
 def _first_seed(recipe: Path, options: Options) -> int:
     """The seed with which a side begins; raises RecipeError for whatever is wrong with its recipe or its words."""
-    loaded, source = load_recipe(recipe, options.framework), Source.of(recipe)
+    loaded, source = load_recipe(recipe, options.framework), RecipeFile.at(recipe)
     return make_plan(loaded.FIXED, loaded.MUTABLE, loaded.METRICS, options, source.folder).seeds[0]
 
 

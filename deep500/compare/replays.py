@@ -31,8 +31,9 @@ from deep500.networks.node import RANDOM
 from deep500.recipe.build import load_custom_ops, load_data, make_executor, make_parts
 from deep500.recipe.loader import load_recipe
 from deep500.recipe.options import parse_options
-from deep500.recipe.plan import Plan, Source, make_plan
+from deep500.recipe.plan import RecipeFile, RunPlan
 from deep500.recipe.ranks import scheme_of
+from deep500.recipe.steps import make_plan
 from deep500.registry import backend_of
 from deep500.results.record import Record
 from deep500.tensors import digest
@@ -60,8 +61,8 @@ class Replay:
     """
 
     name: str
-    plan: Plan
-    source: Source
+    plan: RunPlan
+    source: RecipeFile
     data: tuple[Any, ...]
     seed: int
     record: Record
@@ -81,7 +82,7 @@ class Replay:
         """
         record = Record.open(folder)
         manifest = record.manifest()
-        source = Source.of(manifest["recipe_file"])
+        source = RecipeFile.at(manifest["recipe_file"])
         if source.path is None or source.sha256() != manifest["recipe_sha256"]:
             raise ComparisonError(
                 f"{folder}: got a run whose recipe file {manifest['recipe_file']} is gone or another; expected it as "

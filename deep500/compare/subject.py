@@ -16,7 +16,8 @@ from deep500.networks.network import Network
 from deep500.recipe.build import load_custom_ops, load_data, make_executor, make_network, make_optimizer, make_sampler
 from deep500.recipe.loader import load_recipe
 from deep500.recipe.options import Options
-from deep500.recipe.plan import Plan, make_plan
+from deep500.recipe.plan import RunPlan
+from deep500.recipe.steps import make_plan
 from deep500.registry import backend_of
 from deep500.tensors import digest
 
@@ -63,7 +64,7 @@ class Subject:
     """A recipe re-targeted to one framework: its plan, data, network and batches; ``custom_ops``: what was loaded."""
 
     framework: str
-    plan: Plan
+    plan: RunPlan
     data: tuple[Any, ...] = field(repr=False)
     custom_ops: list[dict[str, str]] = field(default_factory=list)
 

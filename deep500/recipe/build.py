@@ -22,8 +22,8 @@ from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.operators.registry import load_plugin
 from deep500.recipe.calls import accepts, check_call
+from deep500.recipe.describing import describe
 from deep500.recipe.model import LOSS, make_native, make_network, make_task
-from deep500.recipe.names import describe
 from deep500.recipe.ranks import distribute, share
 from deep500.recipe.training import optimizer_keywords
 from deep500.tasks import Task

@@ -15,7 +15,7 @@ from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.networks.objects import as_network, is_model, is_saved_model, seeded
 from deep500.recipe.calls import accepts, check_call, parameters
-from deep500.recipe.names import describe
+from deep500.recipe.describing import describe
 from deep500.recipe.training import shaped
 from deep500.recipe.transformations import transformed
 from deep500.registry import backend_of, framework_of, load_backend, load_importer

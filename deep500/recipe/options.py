@@ -116,10 +116,10 @@ class Parser(argparse.ArgumentParser):
             return f"did you mean {close[0]}?"
         if not any(action.dest == "overrides" for action in self._actions) or not option.startswith("--"):
             return ""
-        from deep500.recipe.schema import known_keys  # loads what help does without
+        from deep500.recipe.schema import BASES  # loads what help does without
 
         key, value = option[2:].replace("-", "_"), value.partition(" ")[0] or "VALUE"
-        if key in known_keys():
+        if key in BASES:
             return f"a key of the recipe is a word: {key}={value}"
         return f"keys of the recipe are words, such as batch_size=128 or optimizer_kwargs.lr=0.05: {key}={value}?"
 

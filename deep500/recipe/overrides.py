@@ -1,4 +1,4 @@
-"""Overrides from the command line: ``batch_size=128``, ``optimizer_kwargs.lr=0.1``, ``optimizer_args.0=0.05``.
+"""The second step from a recipe to a plan: words of the command line, ``batch_size=128``, ``optimizer_kwargs.lr=0.1``, ``optimizer_args.0=0.05``.
 
 Values are Python literals, else plain text; their type must match what they replace. What FIXED defines, and what the
 recipe leaves at its default, belongs to the closed division: changing it takes ``--open`` and marks the run.
@@ -7,32 +7,44 @@ recipe leaves at its default, belongs to the closed division: changing it takes 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from deep500.errors import RecipeError, nearest
-from deep500.recipe.calls import accepts
 from deep500.recipe.names import is_own_name
-from deep500.recipe.schema import COMPANIONS, KEYS, base_of, check_name, copy_containers
-
-FREE = ("seed", "checkpointing", "keep_checkpoints")
-"""Keys that stay mutable unless FIXED names them: other values leave results comparable, or the same."""
+from deep500.recipe.plan import Override, RunPlan
+from deep500.recipe.schema import COMPANIONS, KEYS, check_name
 
 UNTYPED = ("checkpointing", "precision", "freeze", "no_decay", "ema")
 """Keys whose value may be replaced by one of another type."""
 
 
-@dataclass(frozen=True)
-class Override:
-    """One ``key.path=value``; ``text`` is the value as it was typed."""
+NAMED = ("scheme", "train_sampler", "validation_sampler")
+"""Keys that a recipe may leave out and whose value is a callable: what is typed for them is a name."""
 
-    key: str
-    path: tuple[str, ...]
-    text: str
 
-    def __str__(self) -> str:
-        return f"{'.'.join((self.key, *self.path))}={self.text}"
+def override(plan: RunPlan) -> RunPlan:
+    """Change the values by the words of the command line; what is a name is looked up by the next step.
+
+    Raises:
+        RecipeError: a word that is none, an unknown or a closed key, another type, or a path that leads nowhere.
+    """
+    plan.overrides = parse(plan.options.overrides, plan.values)
+    for change in plan.overrides:
+        key = change.key
+        plan.open_for(str(change), key)
+        old = plan.values.get(key, KEYS[key].default if key in KEYS else None)
+        if change.path:
+            container = plan.values.get(key, () if key.endswith("_args") else {})
+            plan.values[key] = _replace(container, change.path, change)
+        elif key in KEYS and KEYS[key].named and is_own_name(key, change.text):
+            plan.values[key] = [change.text] if isinstance(KEYS[key].default, tuple) else change.text
+        elif key in plan.words or callable(old) or (old is None and key in NAMED):
+            plan.words.setdefault(key, old)
+            plan.values[key] = change.text
+        else:
+            plan.values[key] = convert(str(change), change.text, None if key in UNTYPED else old)
+    return plan
 
 
 def parse(words: Iterable[str], values: Mapping[str, Any] | None = None) -> list[Override]:
@@ -62,85 +74,6 @@ def parse(words: Iterable[str], values: Mapping[str, Any] | None = None) -> list
             raise RecipeError(f"got {word!r}; expected a dot only after <key>_args or <key>_kwargs; write key=value")
         changes.append(Override(key, tuple(path), text.strip()))
     return changes
-
-
-def is_closed(key: str, fixed: Mapping[str, Any], mutable: Mapping[str, Any]) -> bool:
-    """Whether changing a key leaves the closed division: FIXED has it or its base key, or MUTABLE has neither."""
-    base = base_of(key)
-    if key in fixed or key in mutable:
-        return key in fixed
-    return base in fixed or (base not in mutable and base not in FREE)
-
-
-NAMED = ("scheme", "train_sampler", "validation_sampler")
-"""Keys that a recipe may leave out and whose value is a callable: what is typed for them is a name."""
-
-
-def refuse_fixed(what: str, key: str, fixed: Mapping[str, Any], mutable: Mapping[str, Any], is_open: bool) -> bool:
-    """Whether ``what`` opens the run; raises RecipeError if it does and ``--open`` was not given."""
-    if not is_closed(key, fixed, mutable):
-        return False
-    if not is_open:
-        how = "FIXED" if key in fixed or base_of(key) in fixed else "left at its default by the recipe"
-        free = sorted(k for k in mutable if k in KEYS) or ["none"]
-        raise RecipeError(
-            f"got {what}, but {key!r} is {how}; expected changes to MUTABLE keys only ({', '.join(free)}); "
-            "add --open to leave the closed division (the report will say so)"
-        )
-    return True
-
-
-def apply(values: dict[str, Any], override: Override, resolve_name: Callable[[str, str, Any], Any]) -> None:
-    """Change ``values`` (the runner's own copy) by one override.
-
-    Args:
-        values: merged recipe.
-        override: what to change.
-        resolve_name: ``(key, name, old) -> object`` for keys whose value is a callable.
-
-    Raises:
-        RecipeError: the type does not match, or the path leads nowhere.
-    """
-    key, path = override.key, override.path
-    if not path:
-        old = values.get(key, KEYS[key].default if key in KEYS else None)
-        if key in KEYS and KEYS[key].own and is_own_name(key, override.text):  # the plan looks it up, as in a recipe
-            values[key] = [override.text] if isinstance(KEYS[key].default, tuple) else override.text
-        elif callable(old) or (old is None and key in NAMED):
-            values[key] = resolve_name(key, override.text, old)
-        else:
-            values[key] = convert(str(override), override.text, None if key in UNTYPED else old)
-        return
-    container = copy_containers(values.get(key, () if key.endswith("_args") else {}))
-    values[key] = _replace(container, path, override)
-
-
-def leave_out(values: dict[str, Any], changes: Iterable[Override]) -> list[str]:
-    """Take keywords of the recipe's from ``<key>_kwargs`` where a class from the command line does not know them.
-
-    A recipe writes them for its own class: ``momentum`` means nothing to ``optimizer=AdamOptimizer``. Those that the
-    command line itself gives stay, to be refused if they are wrong.
-
-    Returns:
-        what was left out, in words.
-    """
-    changes, said = list(changes), []
-    for change in changes:
-        name = f"{change.key}_kwargs"
-        if change.path or not values.get(name) or not (change.key in KEYS and KEYS[change.key].companions):
-            continue
-        new, given = values[change.key], {other.path[0] for other in changes if other.key == name and other.path}
-        known = getattr(new, "hyperparameters", None)
-        odd = [
-            word
-            for word in values[name]
-            if word not in given and not (accepts(new, word) if known is None else word in known)
-        ]
-        if odd and not any(other.key == name and not other.path for other in changes):
-            values[name] = {word: value for word, value in values[name].items() if word not in odd}
-            kept = ", ".join(f"{word}={value}" for word, value in values[name].items()) or "nothing"
-            said.append(f"{change}: {', '.join(odd)} of the recipe's {name} left out, not known to it; kept: {kept}")
-    return said
 
 
 def _replace(container: Any, path: tuple[str, ...], override: Override) -> Any:

@@ -9,12 +9,12 @@ from deep500.distributed import current_world
 from deep500.distributed.launch import started
 from deep500.errors import ResultsError, TrainingError
 from deep500.reading import validate
+from deep500.recipe.checking import with_defaults
 from deep500.recipe.console import Console
-from deep500.recipe.names import describe
+from deep500.recipe.describing import describe
 from deep500.recipe.options import Options, parse_options
-from deep500.recipe.plan import Plan, Source
+from deep500.recipe.plan import RecipeFile, RunPlan
 from deep500.recipe.ranks import differences
-from deep500.recipe.schema import with_defaults
 from deep500.report.claims import write_claims
 from deep500.report.page import write_report
 from deep500.results import RecipeResult, Record
@@ -27,7 +27,7 @@ from deep500.results.verdict import metric_from
 from deep500.results.verify import SUMS, seal, write_stats
 
 
-def find_run(options: Options, source: Source) -> Record:
+def find_run(options: Options, source: RecipeFile) -> Record:
     """The run that ``--resume`` means: its folder, or the recipe's newest unfinished one."""
     record = Record.open(Path(options.resume)) if options.resume else latest_unfinished(options.out, source.name)
     validate(record.manifest(), OF_A_RUN[MANIFEST], record.path / MANIFEST)
@@ -46,7 +46,7 @@ def latest_unfinished(base: Path, recipe: str) -> Record:
     return Record.open(runs[-1])
 
 
-def unfinished_like(options: Options, source: Source) -> Record | None:
+def unfinished_like(options: Options, source: RecipeFile) -> Record | None:
     """What ``--resume-or-start`` goes on with: the newest unfinished run of the recipe that was started by the same
     words, the number of ranks apart; None where there is none. Of as many ranks, if there is one."""
     begun = [Record(path).manifest() | {"path": path} for path in _unfinished(options.out / source.name)]
@@ -85,7 +85,7 @@ def _but_ranks(options: Options) -> list[str]:
     return dataclasses.replace(options, ranks=None).defining()
 
 
-def check_same(record: Record, plan: Plan, source: Source) -> None:
+def check_same(record: Record, plan: RunPlan, source: RecipeFile) -> None:
     """Raise ResultsError unless the recipe is still what the run began with."""
     manifest = record.manifest()
     # keys that came after the run began are at what was then done without them

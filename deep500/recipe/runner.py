@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deep500.distributed import world
+from deep500.recipe.checking import mutable_lines
 from deep500.recipe.console import Console
 from deep500.recipe.guard import DEBUG, guarded
 from deep500.recipe.options import Options, parse_options
-from deep500.recipe.plan import Source, make_plan, mutable_lines
+from deep500.recipe.plan import RecipeFile
 from deep500.recipe.ranks import SilentConsole, check_size, start_ranks
 from deep500.recipe.regroup import check_ranks
 from deep500.recipe.resume import check_same, find_run, finished_before, options_of, unfinished_like
 from deep500.recipe.session import Session
+from deep500.recipe.steps import make_plan
 from deep500.results import UNJUDGED, RecipeResult
 
 
@@ -46,7 +48,7 @@ def run_recipe(
     """  # noqa: E501
     caller = sys._getframe(1).f_globals
     path = caller.get("__file__")
-    source = Source.of(path)
+    source = RecipeFile.at(path)
     if argv is None and caller.get("__name__") == "__main__" and path is not None:
         command = [str(path), *sys.argv[1:]]
         return guarded(
@@ -56,7 +58,7 @@ def run_recipe(
     return execute(fixed, mutable, metrics, _options(argv or (), source, caller), source)
 
 
-def _options(argv: Sequence[str], source: Source, caller: Mapping[str, Any]) -> Options:
+def _options(argv: Sequence[str], source: RecipeFile, caller: Mapping[str, Any]) -> Options:
     return parse_options(argv, program=source.path.name if source.path else "recipe", description=caller.get("__doc__"))
 
 
@@ -65,7 +67,7 @@ def execute(
     mutable: Mapping[str, Any],
     metrics: Sequence[Any],
     options: Options,
-    source: Source,
+    source: RecipeFile,
     command: Sequence[str] | None = None,
 ) -> RecipeResult:
     """Run a recipe with parsed options; see :func:`run_recipe`. ``command`` starts it again, on every rank."""
@@ -80,7 +82,7 @@ def execute(
     console = Console(options)
     plan = make_plan(fixed, mutable, metrics, options, source.folder)
     if options.list_mutable:
-        for line in mutable_lines(plan, fixed, mutable):
+        for line in mutable_lines(plan):
             console.force(line)
         return RecipeResult(f"{UNJUDGED} (nothing was run)")
     if record is not None:

@@ -1,4 +1,4 @@
-"""The keys of a recipe: one table that everything else reads.
+"""The keys of a recipe, one table that everything else reads, and the first step to a run: both halves together.
 
 A recipe is FIXED + MUTABLE + METRICS. Each key belongs to one half; a key of kind ``callable`` accepts companions
 ``<key>_args`` (a sequence) and ``<key>_kwargs`` (a dict), which are passed when the object is made.
@@ -14,8 +14,9 @@ from typing import Any
 from deep500.errors import PlanError, RecipeError, nearest
 from deep500.events import HOOKS
 from deep500.recipe import training
+from deep500.recipe.plan import RunPlan
 from deep500.recipe.transformations import check_transformations
-from deep500.tasks import TASKS, Classification, Task
+from deep500.tasks import TASKS, Task
 from deep500.transformations.recomputation.budgets import check_budget
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
 
@@ -29,8 +30,8 @@ class Key:
         required: whether it must be given.
         default: its value if it is absent.
         companions: whether it takes ``<key>_args`` and ``<key>_kwargs``.
-        own: whether ``module:Name`` or ``path.py:Name`` may stand for its value, or for an element of its list.
-        made: whether a class that is named so stands for an object of it, made without arguments.
+        named: whether ``module:Name`` or ``path.py:Name`` may stand for its value, or for an element of its list.
+        call: whether a class that is named so stands for an object of it, made without arguments.
         check: says what is expected instead of a value, None if it is fine.
     """
 
@@ -38,8 +39,8 @@ class Key:
     required: bool = False
     default: Any = None
     companions: bool = False
-    own: bool = True
-    made: bool = False
+    named: bool = True
+    call: bool = False
     check: Callable[[Any], str | None] | None = None
 
 
@@ -59,7 +60,7 @@ def _seed(value: Any) -> str | None:
 
 
 def _listeners(value: Any) -> str | None:
-    hears = isinstance(value, (list, tuple)) and all(any(hasattr(one, hook) for hook in HOOKS) for one in value)
+    hears = isinstance(value, (list, tuple)) and all(any(hasattr(item, hook) for hook in HOOKS) for item in value)
     return None if hears else "a list of listeners: children of deep500.Event, or objects with one of its hooks"
 
 
@@ -113,11 +114,11 @@ KEYS: dict[str, Key] = {
     "environment": Key("in the place of a data set, what a task of control acts in: a gymnasium id, or callable that "
                        "makes one", companions=True),
     "validation_split": Key("share of the training samples that validations see; the test samples are then judged "
-                            "once, at the end", own=False, check=_share),
+                            "once, at the end", named=False, check=_share),
     "executor": Key("callable(network), such as d5fw.from_model", required=True, companions=True, check=_maker),
     "optimizer": Key("callable(executor, 'loss') -> optimizer", required=True, companions=True, check=_maker),
-    "epochs": Key("number of passes over the training data", required=True, check=_positive, own=False),
-    "batch_size": Key("samples per step", required=True, check=_positive, own=False),
+    "epochs": Key("number of passes over the training data", required=True, check=_positive, named=False),
+    "batch_size": Key("samples per step", required=True, check=_positive, named=False),
     "train_sampler": Key("callable(dataset, batch_size); ShuffleSampler if absent", companions=True, check=_maker),
     "validation_sampler": Key("like train_sampler; OrderedSampler if absent", companions=True, check=_maker),
     "task": Key(
@@ -128,18 +129,18 @@ KEYS: dict[str, Key] = {
     ),
     "loss": Key(
         "of classification: 'cross_entropy' or 'mean_squared_error', if the model has none; other tasks have their own",
-        own=False,
+        named=False,
     ),
-    "preprocessing": Key("transformations of training and validation batches", default=(), made=True, check=_callables),
-    "augmentation": Key("transformations of training batches only", default=(), made=True, check=_callables),
+    "preprocessing": Key("transformations of training and validation batches", default=(), call=True, check=_callables),
+    "augmentation": Key("transformations of training batches only", default=(), call=True, check=_callables),
     "scheme": Key(
         "how ranks train together: callable(optimizer, comm); d5.schemes.ConsistentDecentralized if absent",
         companions=True,
         check=_maker,
     ),
-    "schedule": Key("learning-rate schedule", made=True, check=_schedule),
-    "gradient_modifier": Key("callable(name, parameter, gradient) -> gradient", made=True, check=_function),
-    "gradient_transform": Key("callable on all gradients together, such as global clipping", made=True,
+    "schedule": Key("learning-rate schedule", call=True, check=_schedule),
+    "gradient_modifier": Key("callable(name, parameter, gradient) -> gradient", call=True, check=_function),
+    "gradient_transform": Key("callable on all gradients together, such as global clipping", call=True,
                               check=_function),
     "events": Key("listeners", default=(), check=_listeners),
     "network_transformations": Key(
@@ -149,23 +150,24 @@ KEYS: dict[str, Key] = {
     ),
     "checkpointing": Key(
         "memory of a step, as a share of its peak or in bytes, to keep within by computing values again; or a plan",
-        own=False,
+        named=False,
         check=_checkpointing,
     ),
-    "precision": Key("'bf16' or 'f16': most operators run in 16 bits, weights stay float32", own=False,
+    "precision": Key("'bf16' or 'f16': most operators run in 16 bits, weights stay float32", named=False,
                      check=training.precision),
-    "accumulate": Key("in how many pieces a batch runs, one after the other", default=1, check=_positive, own=False),
-    "freeze": Key("names or patterns of parameters that are not trained", default=(), check=training.names, own=False),
+    "accumulate": Key("in how many pieces a batch runs, one after the other", default=1, check=_positive, named=False),
+    "freeze": Key("names or patterns of parameters that are not trained", default=(), check=training.names,
+                  named=False),
     "groups": Key("dicts of 'parameters' (names or patterns) and hyper-parameters of their own", default=(),
-                  check=training.groups, own=False),
-    "no_decay": Key("parameters without weight decay: 'norms_and_biases', names or patterns", own=False,
+                  check=training.groups, named=False),
+    "no_decay": Key("parameters without weight decay: 'norms_and_biases', names or patterns", named=False,
                     check=training.names),
-    "ema": Key("decay of an exponential moving average of the weights, by which validations judge", own=False,
+    "ema": Key("decay of an exponential moving average of the weights, by which validations judge", named=False,
                check=training.decay),
     "keep_checkpoints": Key("how many of the newest epochs' checkpoints are kept", default=2, check=_positive,
-                            own=False),
-    "custom_ops": Key("paths of operator plugins, from the recipe's folder", default=(), check=_paths, own=False),
-    "seed": Key("of weights, order and augmentation", default=0, check=_seed, own=False),
+                            named=False),
+    "custom_ops": Key("paths of operator plugins, from the recipe's folder", default=(), check=_paths, named=False),
+    "seed": Key("of weights, order and augmentation", default=0, check=_seed, named=False),
 }
 # fmt: on
 """Every key of a recipe."""
@@ -173,25 +175,22 @@ KEYS: dict[str, Key] = {
 COMPANIONS = ("_args", "_kwargs")
 
 
-def known_keys() -> list[str]:
-    """All names that FIXED and MUTABLE may hold."""
-    return [*KEYS, *(f"{name}{ending}" for name, key in KEYS.items() if key.companions for ending in COMPANIONS)]
+BASES = {name: name for name in KEYS} | {
+    f"{name}{ending}": name for name, key in KEYS.items() if key.companions for ending in COMPANIONS
+}
+"""All names that FIXED and MUTABLE may hold, and the key that each belongs to: ``optimizer`` for ``optimizer_kwargs``."""
+
+FREE = ("seed", "checkpointing", "keep_checkpoints")
+"""Keys that stay mutable unless FIXED names them: other values leave results comparable, or the same."""
 
 
-def base_of(name: str) -> str:
-    """The key that a name belongs to: ``optimizer_kwargs`` -> ``optimizer``."""
-    for ending in COMPANIONS:
-        if name.endswith(ending) and name.removesuffix(ending) in KEYS:
-            return name.removesuffix(ending)
-    return name
-
-
-def merge(fixed: Mapping[str, Any], mutable: Mapping[str, Any]) -> dict[str, Any]:
-    """Both halves in one new dict, containers copied, defaults not yet filled in.
+def merge(plan: RunPlan) -> RunPlan:
+    """Put both halves into one dict, containers copied, so that overrides never reach the caller's; no defaults yet.
 
     Raises:
         RecipeError: unknown key (with the nearest name), key in both halves, missing key.
     """
+    fixed, mutable = plan.fixed, plan.mutable
     for half, half_name in ((fixed, "FIXED"), (mutable, "MUTABLE")):
         if not isinstance(half, Mapping):
             raise RecipeError(f"got {type(half).__name__} as {half_name}; expected a dict; write {half_name} = {{...}}")
@@ -202,53 +201,31 @@ def merge(fixed: Mapping[str, Any], mutable: Mapping[str, Any]) -> dict[str, Any
         raise RecipeError(
             f"got {both[0]!r} in FIXED and in MUTABLE; expected it in one of them; remove it from the other"
         )
-    merged = {key: copy_containers(value) for key, value in {**fixed, **mutable}.items()}
+    plan.values = {key: _copied(value) for key, value in {**fixed, **mutable}.items()}
     for name, key in KEYS.items():
-        if key.required and name not in merged:
+        if key.required and name not in plan.values:
             raise RecipeError(f"got no {name!r}; expected {key.meaning}; add it to FIXED or MUTABLE")
-    if "dataset" not in merged and "environment" not in merged:
+    if "dataset" not in plan.values and "environment" not in plan.values:
         raise RecipeError(f"got no 'dataset'; expected {KEYS['dataset'].meaning}; add it to FIXED or MUTABLE")
-    if "dataset" in merged and "environment" in merged:
+    if "dataset" in plan.values and "environment" in plan.values:
         raise RecipeError("got 'dataset' and 'environment'; expected one of them: remove the other")
-    return merged
+    for name, base in BASES.items():
+        if name in fixed or (base in fixed and name not in mutable):
+            plan.closed[name] = "FIXED"
+        elif name not in mutable and base not in mutable and base not in FREE:
+            plan.closed[name] = "left at its default by the recipe"
+    return plan
+
+
+def _copied(value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _copied(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_copied(item) for item in value)
+    return value
 
 
 def check_name(key: Any, where: str) -> None:
     """Raise RecipeError with the nearest name unless the key exists."""
-    if key not in known_keys():
-        raise RecipeError(f"got unknown key {key!r} {where}; expected a recipe key; {nearest(str(key), known_keys())}")
-
-
-def check_values(values: Mapping[str, Any]) -> None:
-    """Raise RecipeError for a value of the wrong kind; reaches companions too."""
-    for name, value in values.items():
-        if name.endswith("_kwargs") and not (isinstance(value, Mapping) and all(isinstance(k, str) for k in value)):
-            raise RecipeError(f"{name}: got {value!r}; expected a dict with names as keys; write {name}=dict(...)")
-        if name.endswith("_args") and not isinstance(value, (list, tuple)):
-            raise RecipeError(f"{name}: got {value!r}; expected a tuple; write ({value!r},)")
-        key = KEYS.get(name)
-        expected = key.check(value) if key is not None and key.check is not None else None
-        if expected:
-            raise RecipeError(f"{name}: got {value!r}; expected {expected}; that is {key.meaning if key else ''}")
-
-
-def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with what is absent at its default; companions are () and {}."""
-    full: dict[str, Any] = {}
-    for name, key in KEYS.items():
-        full[name] = values.get(name, key.default)
-        if key.companions:
-            full[f"{name}_args"] = tuple(values.get(f"{name}_args", ()))
-            full[f"{name}_kwargs"] = dict(values.get(f"{name}_kwargs", {}))
-    if full["loss"] is None and full["task"] in (None, Classification.name):
-        full["loss"] = "cross_entropy"
-    return full
-
-
-def copy_containers(value: Any) -> Any:
-    """Dicts, lists and tuples copied all the way down, everything else shared: overrides never reach the caller's."""
-    if type(value) is dict:
-        return {key: copy_containers(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(copy_containers(item) for item in value)
-    return value
+    if key not in BASES:
+        raise RecipeError(f"got unknown key {key!r} {where}; expected a recipe key; {nearest(str(key), BASES)}")

@@ -17,10 +17,10 @@ from deep500.measure.load import read_load
 from deep500.progress import progress, stage
 from deep500.recipe.build import Notes, Parts, load_custom_ops, load_data, make_parts
 from deep500.recipe.console import Console
+from deep500.recipe.describing import describe
 from deep500.recipe.model import check_qualities
-from deep500.recipe.names import describe
 from deep500.recipe.options import Options, turns_of
-from deep500.recipe.plan import Plan, Source
+from deep500.recipe.plan import RecipeFile, RunPlan
 from deep500.recipe.ranks import (
     check_agreement,
     common_epoch,
@@ -63,7 +63,7 @@ class Session:
     """One run of a plan, from data to report."""
 
     def __init__(
-        self, plan: Plan, options: Options, source: Source, console: Console, comm: Communicator | None = None
+        self, plan: RunPlan, options: Options, source: RecipeFile, console: Console, comm: Communicator | None = None
     ) -> None:
         self.plan, self.options, self.source, self.console = plan, options, source, console
         self.comm = Serial() if comm is None else comm

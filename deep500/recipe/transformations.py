@@ -8,7 +8,7 @@ from typing import Any
 from deep500.errors import RecipeError
 from deep500.networks.execution.inputs import batch_symbol
 from deep500.networks.network import Network
-from deep500.recipe.names import describe
+from deep500.recipe.describing import describe
 from deep500.registry import backend_of
 
 SUBSTITUTIONS = "substitutions"

@@ -123,7 +123,7 @@ def load_written(path: Path, framework: str | None = None) -> ModuleType:
 
 
 def _value(path: Path, key: str, value: Any, executor: Any) -> Any:
-    if key not in KEYS or not KEYS[key].own or (isinstance(value, str) and is_own_name(key, value)):
+    if key not in KEYS or not KEYS[key].named or (isinstance(value, str) and is_own_name(key, value)):
         return value
     if key in CLASSES and isinstance(value, str):
         try:

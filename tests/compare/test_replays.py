@@ -21,7 +21,7 @@ from deep500.recipe import ranks as recipe_ranks
 from deep500.recipe import resume, runner
 from deep500.recipe.loader import load_recipe
 from deep500.recipe.options import parse_options
-from deep500.recipe.plan import Source
+from deep500.recipe.plan import RecipeFile
 from tests.conftest import HANG, load_backend
 
 HERE = threading.local()
@@ -118,7 +118,7 @@ def run(path: Path, ranks: int) -> Replay:
 
     def work(comm: Any) -> str:
         read, options = load_recipe(path), parse_options(["--quiet", "--out", str(path.parent / f"results{ranks}")])
-        return str(runner.execute(read.FIXED, read.MUTABLE, read.METRICS, options, Source.of(path)).path)
+        return str(runner.execute(read.FIXED, read.MUTABLE, read.METRICS, options, RecipeFile.at(path)).path)
 
     return Replay.of(Path(on(ranks, work)[0]))
 

@@ -23,9 +23,9 @@ from deep500.measure import bounds
 from deep500.measure.bounds import Roofs, scaling_table
 from deep500.measure.statistics import Interval
 from deep500.metrics import resources
-from deep500.recipe import overrides
 from deep500.recipe.options import parse_options
-from deep500.recipe.plan import Plan, make_plan
+from deep500.recipe.plan import RunPlan
+from deep500.recipe.steps import make_plan
 from deep500.tasks.boxes import encode
 from deep500.tasks.control import advantages
 from deep500.tasks.tokens import Characters
@@ -155,7 +155,7 @@ def accuracy(patch: Any) -> None:
     close(everything.measure(statistics), 100)
 
 
-def plan(*words: str, fixed: Any = ()) -> Plan:
+def plan(*words: str, fixed: Any = ()) -> RunPlan:
     values = {"model": "mlp", "dataset": "digits", "epochs": 1, "batch_size": 8, "executor": print, "optimizer": print}
     values |= dict(fixed)
     mutable = {"batch_size": values.pop("batch_size")}
@@ -262,9 +262,9 @@ COLUMNS = [
     Column("final test accuracy", lambda _: close(d5.TestAccuracy().measure(CURVE), 85),
            ((d5.TestAccuracy, "measure"),)),
     Column("latency", latency, ((metrics.StepLatency, "measure"), (metrics.InferenceLatency, "measure"))),
-    Column("closed contest", closed, ((Plan, "division"), (overrides, "refuse_fixed"))),
-    Column("open contest", opened, ((Plan, "division"),)),
-    Column("fixed infrastructure", infrastructure, ((overrides, "refuse_fixed"),)),
+    Column("closed contest", closed, ((RunPlan, "division"), (RunPlan, "open_for"))),
+    Column("open contest", opened, ((RunPlan, "division"),)),
+    Column("fixed infrastructure", infrastructure, ((RunPlan, "open_for"),)),
     Column("operators", operators, ((d5, "measure_op"),)),
     Column("images", images, ((datasets, "load_dataset"),)),
     Column("object detection", detection, ((tasks.Detection, "measure"), (datasets, "load_dataset"))),

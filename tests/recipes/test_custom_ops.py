@@ -103,11 +103,11 @@ def test_a_changed_plugin_is_not_resumed(project, capsys):
 
 def _run(module, recipe, more, argv):
     from deep500.recipe.options import parse_options
-    from deep500.recipe.plan import Source
+    from deep500.recipe.plan import RecipeFile
     from deep500.recipe.runner import execute
 
     mutable = {**module.MUTABLE, **more}
-    return execute(module.FIXED, mutable, module.METRICS, parse_options(argv), Source.of(recipe))
+    return execute(module.FIXED, mutable, module.METRICS, parse_options(argv), RecipeFile.at(recipe))
 
 
 class _StopAfterOne(d5.Event):

@@ -17,7 +17,7 @@ from deep500.networks import add_loss, as_network, create
 from deep500.recipe.build import load_data
 from deep500.recipe.model import make_native, make_network
 from deep500.recipe.options import Options
-from deep500.recipe.plan import make_plan
+from deep500.recipe.steps import make_plan
 from deep500.results import Record
 from tests.conftest import load_backend
 from tests.recipes.common import quick

@@ -19,7 +19,8 @@ from deep500.loading import load_file
 from deep500.recipe.loader import load_recipe
 from deep500.recipe.names import own_object, resolve_name
 from deep500.recipe.options import parse_options
-from deep500.recipe.plan import Plan, make_plan
+from deep500.recipe.plan import RunPlan
+from deep500.recipe.steps import make_plan
 
 MINE = """\
 import numpy as np
@@ -113,7 +114,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "recipe"
 
 
-def plan_of(path: Path, *words: str) -> Plan:
+def plan_of(path: Path, *words: str) -> RunPlan:
     recipe = load_recipe(path)
     return make_plan(recipe.FIXED, recipe.MUTABLE, recipe.METRICS, parse_options(words), path.parent)
 
@@ -123,7 +124,7 @@ def test_each_kind_by_a_word_of_the_command_line(folder, key, name, fits):
     plan = plan_of(folder / "job.py", f"{key}=mine.py:{name}")
     assert fits(plan.values[key])
     digest = hashlib.sha256(MINE.encode()).hexdigest()
-    assert plan.own == [{"key": key, "name": f"mine.py:{name}", "sha256": digest}] == plan.resolved["own"]
+    assert plan.sources == [{"key": key, "name": f"mine.py:{name}", "sha256": digest}] == plan.resolved["own"]
     assert json.loads(json.dumps(plan.resolved)) == plan.resolved
     assert "deep500_own" not in json.dumps(plan.resolved), "the record depends on where the file lies"
 
@@ -133,7 +134,7 @@ def test_each_kind_in_a_recipe(folder, key, name, fits):
     recipe = load_recipe(folder / "job.py")
     named = [f"mine.py:{name}"] if isinstance(recipe.MUTABLE[key], list) else f"mine.py:{name}"
     plan = make_plan(recipe.FIXED, {**recipe.MUTABLE, key: named}, [], parse_options([]), folder)
-    assert fits(plan.values[key]) and [own["key"] for own in plan.own] == [key]
+    assert fits(plan.values[key]) and [own["key"] for own in plan.sources] == [key]
 
 
 def test_a_whole_run_records_what_was_named(folder):
@@ -163,7 +164,7 @@ def test_a_run_is_not_resumed_with_another_file(folder, capsys):
 def test_a_module_is_named_like_a_file(folder, monkeypatch):
     monkeypatch.syspath_prepend(str(folder))
     plan = plan_of(folder / "job.py", "optimizer=mine:SignDescent")
-    assert plan.values["optimizer"].__module__ == "mine" and plan.own[0]["sha256"] is not None
+    assert plan.values["optimizer"].__module__ == "mine" and plan.sources[0]["sha256"] is not None
     assert own_object("optimizer", "mine.py:SignDescent", folder) is plan.values["optimizer"], "the class exists twice"
 
 

@@ -19,8 +19,9 @@ from deep500.errors import MissingBackend, RecipeError, UnknownBackend
 from deep500.networks import create
 from deep500.recipe.loader import load_recipe
 from deep500.recipe.options import parse_options
-from deep500.recipe.plan import Plan, make_plan
+from deep500.recipe.plan import RunPlan
 from deep500.recipe.skeletons import skeleton
+from deep500.recipe.steps import make_plan
 from deep500.registry import backend_names, backend_of, load_backend
 from deep500.transformations.substitutions.cost.deployments import deployment
 from tests.conftest import HANG
@@ -74,7 +75,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         del sys.modules[name]
 
 
-def plan_of(path: Path, *words: str) -> Plan:
+def plan_of(path: Path, *words: str) -> RunPlan:
     options = parse_options(words)
     recipe = load_recipe(path, options.framework)
     return make_plan(recipe.FIXED, recipe.MUTABLE, recipe.METRICS, options, path.parent)

@@ -14,7 +14,7 @@ import pytest
 from deep500.cli import main
 from deep500.recipe.loader import list_recipes, load_recipe
 from deep500.recipe.options import parse_options
-from deep500.recipe.plan import make_plan
+from deep500.recipe.steps import make_plan
 from tests.packages import serve
 
 BUILT_IN = Path(__file__).parents[2] / "recipes"

@@ -12,11 +12,12 @@ from deep500.devices import GPUDevice
 from deep500.errors import RecipeError
 from deep500.metrics import TestAccuracy
 from deep500.recipe.calls import accepts, check_call
-from deep500.recipe.names import describe
+from deep500.recipe.describing import describe
 from deep500.recipe.options import parse_options
 from deep500.recipe.overrides import convert
-from deep500.recipe.plan import make_plan
-from deep500.recipe.schema import KEYS, known_keys, merge
+from deep500.recipe.plan import RunPlan
+from deep500.recipe.schema import BASES, KEYS, merge
+from deep500.recipe.steps import make_plan
 from deep500.training.data.augmentation import Crop
 from deep500.training.data.samplers import ShuffleSampler
 from deep500.training.schedules import CosineSchedule, TableSchedule, WarmUp
@@ -148,7 +149,7 @@ def test_a_name_stands_for_a_callable():
 
 def test_defaults_are_complete():
     values = plan().values
-    assert set(values) == set(known_keys())
+    assert set(values) == set(BASES)
     assert (values["seed"], values["events"], values["dataset_kwargs"]) == (0, (), {})
 
 
@@ -239,7 +240,8 @@ def test_every_key_and_option_is_documented():
 
 def test_every_key_has_a_meaning():
     assert all(key.meaning for key in KEYS.values())
-    assert merge(FIXED, MUTABLE)["model_kwargs"] is not FIXED["model_kwargs"]
+    merged = merge(RunPlan(FIXED, MUTABLE, METRICS, parse_options([]))).values
+    assert merged["model_kwargs"] == FIXED["model_kwargs"] and merged["model_kwargs"] is not FIXED["model_kwargs"]
 
 
 class _Meta(type):

@@ -1,0 +1,94 @@
+"""What results record of a recipe's values: JSON that is the same in every process, and the files they came from."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import onnx
+
+from deep500.devices import Device
+from deep500.loading import OWN_MODULE, RECIPE_MODULE
+from deep500.networks.objects import fingerprint
+from deep500.registry import OBJECTS
+
+
+def describe(value: Any) -> Any:
+    """A value as JSON that is the same in every process: callables by qualified name, objects by class and fields."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Device):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): describe(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [describe(item) for item in value]
+    if isinstance(value, functools.partial):
+        return {"partial": describe(value.func), "args": describe(value.args), "kwargs": describe(value.keywords)}
+    if callable(value) and hasattr(value, "__qualname__"):
+        return _qualified(value)
+    if isinstance(value, onnx.ModelProto):
+        return {"class": "onnx:ModelProto", "sha256": hashlib.sha256(value.SerializeToString(True)).hexdigest()}
+    return _describe_object(value)
+
+
+def _describe_object(value: Any) -> Any:
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        if getattr(value, "ndim", 1) == 0:
+            return value.item()
+        digest = hashlib.sha256(value.tobytes()).hexdigest()
+        return {"array": str(value.dtype), "shape": list(value.shape), "sha256": digest}
+    kind = _qualified(type(value))
+    if hasattr(value, "content_hash"):
+        return {"class": kind, "content": value.content_hash()}
+    weights = fingerprint(value)
+    if weights is not None:
+        return {"class": kind, "weights": weights}
+    if dataclasses.is_dataclass(value):
+        return {"class": kind, **{f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}}
+    fields = {n: v for n, v in getattr(value, "__dict__", {}).items() if not n.startswith("_")}
+    return {"class": kind, **{n: describe(v) for n, v in fields.items() if _is_plain(v)}}
+
+
+def _qualified(value: Any) -> str:
+    """``module:name``; the recipe's own module is called ``recipe``, another file of the user's by the file's name."""
+    module = str(value.__module__)
+    if module == "__main__" or module.startswith(RECIPE_MODULE):
+        module = "recipe"
+    elif module.startswith(OWN_MODULE):
+        module = Path(str(sys.modules[module].__file__)).name
+    return f"{module}:{value.__qualname__}"
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(item) for item in value)
+    return value is None or isinstance(value, (bool, int, float, str, Device)) or hasattr(value, "dtype")
+
+
+def source_of(key: str, value: Any) -> dict[str, str | None] | None:
+    """The file of an object of the user's own that a recipe imports: key, ``module:Name``, and the file's SHA-256.
+
+    None for what is ours or a framework's, and for what the recipe's own file holds, which is recorded anyway.
+    """
+    value = value.func if isinstance(value, functools.partial) else value
+    maker = value if hasattr(value, "__qualname__") else type(value)
+    name = str(getattr(maker, "__module__", ""))
+    if name.partition(".")[0] in ("builtins", "deep500", "onnx", "__main__", *OBJECTS) or name.startswith(
+        RECIPE_MODULE
+    ):
+        return None
+    digest = digest_of(sys.modules.get(name))
+    return None if digest is None else {"key": key, "name": _qualified(maker), "sha256": digest}
+
+
+def digest_of(module: ModuleType | None) -> str | None:
+    """SHA-256 of a module's file, None where it has none."""
+    path = getattr(module, "__file__", None)
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path is not None and Path(path).is_file() else None
