@@ -1,4 +1,5 @@
-"""The second step from a recipe to a plan: words of the command line, ``batch_size=128``, ``optimizer_kwargs.lr=0.1``, ``optimizer_args.0=0.05``.
+"""The second step from a recipe to a plan: words of the command line, such as ``batch_size=128``,
+``optimizer_kwargs.lr=0.1`` or ``optimizer_args.0=0.05``.
 
 Values are Python literals, else plain text; their type must match what they replace. What FIXED defines, and what the
 recipe leaves at its default, belongs to the closed division: changing it takes ``--open`` and marks the run.

@@ -178,7 +178,7 @@ COMPANIONS = ("_args", "_kwargs")
 BASES = {name: name for name in KEYS} | {
     f"{name}{ending}": name for name, key in KEYS.items() if key.companions for ending in COMPANIONS
 }
-"""All names that FIXED and MUTABLE may hold, and the key that each belongs to: ``optimizer`` for ``optimizer_kwargs``."""
+"""All names that FIXED and MUTABLE may hold, with the key that each belongs to (``task_kwargs``: ``task``)."""
 
 FREE = ("seed", "checkpointing", "keep_checkpoints")
 """Keys that stay mutable unless FIXED names them: other values leave results comparable, or the same."""
