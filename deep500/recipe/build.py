@@ -6,7 +6,6 @@ The network is made in :mod:`deep500.recipe.model`; keywords are checked by :mod
 from __future__ import annotations
 
 import hashlib
-import inspect
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,11 +20,10 @@ from deep500.errors import InputError, MissingDevice, RecipeError, UnknownDatase
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.operators.registry import load_plugin
-from deep500.recipe.calls import accepts, check_call
+from deep500.recipe.calls import accepts, check_call, parameters
 from deep500.recipe.describing import describe
 from deep500.recipe.model import LOSS, make_native, make_network, make_task
 from deep500.recipe.ranks import distribute, share
-from deep500.recipe.training import optimizer_keywords
 from deep500.tasks import Task
 from deep500.training.accumulation import AccumulationWarning
 from deep500.training.data import Dataset, StandInWarning, load_dataset
@@ -36,6 +34,9 @@ from deep500.training.data.split import hold_out
 
 COLLECTED = (DeviceWarning, StandInWarning, AccumulationWarning)
 """Warnings that a run's record repeats."""
+
+OF_OPTIMIZER = ("gradient_modifier", "gradient_transform", "groups", "no_decay")
+"""Keys that are keywords of every optimizer, passed on where the recipe gives them."""
 
 DRY_BATCHES = 2
 """Batches of everything in a dry run."""
@@ -215,24 +216,19 @@ class FirstBatches:
 
 
 def make_optimizer(values: Mapping[str, Any], executor: GraphExecutor) -> Any:
-    """The recipe's optimizer on an executor."""
+    """The recipe's optimizer on an executor, with what the recipe's keys add to its keywords."""
     function: Callable[..., Any] = values["optimizer"]
-    supplied = optimizer_keywords(values)
+    supplied = {name: values[name] for name in OF_OPTIMIZER if values[name]}
+    supplied |= {"accumulate": values["accumulate"]} if values["accumulate"] > 1 else {}
     twice = next((name for name in supplied if name in values["optimizer_kwargs"]), None)
     if twice:
         raise RecipeError(f"got {twice!r} as a key and in optimizer_kwargs; expected it once; remove one of them")
     kwargs = {**supplied, **values["optimizer_kwargs"]}
-    given = 2 if _takes_loss(function) else 1
-    check_call("optimizer", function, given, values["optimizer_args"], kwargs)
-    return function(executor, *((LOSS,) if given == 2 else ()), *values["optimizer_args"], **kwargs)
-
-
-def _takes_loss(function: Callable[..., Any]) -> bool:
-    try:
-        names = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return True
-    return len(names) > 1 and names[1].kind is not inspect.Parameter.KEYWORD_ONLY
+    declared = parameters(function)
+    takes_loss = declared is None or any(p.kind is not p.KEYWORD_ONLY for p in list(declared.values())[1:2])
+    first = (executor, LOSS) if takes_loss else (executor,)
+    check_call("optimizer", function, len(first), values["optimizer_args"], kwargs)
+    return function(*first, *values["optimizer_args"], **kwargs)
 
 
 def make_parts(

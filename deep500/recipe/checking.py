@@ -42,9 +42,8 @@ def _check_values(values: Mapping[str, Any]) -> None:
         if name.endswith("_args") and not isinstance(value, (list, tuple)):
             raise RecipeError(f"{name}: got {value!r}; expected a tuple; write ({value!r},)")
         key = KEYS.get(name)
-        expected = key.check(value) if key is not None and key.check is not None else None
-        if expected:
-            raise RecipeError(f"{name}: got {value!r}; expected {expected}; that is {key.meaning if key else ''}")
+        if key is not None and key.check is not None and not key.check[0](value):
+            raise RecipeError(f"{name}: got {value!r}; expected {key.check[1]}; that is {key.meaning}")
 
 
 def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,10 +22,11 @@ from deep500.training.listeners import ProgressBar
 
 
 class Console:
-    """Prints results and progress to stdout, and warnings to stderr."""
+    """Prints results and progress to stdout, and warnings to stderr; of several ranks rank 0 does."""
 
-    def __init__(self, options: Options) -> None:
-        self.chatty = not (options.quiet or options.json)
+    def __init__(self, options: Options, rank: int = 0) -> None:
+        self.silent = rank != 0
+        self.chatty = not (options.quiet or options.json or self.silent)
         self.options = options
 
     def say(self, text: str) -> None:
@@ -35,13 +36,15 @@ class Console:
 
     def force(self, text: str) -> None:
         """A line in any case."""
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
+        if not self.silent:
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
 
     def warn(self, text: str) -> None:
         """A warning on stderr; also with ``--quiet``."""
-        sys.stderr.write(f"deep500: warning: {text}\n")
-        sys.stderr.flush()
+        if not self.silent:
+            sys.stderr.write(f"deep500: warning: {text}\n")
+            sys.stderr.flush()
 
     def shown(self) -> AbstractContextManager[None]:
         """Around a run: with ``--quiet`` and ``--json`` nothing is shown of its waits either."""

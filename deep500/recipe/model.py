@@ -16,11 +16,12 @@ from deep500.networks.network import Network
 from deep500.networks.objects import as_network, is_model, is_saved_model, seeded
 from deep500.recipe.calls import accepts, check_call, parameters
 from deep500.recipe.describing import describe
-from deep500.recipe.training import shaped
 from deep500.recipe.transformations import transformed
 from deep500.registry import backend_of, framework_of, load_backend, load_importer
 from deep500.tasks import TASKS, Classification, Task
+from deep500.training.choosing import freeze
 from deep500.training.data import Dataset
+from deep500.transformations.mixed_precision import mixed_precision
 
 LOSS = "loss"
 """Name of the value that recipes minimize."""
@@ -53,7 +54,25 @@ def make_network(values: Mapping[str, Any], data: Dataset, seed: int, task: Task
             )
     elif LOSS not in network.outputs:
         network.add_output(LOSS)
-    return shaped(transformed(network, values), values)
+    return _shaped(transformed(network, values), values)
+
+
+def _shaped(network: Network, values: Mapping[str, Any]) -> Network:
+    """The network with its frozen parameters, in the recipe's precision.
+
+    Raises:
+        InputError: a pattern that fits nothing, or a network in which nothing can run in 16 bits.
+        RecipeError: keys that do not go together.
+    """
+    if values["checkpointing"] is not None and (values["accumulate"] > 1 or values["precision"] == "f16"):
+        what = "accumulate" if values["accumulate"] > 1 else "precision"
+        raise RecipeError(
+            f"got checkpointing with {what}={values[what]!r}; expected one of them, as a plan holds for one batch size "
+            "and one unscaled loss: use precision='bf16', or leave one of them out"
+        )
+    if values["freeze"]:
+        freeze(network, values["freeze"])
+    return network if values["precision"] is None else mixed_precision(network, values["precision"])
 
 
 def make_task(values: Mapping[str, Any], data: Dataset) -> Task:

@@ -16,13 +16,9 @@ from deep500.distributed.launch import THREADS, launch, started
 from deep500.distributed.sampler import DistributedSampler
 from deep500.distributed.schemes import ConsistentDecentralized
 from deep500.errors import CommunicationError, RecipeError
-from deep500.events import Event
 from deep500.measure.environment import describe
-from deep500.recipe.console import Console
 from deep500.recipe.options import Options
 from deep500.results import RecipeResult, Record
-from deep500.results.checkpoint import list_checkpoints, save_checkpoint
-from deep500.results.files import writing
 from deep500.results.verdict import metric_from
 
 WRITING_SECONDS = 600.0
@@ -112,35 +108,30 @@ def distribute(values: Mapping[str, Any], optimizer: Any, comm: Communicator) ->
     """
     if comm.size == 1 and values["scheme"] is None:
         return optimizer
-    made = scheme_of(values)(optimizer, comm, *values["scheme_args"], **values["scheme_kwargs"])
-    if not isinstance(made, DistributedOptimizer):
+    scheme = scheme_of(values)(optimizer, comm, *values["scheme_args"], **values["scheme_kwargs"])
+    if not isinstance(scheme, DistributedOptimizer):
         raise RecipeError(
-            f"scheme: got {type(made).__name__}; expected a DistributedOptimizer, such as "
+            f"scheme: got {type(scheme).__name__}; expected a DistributedOptimizer, such as "
             "d5.schemes.ConsistentDecentralized"
         )
-    return made
+    return scheme
 
 
 @contextlib.contextmanager
-def one_after_the_other(comm: Communicator, wanted: bool) -> Iterator[None]:
-    """Let rank 0 go first if ``wanted``: it downloads, and the other ranks find the files."""
+def one_after_the_other(comm: Communicator, download: bool) -> Iterator[None]:
+    """Let rank 0 go first if it downloads, and the other ranks find the files."""
     with comm.patience(WRITING_SECONDS):
-        if wanted and comm.rank != 0:
+        if download and comm.rank != 0:
             comm.barrier()
         yield
-        if wanted and comm.rank == 0:
+        if download and comm.rank == 0:
             comm.barrier()
 
 
 def record_of_rank(record: Record | None, comm: Communicator) -> Record:
     """The results folder that rank 0 writes, with what this rank may write into it."""
     path = comm.gather_facts(None if record is None else str(record.path))[0]
-    return RankRecord(Path(path), comm.rank) if comm.rank else Record(Path(path))
-
-
-def rank_folder(folder: Path, rank: int) -> Path:
-    """Where a rank keeps its checkpoints of a seed, below rank 0's."""
-    return folder / f"rank-{rank}" if rank else folder
+    return Record(Path(path), comm.rank)
 
 
 def common_epoch(epochs: Sequence[int], comm: Communicator) -> int | None:
@@ -177,9 +168,8 @@ def yield_to_rank_0(record: Record, comm: Communicator) -> None:
 
 
 def ranks_facts(comm: Communicator, optimizer: Any) -> dict[str, Any]:
-    """What a manifest says of the ranks: how many, what moves the bytes, the scheme, and where they run."""
-    known = [name for name in THREADS if name in os.environ]
-    here = {"host": platform.node(), "threads": {name: os.environ[name] for name in known}}
+    """The manifest's entry on the ranks: how many, what moves the bytes, the scheme, and where they run."""
+    here = {"host": platform.node(), "threads": {name: os.environ[name] for name in THREADS if name in os.environ}}
     scheme = type(optimizer).__name__ if isinstance(optimizer, DistributedOptimizer) else None
     return {
         "count": comm.size,
@@ -189,63 +179,3 @@ def ranks_facts(comm: Communicator, optimizer: Any) -> dict[str, Any]:
         "timeout_s": comm.timeout,
         "each": comm.gather_facts(here),
     }
-
-
-class RankRecord(Record):
-    """The results folder as another rank than 0 uses it: it writes its own checkpoints and nothing else."""
-
-    def __init__(self, path: Path, rank: int) -> None:
-        super().__init__(path)
-        self.rank = rank
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Rank 0 holds it."""
-        yield
-
-    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        """Rank 0 does."""
-
-    def finish_seed(
-        self,
-        seed: int,
-        values: Mapping[str, float | None],
-        stopped_by: str | None,
-        notes: Mapping[str, Mapping[str, Any]] | None = None,
-        wall_seconds: float | None = None,
-        final: Mapping[str, float] | None = None,
-    ) -> None:
-        """Rank 0 does."""
-
-    def add_epoch(self, seed: int, epoch: int, line: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-        """Keep this rank's checkpoint."""
-        save_checkpoint(self.checkpoints(seed), epoch, state, self.keep)
-
-    def forget_after(self, seed: int, epoch: int) -> None:
-        """Remove this rank's later checkpoints: an asynchronous run takes another course when it is resumed."""
-        for path in list_checkpoints(self.checkpoints(seed)):
-            if int(path.stem.removeprefix("epoch-")) > epoch:
-                with writing(path):
-                    path.unlink()
-
-    def checkpoints(self, seed: int) -> Path:
-        """This rank's own."""
-        return rank_folder(super().checkpoints(seed), self.rank)
-
-
-class SilentConsole(Console):
-    """The console of the other ranks."""
-
-    def __init__(self, options: Options) -> None:
-        super().__init__(options)
-        self.chatty = False
-
-    def force(self, text: str) -> None:
-        """Rank 0 says it."""
-
-    def warn(self, text: str) -> None:
-        """Rank 0 says it."""
-
-    def progress(self, seed: int, labels: Sequence[str]) -> list[Event]:
-        """Rank 0 shows it."""
-        return []

@@ -18,7 +18,7 @@ from typing import Any
 from deep500.distributed import Communicator, DistributedOptimizer
 from deep500.distributed.traits import same_everywhere
 from deep500.errors import InputError, ResultsError
-from deep500.recipe.ranks import WRITING_SECONDS, rank_folder, scheme_of
+from deep500.recipe.ranks import WRITING_SECONDS, scheme_of
 from deep500.results import Record
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
 from deep500.results.files import write_atomic, writing
@@ -33,23 +33,17 @@ def check_ranks(record: Record, values: Mapping[str, Any], count: int) -> None:
     scheme = scheme_of(values)
     if began == count:
         return
-    name, asked = getattr(scheme, "__name__", type(scheme).__name__), getattr(scheme, "kept_by_each", None)
-    kept = asked() if asked else "what only it knows, for it is no class derived from DistributedOptimizer"
-    if kept:
+    name, describes = getattr(scheme, "__name__", type(scheme).__name__), getattr(scheme, "kept_by_each", None)
+    local = describes() if describes else "what only it knows, for it is no class derived from DistributedOptimizer"
+    if local:
         raise ResultsError(
             f"{record.path}: got {count} rank{'s' * (count != 1)}; expected {began}, on which the run was trained so "
-            f"far, for in {name} each rank keeps {kept}; start as many, or start a new run"
+            f"far, for in {name} each rank keeps {local}; start as many, or start a new run"
         )
 
 
 def put_together(record: Record, scheme: Any, began: int, count: int) -> None:
-    """Write one checkpoint for all ranks of each seed that is begun and not finished.
-
-    Args:
-        record: the run.
-        scheme: of the recipe.
-        began: how many ranks trained so far.
-        count: how many go on.
+    """Write one checkpoint for all ranks of each seed that is begun and not finished: of so many ranks, for so many.
 
     Raises:
         ResultsError: the ranks' states differ in what the scheme does not put together.
@@ -57,33 +51,32 @@ def put_together(record: Record, scheme: Any, began: int, count: int) -> None:
     for seed in record.manifest()["seeds"]:
         if record.finished_seed(seed) is not None:
             continue
-        folder = record.checkpoints(seed)
-        found = _newest([rank_folder(folder, rank) for rank in range(began)])
-        if found is None:  # nothing that all ranks have: the seed begins anew
-            for path in (path for rank in range(began) for path in list_checkpoints(rank_folder(folder, rank))):
+        folders = [record.checkpoints(seed, rank) for rank in range(began)]
+        folder, states = folders[0], _newest(folders)
+        if states is None:  # nothing that all ranks have: the seed begins anew
+            for path in (path for one_rank in folders for path in list_checkpoints(one_rank)):
                 with writing(path):
                     path.unlink()
             continue
         try:
-            state = _one_of(found, scheme)
+            state = _joined(states, scheme)
         except InputError as error:
             raise ResultsError(
                 f"{folder}: {error}; so the run, which {began} trained, does not go on on {count}; or start a new run"
             ) from error
-        save_checkpoint(_between(folder, count), found[0]["epoch"], state, keep=1)
+        save_checkpoint(_between(folder, count), states[0]["epoch"], state, keep=1)
 
 
 def take_over(record: Record, comm: Communicator) -> None:
     """Make what :func:`put_together` wrote this rank's own checkpoints, if there is something; all ranks call it."""
     seeds = record.manifest()["seeds"]
-    base = record.path / "checkpoints"
     for seed in seeds:
-        folder, own = base / f"seed-{seed}", record.checkpoints(seed)
-        for path in list_checkpoints(_between(folder, comm.size)):
-            with writing(own):
-                own.mkdir(parents=True, exist_ok=True)
-            write_atomic(own / path.name, path.read_bytes())
-            for old in list_checkpoints(own):
+        mine = record.checkpoints(seed)
+        for path in list_checkpoints(_between(record.checkpoints(seed, 0), comm.size)):
+            with writing(mine):
+                mine.mkdir(parents=True, exist_ok=True)
+            write_atomic(mine / path.name, path.read_bytes())
+            for old in list_checkpoints(mine):
                 if old.name != path.name:
                     with writing(old):
                         old.unlink()
@@ -91,7 +84,7 @@ def take_over(record: Record, comm: Communicator) -> None:
         comm.barrier()
     if comm.rank == 0:
         for seed in seeds:
-            _clear(base / f"seed-{seed}", comm.size)
+            _clear(record.checkpoints(seed), comm.size)
 
 
 def _between(folder: Path, count: int) -> Path:
@@ -121,19 +114,22 @@ def _newest(folders: Sequence[Path]) -> list[dict[str, Any]] | None:
     return None
 
 
-def _one_of(states: Sequence[Mapping[str, Any]], scheme: Any) -> dict[str, Any]:
-    """One state of all ranks'. Running statistics became their mean in the validation before."""
+def _joined(states: Sequence[Mapping[str, Any]], scheme: Any) -> dict[str, Any]:
+    """One state for those of all ranks. Running statistics became their mean in the validation before."""
     for rank, state in enumerate(states):
         odd = [key for key in ALIKE if state["values"].get(key) != states[0]["values"].get(key)]
         if odd:
             raise InputError(f"got ranks that differ in {odd[0]!r} (rank {rank} from rank 0); expected the same epoch")
-    mine = "optimizer/"
-    others = [{name: a for name, a in state["arrays"].items() if not name.startswith(mine)} for state in states]
-    optimizers = [
-        {name.removeprefix(mine): a for name, a in state["arrays"].items() if name.startswith(mine)} for state in states
-    ]
-    own = {f"{mine}{name}": array for name, array in scheme.put_together(optimizers).items()}
-    return {"arrays": {**same_everywhere(others, scheme.__name__), **own}, "values": states[0]["values"]}
+    prefix = "optimizer/"
+    shared, optimizers = (
+        [
+            {n.removeprefix(prefix): a for n, a in state["arrays"].items() if n.startswith(prefix) is of_it}
+            for state in states
+        ]
+        for of_it in (False, True)
+    )
+    joined = {f"{prefix}{name}": array for name, array in scheme.put_together(optimizers).items()}
+    return {"arrays": {**same_everywhere(shared, scheme.__name__), **joined}, "values": states[0]["values"]}
 
 
 def fitting(optimizer: Any, state: Mapping[str, Any]) -> dict[str, Any]:

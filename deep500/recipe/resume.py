@@ -111,7 +111,7 @@ def finished_before(record: Record, console: Console, writes: bool = True) -> Re
     check_layout(record.path)
     summary = record.summary() or {}
     if writes and not (record.path / SUMS).exists():
-        with record.held():
+        with record.lock():
             _complete(record)
     if summary["status"] == "failed":
         raise TrainingError(f"{summary.get('error')} (in {record.path}, which had ended so before: start a new run)")

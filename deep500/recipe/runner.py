@@ -12,7 +12,7 @@ from deep500.recipe.console import Console
 from deep500.recipe.guard import DEBUG, guarded
 from deep500.recipe.options import Options, parse_options
 from deep500.recipe.plan import RecipeFile
-from deep500.recipe.ranks import SilentConsole, check_size, start_ranks
+from deep500.recipe.ranks import check_size, start_ranks
 from deep500.recipe.regroup import check_ranks
 from deep500.recipe.resume import check_same, find_run, finished_before, options_of, unfinished_like
 from deep500.recipe.session import Session
@@ -90,8 +90,7 @@ def execute(
     start_ranks(options, command)
     comm = world()
     check_size(options, comm)
-    if comm.rank != 0:
-        console = SilentConsole(options)
+    console = Console(options, comm.rank)
     comm.at_rest = True
     if record is not None and record.summary() is not None:
         return finished_before(record, console, writes=comm.rank == 0)

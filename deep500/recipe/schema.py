@@ -13,12 +13,15 @@ from typing import Any
 
 from deep500.errors import PlanError, RecipeError, nearest
 from deep500.events import HOOKS
-from deep500.recipe import training
 from deep500.recipe.plan import RunPlan
-from deep500.recipe.transformations import check_transformations
+from deep500.recipe.transformations import SUBSTITUTIONS
 from deep500.tasks import TASKS, Task
+from deep500.transformations.mixed_precision import PRECISIONS
 from deep500.transformations.recomputation.budgets import check_budget
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
+
+Check = tuple[Callable[[Any], bool], str]
+"""Whether a value fits, and what is expected of one that does not."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Key:
         companions: whether it takes ``<key>_args`` and ``<key>_kwargs``.
         named: whether ``module:Name`` or ``path.py:Name`` may stand for its value, or for an element of its list.
         call: whether a class that is named so stands for an object of it, made without arguments.
-        check: says what is expected instead of a value, None if it is fine.
+        check: of its value.
     """
 
     meaning: str
@@ -41,66 +44,63 @@ class Key:
     companions: bool = False
     named: bool = True
     call: bool = False
-    check: Callable[[Any], str | None] | None = None
+    check: Check | None = None
 
 
-def _positive(value: Any) -> str | None:
-    fits = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    return None if fits else "an integer of at least 1"
+def _is_number(value: Any, kinds: type | tuple[type, ...] = (int, float)) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
 
 
-def _share(value: Any) -> str | None:
-    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1
-    return None if value is None or fits else "a number between 0 and 1, such as 0.1"
+def _whole(least: int) -> Check:
+    return lambda value: _is_number(value, int) and value >= least, f"an integer of at least {least}"
 
 
-def _seed(value: Any) -> str | None:
-    fits = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return None if fits else "an integer of at least 0"
+def _part(example: float) -> Check:
+    expected = f"a number between 0 and 1, such as {example}"
+    return lambda value: value is None or (_is_number(value) and 0 < value < 1), expected
 
 
-def _listeners(value: Any) -> str | None:
-    hears = isinstance(value, (list, tuple)) and all(any(hasattr(item, hook) for hook in HOOKS) for item in value)
-    return None if hears else "a list of listeners: children of deep500.Event, or objects with one of its hooks"
+def _several(fits: Callable[[Any], bool], expected: str) -> Check:
+    return lambda value: isinstance(value, (list, tuple)) and all(map(fits, value)), expected
 
 
-def _schedule(value: Any) -> str | None:
-    return None if value is None else _listeners([value]) and "a schedule of deep500.schedules, or a listener"
+def _names(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(name, str) and name for name in value)
 
 
-def _function(value: Any) -> str | None:
-    return None if value is None or callable(value) else "a function"
+def _is_path(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike)) and bool(str(value))
 
 
-def _callables(value: Any) -> str | None:
-    return None if isinstance(value, (list, tuple)) and all(map(callable, value)) else "a list of functions"
+def _hears(value: Any) -> bool:
+    return any(hasattr(value, hook) for hook in HOOKS)
 
 
-def _paths(value: Any) -> str | None:
-    fits = isinstance(value, (list, tuple)) and all(
-        isinstance(path, (str, os.PathLike)) and str(path) for path in value
-    )
-    return None if fits else "a list of paths"
-
-
-def _maker(value: Any) -> str | None:
-    return None if callable(value) else "a callable (class or function)"
-
-
-def _task(value: Any) -> str | None:
-    fits = value is None or callable(value) or isinstance(value, Task) or (isinstance(value, str) and value in TASKS)
-    return None if fits else f"one of {', '.join(TASKS)}, path.py:Name, or a Task"
-
-
-def _checkpointing(value: Any) -> str | None:
-    if value is None or isinstance(value, CheckpointingPlan) or (isinstance(value, (str, os.PathLike)) and str(value)):
-        return None
+def _budget(value: Any) -> bool:
+    if value is None or isinstance(value, CheckpointingPlan) or _is_path(value):
+        return True
     try:
         check_budget(value)
     except PlanError:
-        return "a share of the peak (a float above 0, up to 1), bytes (an int above 0), a plan file, or a plan"
-    return None
+        return False
+    return True
 
+
+POSITIVE = _whole(1)
+LISTENERS = _several(_hears, "a list of listeners: children of deep500.Event, or objects with one of its hooks")
+SCHEDULE: Check = (lambda value: value is None or _hears(value), "a schedule of deep500.schedules, or a listener")
+BUDGET: Check = (
+    _budget,
+    "a share of the peak (a float above 0, up to 1), bytes (an int above 0), a plan file, or a plan",
+)
+PRECISION: Check = (lambda value: value is None or value in PRECISIONS, "'bf16' or 'f16' or None")
+MAKER: Check = (callable, "a callable (class or function)")
+FUNCTION: Check = (lambda value: value is None or callable(value), "a function")
+FUNCTIONS = _several(callable, "a list of functions")
+NAMES: Check = (
+    lambda value: value is None or (isinstance(value, str) and value != "") or _names(value),
+    "names or patterns",
+)
 
 # fmt: off
 KEYS: dict[str, Key] = {
@@ -114,60 +114,64 @@ KEYS: dict[str, Key] = {
     "environment": Key("in the place of a data set, what a task of control acts in: a gymnasium id, or callable that "
                        "makes one", companions=True),
     "validation_split": Key("share of the training samples that validations see; the test samples are then judged "
-                            "once, at the end", named=False, check=_share),
-    "executor": Key("callable(network), such as d5fw.from_model", required=True, companions=True, check=_maker),
-    "optimizer": Key("callable(executor, 'loss') -> optimizer", required=True, companions=True, check=_maker),
-    "epochs": Key("number of passes over the training data", required=True, check=_positive, named=False),
-    "batch_size": Key("samples per step", required=True, check=_positive, named=False),
-    "train_sampler": Key("callable(dataset, batch_size); ShuffleSampler if absent", companions=True, check=_maker),
-    "validation_sampler": Key("like train_sampler; OrderedSampler if absent", companions=True, check=_maker),
+                            "once, at the end", named=False, check=_part(0.1)),
+    "executor": Key("callable(network), such as d5fw.from_model", required=True, companions=True, check=MAKER),
+    "optimizer": Key("callable(executor, 'loss') -> optimizer", required=True, companions=True, check=MAKER),
+    "epochs": Key("number of passes over the training data", required=True, check=POSITIVE, named=False),
+    "batch_size": Key("samples per step", required=True, check=POSITIVE, named=False),
+    "train_sampler": Key("callable(dataset, batch_size); ShuffleSampler if absent", companions=True, check=MAKER),
+    "validation_sampler": Key("like train_sampler; OrderedSampler if absent", companions=True, check=MAKER),
     "task": Key(
         "what is learned: a name such as 'classification' or 'regression', or callable(label=...) -> Task; "
         "classification if absent, regression for mean_squared_error on data without classes",
         companions=True,
-        check=_task,
+        check=(lambda value: value is None or callable(value) or isinstance(value, Task)
+               or (isinstance(value, str) and value in TASKS), f"one of {', '.join(TASKS)}, path.py:Name, or a Task"),
     ),
     "loss": Key(
         "of classification: 'cross_entropy' or 'mean_squared_error', if the model has none; other tasks have their own",
         named=False,
     ),
-    "preprocessing": Key("transformations of training and validation batches", default=(), call=True, check=_callables),
-    "augmentation": Key("transformations of training batches only", default=(), call=True, check=_callables),
+    "preprocessing": Key("transformations of training and validation batches", default=(), call=True, check=FUNCTIONS),
+    "augmentation": Key("transformations of training batches only", default=(), call=True, check=FUNCTIONS),
     "scheme": Key(
         "how ranks train together: callable(optimizer, comm); d5.schemes.ConsistentDecentralized if absent",
         companions=True,
-        check=_maker,
+        check=MAKER,
     ),
-    "schedule": Key("learning-rate schedule", call=True, check=_schedule),
-    "gradient_modifier": Key("callable(name, parameter, gradient) -> gradient", call=True, check=_function),
+    "schedule": Key("learning-rate schedule", call=True, check=SCHEDULE),
+    "gradient_modifier": Key("callable(name, parameter, gradient) -> gradient", call=True, check=FUNCTION),
     "gradient_transform": Key("callable on all gradients together, such as global clipping", call=True,
-                              check=_function),
-    "events": Key("listeners", default=(), check=_listeners),
+                              check=FUNCTION),
+    "events": Key("listeners", default=(), check=LISTENERS),
     "network_transformations": Key(
         "callables network -> network, applied before training; 'substitutions' rewrites by proved rules",
         default=(),
-        check=check_transformations,
+        check=_several(lambda value: callable(value) or value == SUBSTITUTIONS,
+                       f"a list of callables network -> network, or {SUBSTITUTIONS!r}"),
     ),
     "checkpointing": Key(
         "memory of a step, as a share of its peak or in bytes, to keep within by computing values again; or a plan",
         named=False,
-        check=_checkpointing,
+        check=BUDGET,
     ),
     "precision": Key("'bf16' or 'f16': most operators run in 16 bits, weights stay float32", named=False,
-                     check=training.precision),
-    "accumulate": Key("in how many pieces a batch runs, one after the other", default=1, check=_positive, named=False),
-    "freeze": Key("names or patterns of parameters that are not trained", default=(), check=training.names,
+                     check=PRECISION),
+    "accumulate": Key("in how many pieces a batch runs, one after the other", default=1, check=POSITIVE, named=False),
+    "freeze": Key("names or patterns of parameters that are not trained", default=(), check=NAMES,
                   named=False),
     "groups": Key("dicts of 'parameters' (names or patterns) and hyper-parameters of their own", default=(),
-                  check=training.groups, named=False),
+                  check=_several(lambda group: isinstance(group, Mapping) and "parameters" in group,
+                                  "a list of dicts with 'parameters' and hyper-parameters"), named=False),
     "no_decay": Key("parameters without weight decay: 'norms_and_biases', names or patterns", named=False,
-                    check=training.names),
+                    check=NAMES),
     "ema": Key("decay of an exponential moving average of the weights, by which validations judge", named=False,
-               check=training.decay),
-    "keep_checkpoints": Key("how many of the newest epochs' checkpoints are kept", default=2, check=_positive,
+               check=_part(0.999)),
+    "keep_checkpoints": Key("how many of the newest epochs' checkpoints are kept", default=2, check=POSITIVE,
                             named=False),
-    "custom_ops": Key("paths of operator plugins, from the recipe's folder", default=(), check=_paths, named=False),
-    "seed": Key("of weights, order and augmentation", default=0, check=_seed, named=False),
+    "custom_ops": Key("paths of operator plugins, from the recipe's folder", default=(),
+                      check=_several(_is_path, "a list of paths"), named=False),
+    "seed": Key("of weights, order and augmentation", default=0, check=_whole(0), named=False),
 }
 # fmt: on
 """Every key of a recipe."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,6 @@ from deep500.recipe.recomputation import PLAN_FILE, facts_of, first_batch, plan_
 from deep500.recipe.recording import EpochRecorder, communication_of, declared_series, write_rank_times
 from deep500.recipe.regroup import fitting, put_together, take_over
 from deep500.recipe.repetition import Look
-from deep500.recipe.training import training_facts
 from deep500.recipe.turns import turn_listeners
 from deep500.report.claims import write_claims
 from deep500.report.page import write_report
@@ -102,7 +101,7 @@ class Session:
             with progress("describing this machine"):
                 record = self._new_record(data, parts)
         record = record_of_rank(record, self.comm)
-        with record.held():
+        with record.lock():
             if resumed:
                 self._note_resumption(record, data)
                 take_over(record, self.comm)
@@ -314,7 +313,7 @@ class Session:
             "numerics": {"float32": parts.executor.precision, "deterministic": parts.executor.deterministic},
             "custom_ops": self.custom_ops,
             **facts_of(self.checkpointing, self.verified),
-            **training_facts(self.plan.values, parts.optimizer),
+            **_training_facts(self.plan.values, parts.optimizer),
             "warnings": self.notes.warnings,
             "series": declared_series(self.plan.values["batch_size"]),
             "batches": len(parts.train_sampler),
@@ -393,6 +392,20 @@ def _lasted(epochs: Sequence[dict[str, Any]]) -> float | None:
     times = [line.get(key) for line in epochs for key in ("train_seconds", "test_seconds")]
     known = [seconds for seconds in times if seconds is not None]
     return float(sum(known)) if known else None
+
+
+def _training_facts(values: Mapping[str, Any], optimizer: Any) -> dict[str, Any]:
+    """The manifest's entry on what patterns in the keys of training stand for; empty without any."""
+    base = getattr(optimizer, "base_optimizer", optimizer)
+    facts: dict[str, Any] = {}
+    if values["precision"] is not None:
+        scaling = optimizer.loss_scaling
+        facts["precision"] = {"name": values["precision"], "loss_scale": scaling and scaling.scale}
+    if values["freeze"]:
+        facts["trained"] = optimizer.network.trainable()
+    if base.groups:
+        facts["groups"] = [{**part.values, "parameters": list(part.names)} for part in base.parts()]
+    return {"training": facts} if facts else {}
 
 
 def _data_facts(data: tuple[Dataset, ...]) -> dict[str, Any]:

@@ -20,12 +20,6 @@ The search gets three times as much, for it ends by the clock too when a third o
 """
 
 
-def check_transformations(value: Any) -> str | None:
-    """What is expected instead of ``value``; None if it is fine."""
-    fits = isinstance(value, (list, tuple)) and all(callable(item) or item == SUBSTITUTIONS for item in value)
-    return None if fits else f"a list of callables network -> network, or {SUBSTITUTIONS!r}"
-
-
 def transformed(network: Network, values: Mapping[str, Any]) -> Network:
     """The network after the recipe's transformations.
 

@@ -41,10 +41,15 @@ SUMMARY, REPORT = "summary.json", "report.html"
 
 
 class Record:
-    """Reads and writes one results folder; make one with :meth:`create` or :meth:`open`."""
+    """Reads and writes one results folder; make one with :meth:`create` or :meth:`open`.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Args:
+        path: the folder.
+        rank: of this process; another than 0 writes its own checkpoints and nothing else.
+    """
+
+    def __init__(self, path: Path, rank: int = 0) -> None:
+        self.path, self.rank = path, rank
         self.keep = KEEP  # checkpoints of a seed
         self.samples = SampleStore(path)
 
@@ -81,12 +86,15 @@ class Record:
         return record
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Keep other processes from writing here; the system releases the lock when this process ends, in whatever way.
 
         Raises:
             ResultsError: another process works on this run. (Where the file system has no locks there is no check.)
         """
+        if self.rank:  # rank 0 has the lock
+            yield
+            return
         handle = os.open(self.path, os.O_RDONLY)
         try:
             with contextlib.suppress(ImportError):  # no fcntl, as on Windows
@@ -112,7 +120,8 @@ class Record:
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         """Replace the manifest."""
-        write_atomic(self.path / MANIFEST, to_json(manifest) + "\n")
+        if self.rank == 0:
+            write_atomic(self.path / MANIFEST, to_json(manifest) + "\n")
 
     def summary(self) -> dict[str, Any] | None:
         """The run's outcome; None while it is unfinished."""
@@ -133,7 +142,8 @@ class Record:
 
         In this order a crash between the two repeats the epoch; in the other it would lose the line.
         """
-        append_line(self.path / METRICS, {**line, "seed": seed, "epoch": epoch})
+        if self.rank == 0:
+            append_line(self.path / METRICS, {**line, "seed": seed, "epoch": epoch})
         save_checkpoint(self.checkpoints(seed), epoch, state, self.keep)
 
     def rewind(self, seed: int, choose: Callable[[list[int]], int | None] | None = None) -> dict[str, Any] | None:
@@ -168,6 +178,12 @@ class Record:
 
     def forget_after(self, seed: int, epoch: int) -> None:
         """Forget what was recorded of a seed after this number of epochs."""
+        if self.rank:  # an asynchronous run takes another course when it is resumed
+            for path in list_checkpoints(self.checkpoints(seed)):
+                if int(path.stem.removeprefix("epoch-")) > epoch:
+                    with writing(path):
+                        path.unlink()
+            return
         remaining = [line for line in self.epochs() if line["seed"] != seed or line["epoch"] <= epoch]
         ranks = [len(line.get("ranks") or ()) for line in remaining if line["seed"] == seed]
 
@@ -206,6 +222,8 @@ class Record:
     ) -> None:
         """Note a seed's values, why it ended before its last epoch if it did, what is behind the values, and how long
         its training lasted by the clock, all of it (None: it was resumed); and what the test data said at the end."""
+        if self.rank:
+            return
         seeds = self.seeds()
         entry = {
             "values": values,
@@ -216,9 +234,10 @@ class Record:
         }
         write_atomic(self.path / SEEDS, to_json({**seeds, str(seed): entry}) + "\n")
 
-    def checkpoints(self, seed: int) -> Path:
-        """Return the folder of this process's checkpoints of a seed."""
-        return self.path / "checkpoints" / f"seed-{seed}"
+    def checkpoints(self, seed: int, rank: int | None = None) -> Path:
+        """Return the folder of a rank's checkpoints of a seed, of this process's if none is given."""
+        number, folder = self.rank if rank is None else rank, self.path / "checkpoints" / f"seed-{seed}"
+        return folder / f"rank-{number}" if number else folder
 
 
 def configuration_hash(manifest: Mapping[str, Any]) -> str:

@@ -13,7 +13,8 @@ from deep500.distributed import Communicator, Serial, Threads, current_world, la
 from deep500.distributed.world import transport_of
 from deep500.errors import CommunicationError, MissingBackend, RecipeError
 from deep500.recipe.options import parse_options
-from deep500.recipe.ranks import RankRecord, check_agreement, check_size, common_epoch, one_after_the_other, start_ranks
+from deep500.recipe.ranks import check_agreement, check_size, common_epoch, one_after_the_other, start_ranks
+from deep500.results import Record
 from tests.conftest import HANG
 from tests.distributed import jobs
 from tests.distributed.ranks import ROOT, missing
@@ -171,7 +172,7 @@ def test_rank_0_downloads_first():
 
 
 def test_a_rank_forgets_checkpoints_of_another_course(tmp_path):
-    record = RankRecord(tmp_path, 1)
+    record = Record(tmp_path, 1)
     for epoch in (1, 2):
         record.add_epoch(0, epoch, {}, {"arrays": {"a": np.zeros(1)}, "values": {}})
     assert record.rewind(0, lambda epochs: 1)["epoch"] == 1
