@@ -19,8 +19,8 @@ from typing import Any
 import deep500
 from deep500 import completion
 from deep500.errors import MissingBackend
+from deep500.guard import DEBUG, guarded
 from deep500.progress import above, progress, stage
-from deep500.recipe.guard import DEBUG, guarded
 from deep500.recipe.options import Against, Parser, add_against, add_options, take_options
 from deep500.registry import backend_names, is_installed, load_backend
 
@@ -139,7 +139,7 @@ def _run(args: argparse.Namespace) -> int:
     path = find_recipe(args.recipe)
     command = ["-m", "deep500", *args.argv]  # starts this again, on every rank
     del args.recipe, args.argv
-    against, options = Against.of(args), take_options(args)
+    against, options = Against.taken_from(args), take_options(args)
     if not against.nothing:
         from deep500.compare.against import run_against
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from deep500 import cli, registry
+from deep500.guard import guarded
 from deep500.recipe import loader
-from deep500.recipe.guard import guarded
 from tests.conftest import HANG
 
 HEAD = """\

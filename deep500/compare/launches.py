@@ -19,7 +19,7 @@ import numpy as np
 
 from deep500.compare.revision import Revision
 from deep500.errors import ResultsError
-from deep500.recipe.guard import INTERRUPTED
+from deep500.guard import INTERRUPTED
 from deep500.recipe.turns import DESCRIPTOR, GO
 
 START = "import sys; sys.path[:] = [p for p in sys.path if p]; from deep500.cli import main; raise SystemExit(main())"

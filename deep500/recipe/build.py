@@ -70,8 +70,8 @@ class Notes:
             yield
         for warning in caught:
             if issubclass(warning.category, DeviceWarning) and strict:
-                found = str(warning.message).rpartition(";")[0]
-                raise MissingDevice(f"{found}; with --strict nothing else is taken: choose another with --device")
+                absent = str(warning.message).rpartition(";")[0]
+                raise MissingDevice(f"{absent}; with --strict nothing else is taken: choose another with --device")
             if issubclass(warning.category, COLLECTED):
                 if str(warning.message) not in self.warnings:
                     self.warnings.append(str(warning.message))
@@ -89,18 +89,18 @@ def load_custom_ops(paths: Sequence[str | Path], base: Path | None) -> list[dict
         RecipeError: no plugin at that path, or one that cannot be imported.
     """
     facts = []
-    for given in paths:
-        place = (base or Path()) / Path(given).expanduser()
+    for path in paths:
+        place = (base or Path()) / Path(path).expanduser()
         if not place.exists():
             raise RecipeError(
-                f"custom_ops: got {str(given)!r}, that is {place.absolute()}, where nothing is; expected a plugin's "
+                f"custom_ops: got {str(path)!r}, that is {place.absolute()}, where nothing is; expected a plugin's "
                 "folder or Python file: correct the path, which is relative to the recipe's file"
             )
         try:
             load_plugin(place)
         except InputError as error:
             raise RecipeError(f"custom_ops: {error}") from error
-        facts.append({"path": str(given), "sha256": digest(place)})
+        facts.append({"path": str(path), "sha256": digest(place)})
     return facts
 
 

@@ -38,18 +38,18 @@ def accepts(function: Callable[..., Any], name: str) -> bool:
 def check_call(
     key: str,
     function: Callable[..., Any],
-    given: int,
+    supplied: int,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     *,
     also: Sequence[str] = (),
 ) -> None:
-    """Raise RecipeError unless ``function(<given arguments>, *args, **kwargs)`` fits its signature.
+    """Raise RecipeError unless ``function(<arguments supplied>, *args, **kwargs)`` fits its signature.
 
     Args:
         key: recipe key, for the message.
         function: what will be called.
-        given: number of leading positional arguments that the runner supplies itself.
+        supplied: number of leading positional arguments that the runner supplies itself.
         args, kwargs: the recipe's ``<key>_args`` and ``<key>_kwargs``.
         also: keywords that the runner supplies and a recipe may not.
     """
@@ -59,13 +59,13 @@ def check_call(
     name = getattr(function, "__qualname__", repr(function))
     open_ended = any(p.kind is _P.VAR_KEYWORD for p in declared.values())
     by_name = [n for n, p in declared.items() if p.kind in (_P.POSITIONAL_OR_KEYWORD, _P.KEYWORD_ONLY)]
-    free = [n for n in by_name if n not in list(declared)[:given] and n not in also]
+    free = [n for n in by_name if n not in list(declared)[:supplied] and n not in also]
     for keyword in kwargs:
         if keyword not in free and (not open_ended or keyword in by_name):
             raise RecipeError(f"{key}_kwargs: got {keyword!r}; expected a keyword of {name}; {nearest(keyword, free)}")
     try:
         signature = inspect.Signature(list(declared.values()))
-        signature.bind(*(None,) * given, *args, **dict.fromkeys(also), **kwargs)
+        signature.bind(*(None,) * supplied, *args, **dict.fromkeys(also), **kwargs)
     except TypeError as error:
         raise RecipeError(
             f"{key}: got arguments that {name}{signature} does not take ({error}); "

@@ -94,7 +94,7 @@ def _checked_metrics(metrics: Any) -> list[tuple[Any, float | None]]:
 
 
 def mutable_lines(plan: RunPlan) -> list[str]:
-    """What ``--list-mutable`` prints: every key that may be changed, its value and its meaning."""
+    """The lines of ``--list-mutable``: every key that may be changed, its value and its meaning."""
     shown = []
     for name, value in plan.values.items():
         if name not in plan.closed and (name in KEYS or value):

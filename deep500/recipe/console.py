@@ -1,4 +1,4 @@
-"""What a run prints: the results folder first, progress on the way, metrics with verdicts last."""
+"""The lines that a run prints: the results folder first, progress on the way, metrics with verdicts last."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ class Console:
             self.force(repetition_sentence(summary["repetition"]) + _in_brackets(result.labels))
         for line in rules_lines(Path(result.path)) if self.chatty else ():
             self.force(line)
-        if self.chatty and (said := splits_sentence(Path(result.path))):
-            self.force(f"data:    {said}")
+        if self.chatty and (remark := splits_sentence(Path(result.path))):
+            self.force(f"data:    {remark}")
         others = [label for label in result.labels if label not in result.verdict]
         self.force(f"verdict: {result.verdict}{_in_brackets(others)}")
         self.say(f"report:  {result.report}")
@@ -151,7 +151,7 @@ def rules_lines(path: Path) -> list[str]:
 
 
 def splits_sentence(path: Path) -> str:
-    """What must be said beside a verdict on data that have no third split; nothing where they have one."""
+    """The remark beside a verdict on data that have no third split; empty where they have one."""
     manifest = path / MANIFEST
     data = read_json(manifest).get("data", {}) if manifest.exists() else {}
     return TWO_SPLITS if data and "test" not in data else ""

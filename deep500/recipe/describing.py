@@ -1,4 +1,4 @@
-"""What results record of a recipe's values: JSON that is the same in every process, and the files they came from."""
+"""Values of a recipe as results record them: JSON that is the same in every process, and the files they came from."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _shaped(network: Network, values: Mapping[str, Any]) -> Network:
 
 
 def make_task(values: Mapping[str, Any], data: Dataset) -> Task:
-    """What the recipe learns: its task with the data set's label and classes, where the task takes them.
+    """The recipe's task, with the data set's label and classes where the task takes them.
 
     Raises:
         RecipeError: unknown keywords, or a callable that returns no task.
@@ -94,12 +94,12 @@ def make_task(values: Mapping[str, Any], data: Dataset) -> Task:
         del known["kind"]
     offered = {n: v for n, v in known.items() if v is not None and accepts(function, n) and n not in kwargs}
     check_call("task", function, 0, args, {**offered, **kwargs})
-    made = function(*args, **offered, **kwargs)
-    if not isinstance(made, Task):
+    task = function(*args, **offered, **kwargs)
+    if not isinstance(task, Task):
         raise RecipeError(
-            f"task: got {type(made).__name__} from {describe(source)}; expected a Task: derive from d5.tasks.Task"
+            f"task: got {type(task).__name__} from {describe(source)}; expected a Task: derive from d5.tasks.Task"
         )
-    return made
+    return task
 
 
 def check_qualities(task: Task, metrics: Sequence[Any]) -> None:
@@ -136,16 +136,16 @@ def make_native(values: Mapping[str, Any], data: Dataset, seed: int) -> GraphExe
             f"got {edits[0]} with model_kwargs native=True; expected it with a network, whose nodes it changes: leave "
             "one of them out, or do it in the module"
         )
-    made, _ = _object(values, data, seed)
-    if framework_of(made) != "pytorch":
+    module, _ = _object(values, data, seed)
+    if framework_of(module) != "pytorch":
         raise RecipeError(
-            f"model_kwargs: got native=True and a {type(made).__name__}; expected a torch.nn.Module: leave native out"
+            f"model_kwargs: got native=True and a {type(module).__name__}; expected a torch.nn.Module: leave native out"
         )
     importer = load_importer("pytorch")
     example = _example(values, data, seed)
     names = list(example) if isinstance(example, dict) else [data.input_name]
     return load_backend("pytorch").from_native(
-        importer.private_copy(made),
+        importer.private_copy(module),
         tuple(example.values()) if isinstance(example, dict) else example,
         loss=importer.LOSSES[_native_loss(values, data)],
         input_names=names,
@@ -179,12 +179,12 @@ def _network(values: Mapping[str, Any], data: Dataset, seed: int) -> Network:
         from deep500.networks import create
 
         return create(source, None, *args, **{**_known(data, seed), **kwargs})
-    made, choices = _object(values, data, seed)
-    return made if isinstance(made, Network) else as_network(made, _example(values, data, seed), **choices)
+    model, choices = _object(values, data, seed)
+    return model if isinstance(model, Network) else as_network(model, _example(values, data, seed), **choices)
 
 
 def _object(values: Mapping[str, Any], data: Dataset, seed: int) -> tuple[Any, dict[str, Any]]:
-    """What the recipe has as a model, made if it is a class or a function, and what decides about its conversion."""
+    """The recipe's model, made if it is a class or a function, and what decides about its conversion."""
     source, args, kwargs = values["model"], values["model_args"], dict(values["model_kwargs"])
     choices = {name: kwargs.pop(name) for name in (*CHOICES, NATIVE) if name in kwargs and not _of_own(values, name)}
     choices.pop(NATIVE, None)
@@ -199,14 +199,14 @@ def _object(values: Mapping[str, Any], data: Dataset, seed: int) -> tuple[Any, d
     offered = {name: value for name, value in known.items() if accepts(source, name) and name not in kwargs}
     check_call("model", source, 0, args, {**offered, **kwargs})
     with seeded(seed):
-        made = source(*args, **offered, **kwargs)
-    made = made[0] if isinstance(made, tuple) and isinstance(made[0], Network) else made
-    if not is_model(made):
+        model = source(*args, **offered, **kwargs)
+    model = model[0] if isinstance(model, tuple) and isinstance(model[0], Network) else model
+    if not is_model(model):
         raise RecipeError(
-            f"model: got {type(made).__name__} from {describe(source)}; expected a deep500 Network or a model of "
+            f"model: got {type(model).__name__} from {describe(source)}; expected a deep500 Network or a model of "
             "PyTorch, Keras, TensorFlow, JAX or ONNX"
         )
-    return made, choices
+    return model, choices
 
 
 def _of_own(values: Mapping[str, Any], name: str) -> bool:
@@ -218,7 +218,7 @@ def _of_own(values: Mapping[str, Any], name: str) -> bool:
 
 
 def _known(data: Dataset, seed: int) -> dict[str, Any]:
-    """What callables are offered by name."""
+    """Keywords that callables are offered."""
     known = {"classes": data.classes, "shape": data.shape, "seed": seed}
     return {name: value for name, value in known.items() if value is not None}
 

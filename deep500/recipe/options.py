@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from deep500.errors import RecipeError
-from deep500.recipe.guard import DEBUG
+from deep500.guard import DEBUG
 
 # fmt: off
 RUN_DEFINING = (
@@ -86,7 +86,7 @@ def turns_of(options: Options) -> dict[str, dict[str, str]]:
 
 
 class _Nothing(argparse.Action):
-    """An option that is read elsewhere: :func:`deep500.recipe.guard.guarded` looks for it itself."""
+    """An option that is read elsewhere: :func:`deep500.guard.guarded` looks for it itself."""
 
     def __init__(self, *words: Any, **more: Any) -> None:
         super().__init__(*words, **{**more, "dest": argparse.SUPPRESS, "default": argparse.SUPPRESS})
@@ -109,7 +109,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def _meant(self, words: str) -> str:
-        """What stands for an option that there is not: one like it, or a word ``key=value`` of a recipe."""
+        """The cure for an option that there is not: one like it, or a word ``key=value`` of a recipe."""
         option, _, value = words.replace("=", " ", 1).partition(" ")
         close = difflib.get_close_matches(option, self._option_string_actions, n=1, cutoff=0.75)
         if close:
@@ -208,7 +208,7 @@ def add_against(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Against:
-    """What was asked for beside the options of a recipe."""
+    """The other side of a run that is judged, which was asked for beside the options of a recipe."""
 
     against: str | None
     at: str | None
@@ -216,8 +216,8 @@ class Against:
     control: bool
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> Against:
-        """Taken out of a parsed command line."""
+    def taken_from(cls, args: argparse.Namespace) -> Against:
+        """Take its options out of a parsed command line."""
         asked = cls(args.against, args.at, args.pairs, args.control)
         del args.against, args.at, args.pairs, args.control
         return asked

@@ -23,25 +23,28 @@ from deep500.transformations.recomputation.verify import Verification
 PLAN_FILE = "checkpointing_plan.json"
 """Name of the plan in a results folder."""
 
+FACTS = ("batch", "budget", "predicted_peak", "predicted_extra", "predicted_time", "time_unit", "backend")
+"""Attributes of a plan that the manifest repeats."""
+
 
 def plan_of_run(
-    wanted: Any, executor: GraphExecutor, sampler: Any, comm: Communicator, folder: Path | None, kept: Path | None
+    asked: Any, executor: GraphExecutor, sampler: Any, comm: Communicator, folder: Path | None, earlier: Path | None
 ) -> CheckpointingPlan | None:
-    """The plan of a run, the same on every rank; None if the recipe wants none.
+    """The plan of a run, the same on every rank; None if the recipe asks for none.
 
     Args:
-        wanted: the key's value: a budget, a plan, a path of one, or None.
+        asked: the key's value: a budget, a plan, a path of one, or None.
         executor: of this rank.
         sampler: of this rank's training batches, without prefetching.
         comm: of the run.
         folder: of the recipe, where paths are looked for that the current folder does not have.
-        kept: the plan file of a run that is resumed, None for a new one.
+        earlier: the plan file of a run that is resumed, None for a new one.
 
     Raises:
         RecipeError: batches of different sizes.
         PlanError, BudgetError: see :func:`deep500.plan_checkpointing`; a plan for another network or batch size.
     """
-    if wanted is None:
+    if asked is None:
         return None
     sizes = sorted({len(positions) for positions in sampler.batches(0)})
     everywhere = comm.gather_facts(sizes)
@@ -53,17 +56,17 @@ def plan_of_run(
             "batch (drop_last_batch=True)"
         )
     leader = next(rank for rank, sizes in enumerate(everywhere) if counts[0] in sizes)
-    made: dict[str, Any] = {}
+    outcome: dict[str, Any] = {}
     if comm.rank == leader:
         try:
-            plan = _plan(wanted, executor, sampler, folder, kept)
+            plan = _plan(asked, executor, sampler, folder, earlier)
             plan.check(executor.network, counts[0])
-            made = {"plan": plan.data()}
+            outcome = {"plan": plan.data()}
         except BudgetError as error:
-            made = {"error": str(error), "smallest": error.smallest}
+            outcome = {"error": str(error), "smallest": error.smallest}
         except Deep500Error as error:
-            made = {"error": str(error)}
-    shared = comm.gather_facts(made)[leader]
+            outcome = {"error": str(error)}
+    shared = comm.gather_facts(outcome)[leader]
     if "smallest" in shared:
         raise BudgetError(f"checkpointing: {shared['error']}", shared["smallest"])
     if "error" in shared:
@@ -72,17 +75,17 @@ def plan_of_run(
 
 
 def _plan(
-    wanted: Any, executor: GraphExecutor, sampler: Any, folder: Path | None, kept: Path | None
+    asked: Any, executor: GraphExecutor, sampler: Any, folder: Path | None, earlier: Path | None
 ) -> CheckpointingPlan:
-    if kept is not None:
-        return load_plan(kept)
-    if isinstance(wanted, CheckpointingPlan):
-        return wanted
-    if isinstance(wanted, (int, float)):
+    if earlier is not None:
+        return load_plan(earlier)
+    if isinstance(asked, CheckpointingPlan):
+        return asked
+    if isinstance(asked, (int, float)):
         from deep500.transformations.recomputation.planning import plan_checkpointing
 
-        return plan_checkpointing(executor, wanted, first_batch(sampler))
-    path = Path(wanted)
+        return plan_checkpointing(executor, asked, first_batch(sampler))
+    path = Path(asked)
     beside = path if folder is None else folder / path
     return load_plan(path if path.exists() or not beside.exists() else beside)
 
@@ -96,7 +99,7 @@ def first_batch(sampler: Any) -> Mapping[str, Any]:
 def record_of_run(
     plan: CheckpointingPlan, network: Network, backend: str, checked: Verification | None
 ) -> RecomputationRecord:
-    """What the report shows of a plan: regions and memory over time by the graph, and peaks if they were measured.
+    """The report's record of a plan: regions and memory over time by the graph, and peaks if they were measured.
 
     Args:
         plan: for the network.
@@ -123,27 +126,19 @@ def record_of_run(
 
 
 def facts_of(plan: CheckpointingPlan | None, checked: Verification | None) -> dict[str, Any]:
-    """What a manifest says of it; nothing without a plan. What was not measured is None."""
+    """The manifest's entry on a plan; nothing without a plan. What was not measured is None."""
     if plan is None:
         return {}
-    facts = {
-        "file": PLAN_FILE,
-        "regions": len(plan.regions),
-        "batch": plan.batch,
-        "budget": plan.budget,
-        "predicted_peak": plan.predicted_peak,
-        "predicted_extra": plan.predicted_extra,
-        "predicted_time": plan.predicted_time,
-        "time_unit": plan.time_unit,
-        "backend": plan.backend,
+    facts = {name: getattr(plan, name) for name in FACTS}
+    peaks = {
         "measured_peak": None if checked is None else checked.measured,
         "measured_peak_without": None if checked is None else checked.without,
     }
-    return {"checkpointing": facts}
+    return {"checkpointing": {"file": PLAN_FILE, "regions": len(plan.regions), **facts, **peaks}}
 
 
 def sentence(plan: CheckpointingPlan) -> str:
-    """What the console says of a plan."""
+    """The console's line on a plan."""
     share = plan.predicted_extra / plan.predicted_time if plan.predicted_time else 0.0
     source = "operations" if plan.time_unit == "FLOP" else f"time on {plan.backend}"
     how = f"measured on {plan.backend}" if plan.measured else "counted in the network, not measured"

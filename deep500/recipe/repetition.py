@@ -40,7 +40,7 @@ class Repetition:
     level: float = 0.95
 
     def look(self, record: Record, seeds: Sequence[int], judged: Sequence[Metric]) -> Look:
-        """What is known after these seeds, all of them finished.
+        """Return what is known after these seeds, all of them finished.
 
         Args:
             record: the run.
@@ -59,7 +59,7 @@ class Repetition:
         return Look(len(seeds), sum(costs), achieved, over, over and tight)
 
     def summary(self, look: Look) -> dict[str, Any]:
-        """What ``summary.json`` holds: wanted and achieved."""
+        """The entry of ``summary.json``: precision asked for and achieved."""
         return {**asdict(self), **{key: value for key, value in asdict(look).items() if key != "over"}}
 
     def _of_metric(self, metric: Metric, values: Sequence[float | None], lasted: Sequence[float]) -> float | None:
@@ -85,7 +85,7 @@ class Repetition:
 
 @dataclass(frozen=True)
 class Look:
-    """What is known after a number of seeds.
+    """A look at the intervals after a number of seeds.
 
     Attributes:
         seeds: their number.

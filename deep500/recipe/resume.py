@@ -47,8 +47,8 @@ def latest_unfinished(base: Path, recipe: str) -> Record:
 
 
 def unfinished_like(options: Options, source: RecipeFile) -> Record | None:
-    """What ``--resume-or-start`` goes on with: the newest unfinished run of the recipe that was started by the same
-    words, the number of ranks apart; None where there is none. Of as many ranks, if there is one."""
+    """The run that ``--resume-or-start`` goes on with: the newest unfinished one of the recipe that was started by the
+    same words, the number of ranks apart; None where there is none. Of as many ranks, if there is one."""
     begun = [Record(path).manifest() | {"path": path} for path in _unfinished(options.out / source.name)]
     same = [manifest for manifest in begun if _but_ranks(parse_options(manifest["argv"])) == _but_ranks(options)]
     same.sort(key=lambda manifest: manifest.get("ranks", 1) == (options.ranks or 1))
@@ -62,19 +62,19 @@ def _unfinished(folder: Path) -> list[Path]:
     return sorted(runs, key=lambda run: (Record(run).manifest().get("started", ""), run.name))
 
 
-def options_of(record: Record, given: Options) -> Options:
-    """The options that the run was started with; those given now may repeat them but not contradict them.
+def options_of(record: Record, now: Options) -> Options:
+    """The options that the run was started with; those of now may repeat them but not contradict them.
 
     How many ranks go on is the number given now, else what the launcher started, else that of the run so far.
     """
     stored = record.manifest()["argv"]
-    if _but_ranks(given) and _but_ranks(given) != _but_ranks(parse_options(stored)):
+    if _but_ranks(now) and _but_ranks(now) != _but_ranks(parse_options(stored)):
         raise ResultsError(
-            f"got --resume with {' '.join(given.defining())}; expected what {record.path.name} was started with "
+            f"got --resume with {' '.join(now.defining())}; expected what {record.path.name} was started with "
             f"({' '.join(stored) or 'nothing'}); leave those words out, or start a new run"
         )
-    of_now = {name: getattr(given, name) for name in ("out", "resume", "quiet", "json", "stop_after", "log")}
-    options = dataclasses.replace(parse_options(stored), **of_now, ranks=given.ranks)
+    of_now = {name: getattr(now, name) for name in ("out", "resume", "quiet", "json", "stop_after", "log")}
+    options = dataclasses.replace(parse_options(stored), **of_now, ranks=now.ranks)
     if options.ranks is None and not started() and current_world().size == 1:
         options.ranks = record.manifest().get("ranks", 1)
     return options
@@ -124,7 +124,7 @@ def finished_before(record: Record, console: Console, writes: bool = True) -> Re
 
 
 def _complete(record: Record) -> None:
-    """What follows from the figures and was not written, or not sealed, as a run that is not stopped writes it."""
+    """Write what follows from the figures and was not written, or not sealed, as a run that is not stopped does."""
     record.clear_left_overs()
     write_stats(record.path)
     write_claims(record.path)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deep500.distributed import world
+from deep500.guard import DEBUG, guarded
 from deep500.recipe.checking import mutable_lines
 from deep500.recipe.console import Console
-from deep500.recipe.guard import DEBUG, guarded
 from deep500.recipe.options import Options, parse_options
 from deep500.recipe.plan import RecipeFile
 from deep500.recipe.ranks import check_size, start_ranks
@@ -98,6 +98,6 @@ def execute(
         check_ranks(record, plan.values, comm.size)
     comm.at_rest = False
     with console.shown():
-        result = Session(plan, options, source, console, comm).run(record)
+        result = Session(plan, source, console, comm).run(record)
     comm.at_rest = True
     return result

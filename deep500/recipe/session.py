@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deep500.distributed import Communicator, Serial
+from deep500.distributed import Communicator
 from deep500.errors import ResultsError, TrainingError
 from deep500.events import Event
 from deep500.measure.fingerprint import differences, fingerprint, full_environment
@@ -19,7 +19,7 @@ from deep500.recipe.build import Notes, Parts, load_custom_ops, load_data, make_
 from deep500.recipe.console import Console
 from deep500.recipe.describing import describe
 from deep500.recipe.model import check_qualities
-from deep500.recipe.options import Options, turns_of
+from deep500.recipe.options import turns_of
 from deep500.recipe.plan import RecipeFile, RunPlan
 from deep500.recipe.ranks import (
     check_agreement,
@@ -32,7 +32,7 @@ from deep500.recipe.ranks import (
     yield_to_rank_0,
 )
 from deep500.recipe.recomputation import PLAN_FILE, facts_of, first_batch, plan_of_run, record_of_run, sentence
-from deep500.recipe.recording import EpochRecorder, communication_of, declared_series, write_rank_times
+from deep500.recipe.recording import EpochRecorder, declared_series
 from deep500.recipe.regroup import fitting, put_together, take_over
 from deep500.recipe.repetition import Look
 from deep500.recipe.turns import turn_listeners
@@ -41,6 +41,7 @@ from deep500.report.page import write_report
 from deep500.results import FAILED, UNJUDGED, Circumstances, RecipeResult, Record, SeedNotes, judge, ledger, overall
 from deep500.results.exhibits import write_exhibits
 from deep500.results.quiet import BUSY, RANKS_CHANGED, disturbed, lower_metrics, mixed
+from deep500.results.ranks import STEP, communication_of, ranks_of_run
 from deep500.results.record import configuration_hash
 from deep500.results.rules import write_rules
 from deep500.results.verify import seal, write_stats
@@ -61,11 +62,8 @@ SUMMARY_SCHEMA = "deep500-summary-1"
 class Session:
     """One run of a plan, from data to report."""
 
-    def __init__(
-        self, plan: RunPlan, options: Options, source: RecipeFile, console: Console, comm: Communicator | None = None
-    ) -> None:
-        self.plan, self.options, self.source, self.console = plan, options, source, console
-        self.comm = Serial() if comm is None else comm
+    def __init__(self, plan: RunPlan, source: RecipeFile, console: Console, comm: Communicator) -> None:
+        self.plan, self.options, self.source, self.console, self.comm = plan, plan.options, source, console, comm
         self.notes = Notes(list(plan.left_out))
         self.ranks: dict[str, Any] = {}
         self.seeds = list(plan.seeds)
@@ -108,11 +106,11 @@ class Session:
             self.console.say(f"results: {record.path}")
             return result_of_all(self._work(record, data, parts), self.comm)
 
-    def _plan_checkpointing(self, parts: Parts, kept: Path | None) -> None:
+    def _plan_checkpointing(self, parts: Parts, earlier: Path | None) -> None:
         """Choose or take over the plan, say what it promises, and in a dry run what a step really takes."""
-        wanted, sampler = self.plan.values["checkpointing"], parts.train_sampler.sampler  # what is prefetched from
+        asked, sampler = self.plan.values["checkpointing"], parts.train_sampler.sampler  # what is prefetched from
         folder = self.source.folder
-        self.checkpointing = plan = plan_of_run(wanted, parts.executor, sampler, self.comm, folder, kept)
+        self.checkpointing = plan = plan_of_run(asked, parts.executor, sampler, self.comm, folder, earlier)
         if plan is None:
             return
         self.console.say(sentence(plan))
@@ -221,7 +219,7 @@ class Session:
         return [values[name] for name in names]
 
     def _notes(self, record: Record, metric: str) -> list[SeedNotes]:
-        """What the record knows of a metric besides its values, seed by seed."""
+        """The record's notes on a metric besides its values, seed by seed."""
         return [
             SeedNotes(**record.seed_notes(seed).get(metric, {}), lasted=_lasted(record.epochs(seed)))
             for seed in self.seeds
@@ -271,12 +269,12 @@ class Session:
 
     def _listeners(self, seed: int, metrics: Sequence[Any]) -> list[Event]:
         values = self.plan.values
-        made = [listener() if isinstance(listener, type) else listener for listener in values["events"]]
+        events = [listener() if isinstance(listener, type) else listener for listener in values["events"]]
         schedule = [] if values["schedule"] is None else [copy.deepcopy(values["schedule"])]
         listening = [metric for metric in metrics if isinstance(metric, Event)]
         every = sorted({metric.every for metric in metrics if getattr(metric, "every", None) is not None})
         checks = [JudgeEvery(*every)] if every else []
-        return [*schedule, *listening, *made, *checks, *self.console.progress(seed, self.labels)]
+        return [*schedule, *listening, *events, *checks, *self.console.progress(seed, self.labels)]
 
     def _loggers(self, seed: int, record: Record) -> list[Event]:
         """Of rank 0; labels are part of the title, so that they stand beside every number."""
@@ -352,12 +350,9 @@ class Session:
 
     def _finish(self, record: Record, result: RecipeResult, error: TrainingError | None = None) -> RecipeResult:
         changed, why = mixed(record.manifest()), disturbed(record.epochs(), record.manifest())
-        if changed:
-            self.labels = (*self.labels, RANKS_CHANGED)
-            result = dataclasses.replace(result, labels=self.labels)
+        self.labels = (*self.labels, *([RANKS_CHANGED] if changed else ()), *([BUSY] if why else ()))
+        result = dataclasses.replace(result, labels=self.labels)
         if why:
-            self.labels = (*self.labels, BUSY)
-            result = dataclasses.replace(result, labels=self.labels)
             self.console.warn(f"the machine was busy ({'; '.join(why)}): times are observations; deep500 env --check")
         summary = {
             "schema": SUMMARY_SCHEMA,
@@ -375,7 +370,7 @@ class Session:
         }
         with progress("writing results and report"):
             record.clear_left_overs()
-            write_rank_times(record, self.comm.size, self.seeds, communication_of(record.epochs()))
+            self._write_rank_times(record)
             write_stats(record.path)
             record.write_summary(summary)
             write_claims(record.path)
@@ -385,6 +380,14 @@ class Session:
         if error is None:
             self.console.verdict(result, summary)
         return result
+
+    def _write_rank_times(self, record: Record) -> None:
+        communication = communication_of(record.epochs())
+        if self.comm.size > 1 and communication:
+            plan = record.manifest()["series"][STEP]["plan"]
+            ranks = ranks_of_run(record.samples, plan, self.seeds, self.comm.size, communication)
+            if ranks is not None:
+                ranks.write(record.path)
 
 
 def _lasted(epochs: Sequence[dict[str, Any]]) -> float | None:

@@ -28,10 +28,10 @@ class TakeTurns(Event):
         """Ask, and wait; raises KeyboardInterrupt if who gave turns has ended."""
         try:
             self.referee.send(ASK)
-            given = self.referee.recv(1)
+            answer = self.referee.recv(1)
         except ConnectionError:
-            given = b""
-        if given != GO:
+            answer = b""
+        if answer != GO:
             raise KeyboardInterrupt("the process that gave turns has ended")
 
 

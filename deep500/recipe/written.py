@@ -74,7 +74,7 @@ def is_written(path: Path) -> bool:
 
 
 def content_of(path: Path) -> dict[str, Any]:
-    """What the file holds; raises RecipeError where that is no recipe, MissingPackage without a reader for it."""
+    """The content of the file; raises RecipeError where that is no recipe, MissingPackage without a reader for it."""
     reader = READERS[path.suffix.lower()]
     try:
         content = reader(path.read_text(encoding="utf-8"))
@@ -131,11 +131,13 @@ def _value(path: Path, key: str, value: Any, executor: Any) -> Any:
         except RecipeError as error:
             raise RecipeError(f"{path}: {error}") from error
     if key in HOMES:
-        return [_made(path, key, one) for one in value] if isinstance(value, list) else _made(path, key, value)
+        return (
+            [_instance(path, key, item) for item in value] if isinstance(value, list) else _instance(path, key, value)
+        )
     return value
 
 
-def _made(path: Path, key: str, value: Any) -> Any:
+def _instance(path: Path, key: str, value: Any) -> Any:
     """The object that ``Name`` or ``{Name: keywords}`` stands for."""
     name, keywords = next(iter(value.items())) if isinstance(value, Mapping) and len(value) == 1 else (value, {})
     if not isinstance(name, str) or not isinstance(keywords, Mapping):
@@ -157,4 +159,4 @@ def _made(path: Path, key: str, value: Any) -> Any:
 def _metric(path: Path, entry: Any) -> tuple[Any, Any]:
     if not isinstance(entry, Mapping) or "metric" not in entry or not {"metric", "target"}.issuperset(entry):
         raise RecipeError(f"{path}: got {entry!r} among metrics; expected metric = NAME and, if any, target = NUMBER")
-    return _made(path, "metrics", entry["metric"]), entry.get("target")
+    return _instance(path, "metrics", entry["metric"]), entry.get("target")

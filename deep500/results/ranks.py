@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from deep500.measure.launches import groups_differ
+from deep500.measure.quantiles import quantile
 from deep500.measure.statistics import Interval
 from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.formats import RANKS_SCHEMA
+from deep500.results.samples import SampleStore
+from deep500.results.stats import kept_samples
 
 RANKS = "ranks.json"
+
+STEP, COMMUNICATION = "step", "communication"
+"""Series that each rank has of its own."""
+
+FEWEST = 5
+"""Steps of a rank that a test of ranks against each other needs."""
 
 
 def of_rank(series: str, rank: int) -> str:
@@ -117,3 +129,68 @@ def to_entry(interval: Interval) -> dict[str, Any]:
 def from_entry(content: Mapping[str, Any]) -> Interval:
     """The interval in such an entry."""
     return Interval(float(content["value"]), content["low"], content["high"], content["n"], content["level"])
+
+
+def communication_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]] | None:
+    """Per rank the sums over the epochs' lines of ``metrics.jsonl``; None where one process trained."""
+    epochs = [line["ranks"] for line in lines if line.get("ranks")]
+    if not epochs:
+        return None
+    return {
+        str(rank): {name: sum(epoch[rank][name] for epoch in epochs if rank < len(epoch)) for name in epochs[0][0]}
+        for rank in range(max(map(len, epochs)))  # not all epochs have as many where the number of ranks changed
+    }
+
+
+def ranks_of_run(
+    samples: SampleStore, plan: Mapping[str, Any], seeds: Sequence[int], count: int, communication: Mapping[str, Any]
+) -> Ranks | None:
+    """How the times of each rank's steps relate; None where there are no steps that all ranks made.
+
+    A rank's time is that of its whole step, waiting included. Imbalance is of what it computes: the mean over steps of
+    the slowest rank's computing time over the mean rank's, minus 1. Clocks are not compared here: steps are paired by
+    their number.
+
+    Args:
+        samples: of the run, with the series of every rank.
+        plan: of the series of steps, as the manifest says.
+        seeds: those that were trained.
+        count: number of ranks.
+        communication: per rank the sums of the run, see :func:`communication_of`.
+    """
+    begin = {seed: steady.cut for seed, (_, steady, _) in kept_samples(samples, STEP, seeds, plan).items()}
+    known = set(samples.names())
+
+    def starts_of(name: str, seed: int) -> Any:
+        return samples.load(name, seed)["start_ns"] if (name, seed) in known else []
+
+    def of_all(seed: int, cut: int) -> np.ndarray:
+        """When those steps began that all present ranks made: of others, some have no time."""
+        starts = starts_of(STEP, seed)[cut:]
+        for rank in range(count):
+            starts = np.intersect1d(starts, starts_of(of_rank(STEP, rank), seed))
+        return starts
+
+    common = {seed: of_all(seed, cut) for seed, cut in begin.items()}
+
+    def steady(series: str, rank: int) -> np.ndarray:
+        name = of_rank(series, rank)
+        pairs = [(seed, starts) for seed, starts in common.items() if starts.size]
+        parts = [samples.durations(name, seed)[np.isin(starts_of(name, seed), starts)] for seed, starts in pairs]
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    steps = np.array([steady(STEP, rank) for rank in range(count)])
+    waits = np.array([steady(COMMUNICATION, rank) for rank in range(count)])
+    if not steps.size:
+        return None
+    computing = steps - waits
+    ranks = [_rank(rank, steps[rank], waits[rank], communication.get(str(rank), {})) for rank in range(count)]
+    enough = steps.shape[1] >= FEWEST
+    differ = groups_differ({str(rank): seconds for rank, seconds in enumerate(computing)}) if enough else None
+    imbalance = float(np.mean(computing.max(axis=0) / computing.mean(axis=0)) - 1)
+    return Ranks(tuple(ranks), "none", "max", imbalance, differ)
+
+
+def _rank(rank: int, steps: np.ndarray, waits: np.ndarray, sums: Mapping[str, Any]) -> Rank:
+    sent = sums["payload_bytes"] / sums["steps"] if sums.get("steps") else None
+    return Rank(rank, quantile(steps), waiting=float(waits.sum() / steps.sum()), sent_bytes=sent)

@@ -65,6 +65,6 @@ def _new(args: argparse.Namespace) -> int:
     written, tested = files
     run = f"deep500 run {written}" if args.kind in ("recipe", "task") else f"its docstring says how to use {written}"
     first = "" if importlib.util.find_spec("pytest") else "pip install pytest; "
-    said = f"{written}\n{tested}\nnext: {run}; {first}python -m pytest {tested}"
-    say_written(args, written, tested, text=said)
+    text = f"{written}\n{tested}\nnext: {run}; {first}python -m pytest {tested}"
+    say_written(args, written, tested, text=text)
     return 0

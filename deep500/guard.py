@@ -21,7 +21,7 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells have it."""
 
 
-PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
+PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 LIBRARIES = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 DEBUG = "--debug"
 """The option, of every command, that shows whole tracebacks."""
@@ -50,11 +50,11 @@ def guarded(action: Callable[[], T], debug: bool = False) -> T:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at exit
         raise SystemExit(1) from None
     except Exception as error:
-        told = None if debug else users_lines(error)
-        if told is None:
+        text = None if debug else users_lines(error)
+        if text is None:
             raise
-        told += f"\ndeep500: error: that is an exception of your code; {DEBUG} shows all of it"
-        sys.stderr.write("".join(f"{_rank()}{line}\n" for line in told.splitlines()))
+        text += f"\ndeep500: error: that is an exception of your code; {DEBUG} shows all of it"
+        sys.stderr.write("".join(f"{_rank()}{line}\n" for line in text.splitlines()))
         _end_other_ranks(1)
         raise SystemExit(1) from None
 
@@ -97,7 +97,7 @@ def _rank() -> str:
 
 
 def _end_other_ranks(code: int) -> None:
-    """What ends one rank ends all: the others would wait for it."""
+    """End the other ranks with this one, for which they would wait."""
     comm = _several()
     if comm is not None and not comm.at_rest:
         sys.stderr.flush()
