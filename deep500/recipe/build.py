@@ -182,7 +182,7 @@ def make_sampler(
         )
     supplied = {"seed": seed} if accepts(function, "seed") and "seed" not in kwargs and not args else {}
     check_call(key, function, 2, args, {**supplied, **kwargs})
-    sampler = function(data, min(batch_size, len(data)), *args, **supplied, **kwargs)
+    sampler = function(data, min(batch_size, len(data)), *args, **supplied, **kwargs)  # validation data may be few
     if not isinstance(sampler, Sampler):
         raise RecipeError(
             f"{key}: got {type(sampler).__name__}; expected a Sampler: use d5.ShuffleSampler or derive one"
@@ -192,6 +192,7 @@ def make_sampler(
         sampler.add_transformation(transformation)
     if dry_run:
         sampler = FirstBatches(sampler, DRY_BATCHES)
+    # outermost: a rank prefetches its share of a batch, transformed, not what other ranks compute
     return Prefetch(share(sampler, values, comm or Serial(), training=key == "train_sampler"))
 
 

@@ -61,7 +61,7 @@ def load_names(plan: RunPlan) -> RunPlan:
 def _loaded(plan: RunPlan, key: str, value: Any) -> Any:
     if not is_own_name(key, value):
         return value
-    module, loaded = _own(key, value, plan.folder)
+    module, loaded = _load(key, value, plan.folder)
     plan.sources.append({"key": key, "name": value, "sha256": digest_of(module)})
     called = key == "METRICS" or KEYS[key].call
     return loaded() if called and isinstance(loaded, type) else loaded
@@ -147,10 +147,10 @@ def own_object(key: str, text: str, folder: Path | None = None) -> Any:
     Raises:
         RecipeError: no such file, module or name. What goes wrong in the user's file keeps its traceback.
     """
-    return _own(key, text, folder)[1]
+    return _load(key, text, folder)[1]
 
 
-def _own(key: str, text: str, folder: Path | None) -> tuple[ModuleType, Any]:
+def _load(key: str, text: str, folder: Path | None) -> tuple[ModuleType, Any]:
     match = _OWN.fullmatch(text)
     assert match is not None
     place, what = match["place"], f"{key}={text}"
