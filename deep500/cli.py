@@ -159,7 +159,7 @@ def add_list(parser: argparse.ArgumentParser) -> Execute:
 
 
 LISTED = ("recipes", "studies", "models", "datasets", "schemes", "backends", "operators")
-"""What `deep500 list` shows, in this order."""
+"""Sections of `deep500 list`, in this order."""
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -218,7 +218,7 @@ def _info(args: argparse.Namespace) -> int:
 
 
 def _known() -> dict[str, list[tuple[str, str]]]:
-    """What `info` shows, by section."""
+    """The facts that `info` shows, by section."""
     from deep500.measure.environment import describe
     from deep500.operators.enzyme.engine import report
     from deep500.training.data import dataset_names

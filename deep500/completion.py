@@ -1,4 +1,4 @@
-"""What the shell offers after a press of tab: commands, options, recipes, keys, frameworks, by argcomplete.
+"""Words that the shell offers after a press of tab: commands, options, recipes, keys, frameworks, by argcomplete.
 
 ``pip install 'deep500[completion]'``; in the shell's start-up file: ``eval "$(register-python-argcomplete deep500)"``.
 """

@@ -217,7 +217,7 @@ def _ratios(comparison: RunComparison, other: str) -> Figure:
         if middle is not None and math.isfinite(middle):
             plot.points([middle], [-place], place, 9)
     n = min(series.ratio.n for series in comparison.series)
-    return Figure.of(
+    return Figure.from_plot(
         "Is it faster, and by how much?",
         plot,
         f"left of 0 is faster; n = {n} or more; line: 95 % "
@@ -273,7 +273,7 @@ def quantile_differences(series: str, first: Sequence[np.ndarray], second: Seque
         if bands
         else (f"no band: no interval that could be trusted {holds}")
     )
-    return Figure.of(
+    return Figure.from_plot(
         f"{series}: is it faster for the quick ones and for the slow ones?",
         plot,
         f"below 0 is faster; n = {sizes[0]} and {sizes[1]}, n_eff of the medians "

@@ -24,7 +24,7 @@ class TimingBreakdown(ObservingMetric):
 
     At every boundary the time since the last one goes to the innermost part that is open, so nothing counts twice and
     nothing is left out. What an optimizer's own ``step`` does in no other part counts as ``"update"``. A part ends when
-    the device has finished what was asked of it; this waiting keeps the processor from working ahead, so measure speed
+    the device has finished what was asked of it; this waiting keeps the CPU from working ahead, so measure speed
     without this metric.
 
     Args:

@@ -13,7 +13,7 @@ from deep500.metrics.base import ObservingMetric
 
 
 class EnergyUse(ObservingMetric):
-    """Joules during the run, of all processor packages and of the GPU that the run used.
+    """Joules during the run, of all CPU packages and of the GPU that the run used.
 
     Whatever else runs on the machine is in it. Not measured without a counter, without the right to read one, and for
     runs shorter than ten steps of the slowest counter (:mod:`deep500.measure.energy`).
@@ -141,7 +141,7 @@ class Cost(EnergyUse):
 
 
 def _sources_of(run: Any) -> tuple[list[EnergySource], str]:
-    """Counters of the processors and of the GPU in use: idle GPUs are not the run's."""
+    """Counters of the CPUs and of the GPU in use: idle GPUs are not the run's."""
     sources, reason = find_sources()
     gpu, _ = find_gpu(run.executor.device)
     used_gpu = "" if gpu is None else gpu.name

@@ -36,10 +36,10 @@ class ErrorMetric(abc.ABC):
         Raises:
             InputError: numbers or shapes of arrays differ.
         """
-        return self._of(*paired(outputs, reference))
+        return self._error(*paired(outputs, reference))
 
     @abc.abstractmethod
-    def _of(self, outputs: np.ndarray, reference: np.ndarray) -> float: ...
+    def _error(self, outputs: np.ndarray, reference: np.ndarray) -> float: ...
 
 
 class NormDifference(ErrorMetric):
@@ -60,7 +60,7 @@ class NormDifference(ErrorMetric):
         self.order, self.relative = order, relative
         self.name = f"{'relative_' if relative else ''}l{order:g}_error".replace("linf", "max")
 
-    def _of(self, outputs: np.ndarray, reference: np.ndarray) -> float:
+    def _error(self, outputs: np.ndarray, reference: np.ndarray) -> float:
         error = _norm(outputs - reference, self.order)
         if not self.relative:
             return error
@@ -98,7 +98,7 @@ class CosineError(ErrorMetric):
 
     name = "cosine_error"
 
-    def _of(self, outputs: np.ndarray, reference: np.ndarray) -> float:
+    def _error(self, outputs: np.ndarray, reference: np.ndarray) -> float:
         lengths = float(np.linalg.norm(outputs) * np.linalg.norm(reference))
         if not lengths:
             return 0.0 if not outputs.any() and not reference.any() else 1.0

@@ -23,7 +23,7 @@ class StepLatency(ObservingMetric):
     """A percentile of the time of a training step, from loading its batch until the device has finished.
 
     Warm-up is cut off (MSER-5); a series that drifts, or that is too short for the percentile's interval, is not
-    measured. Waiting for the device after every step keeps the processor from working ahead: measure speed without it.
+    measured. Waiting for the device after every step keeps the CPU from working ahead: measure speed without it.
 
     Args:
         q: which percentile, between 0 and 1.

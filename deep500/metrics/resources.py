@@ -78,7 +78,7 @@ def _framework_peak(executor: Any, reset: bool = False) -> int | None:
 
 
 class CPUUtilisation(ObservingMetric):
-    """Processor time of this process in percent of the time that its processors had during the run."""
+    """CPU time of this process in percent of the time that its cores had during the run."""
 
     name, unit, direction, kind = "cpu_utilisation", "%", "higher", "ratio"
 
@@ -95,7 +95,7 @@ class CPUUtilisation(ObservingMetric):
         self._meter.__exit__()
 
     def measure(self, statistics: Any) -> float | None:
-        """The share; ``details`` says of how many processors."""
+        """The share; ``details`` says of how many cores."""
         if not self.observed():
             return None
         usage = self._meter.usage

@@ -105,7 +105,7 @@ class RoofShare(FlopRate):
     """Operations per second of training in percent of what this machine reached with a matrix product in float32.
 
     Args:
-        roofs: what the machine can do. None: it is measured after the run, on processors, with NumPy and as many
+        roofs: what the machine can do. None: it is measured after the run, on the CPU, with NumPy and as many
             threads as its BLAS takes; of a GPU the roof must be given.
     """
 

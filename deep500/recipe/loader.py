@@ -14,7 +14,7 @@ from deep500.recipe.written import content_of, is_written, load_written
 from deep500.registry import BACKENDS, BUILT_IN, explaining_missing, is_installed, load_backend, standing_in
 
 HALVES = ("FIXED", "MUTABLE", "METRICS")
-"""What a recipe file defines."""
+"""Names that a recipe file defines."""
 
 
 @dataclass(frozen=True)

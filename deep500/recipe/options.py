@@ -32,7 +32,7 @@ PAIRS = 8
 """Pairs if not told otherwise: they find 3 % in nine of ten cases where two launches of a turn lie 2 % apart."""
 
 EFFECT, MOST_PAIRS = 0.03, 60
-"""What ``--pairs auto`` is to find, and how many pairs it makes at most."""
+"""Difference that ``--pairs auto`` is to find, and how many pairs it makes at most."""
 
 
 @dataclass

@@ -24,7 +24,7 @@ from deep500.results.checkpoint import list_checkpoints, load_checkpoint, save_c
 from deep500.results.files import write_atomic, writing
 
 ALIKE = ("epoch", "step", "seed", "sampler", "hyperparameters", "loss_scaling")
-"""What every rank's checkpoint must say alike besides its arrays; seconds are each rank's own."""
+"""Values that are alike in every rank's checkpoint; seconds are each rank's own."""
 
 
 def check_ranks(record: Record, values: Mapping[str, Any], count: int) -> None:

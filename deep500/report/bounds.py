@@ -46,7 +46,7 @@ def roofline_figure(claims: Sequence[Mapping[str, Any]]) -> Figure | None:
     for colour, (x, y, name) in enumerate(zip(intensity, rates, names, strict=True)):
         plot.points([x], [y], colour, 9)
         plot.note(name, float(x), float(y), before=bool(x > (low * high) ** 0.5))
-    return Figure.of(
+    return Figure.from_plot(
         "How close to what the machine can do?",
         plot,
         f"line: measured roofs, {factor * peak:.4g} {unit} and {bandwidth / 1e9:.4g} GB/s; {text}; observations",
@@ -83,8 +83,8 @@ def scaling_figures(scaling: Scaling | None) -> list[Figure]:
     caption = _caption(scaling)
     n, level = min(e.seconds.n for e in scaling.entries), scaling.base.seconds.level
     return [
-        Figure.of("How long does a step take on more processes?", times, caption, n, level),
-        Figure.of("How much of every process is used?", shares, caption, n, level),
+        Figure.from_plot("How long does a step take on more processes?", times, caption, n, level),
+        Figure.from_plot("How much of every process is used?", shares, caption, n, level),
     ]
 
 
@@ -177,7 +177,7 @@ def ranks_figure(ranks: Ranks | None) -> Figure | None:
         plot.points([factor * middle], [-place], 0, 7)
     n = min(rank.seconds.n for rank in ranks.ranks)
     caption = f"n = {n}; line: interval where there is one"
-    return Figure.of("Do the processes take equally long?", plot, caption, n, ranks.ranks[0].seconds.level)
+    return Figure.from_plot("Do the processes take equally long?", plot, caption, n, ranks.ranks[0].seconds.level)
 
 
 def _median(rank: Rank) -> float:

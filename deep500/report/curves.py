@@ -72,7 +72,7 @@ def _curve(epochs: Sequence[Mapping[str, Any]], keys: Sequence[str], judged: str
     caption = (
         f"thin: each of {seeds} seeds, thick: their median, band: {band}" if seeds > 1 else "one seed: observations"
     )
-    return Figure.of(question, plot, caption, seeds, 0.95 if band.startswith("95 %") else None)
+    return Figure.from_plot(question, plot, caption, seeds, 0.95 if band.startswith("95 %") else None)
 
 
 def _one_key(plot: Plot, of_seeds: Mapping[Any, list[tuple[float, float]]], colour: int) -> str:
@@ -129,4 +129,4 @@ def bar_figure(
         plot.note(f"{value:.4g} {axis.split(maxsplit=1)[0].strip(',')}", value, -place)
     if bound is not None:
         plot.rule(x=bound)
-    return Figure.of(question, plot, caption, n)
+    return Figure.from_plot(question, plot, caption, n)

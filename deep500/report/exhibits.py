@@ -38,7 +38,7 @@ def _lines(exhibit: Mapping[str, Any]) -> dict[str, Any]:
     for colour, points in enumerate(every):
         plot.line(list(points[0]), list(points[1]), colour)
     plot.legend(list(exhibit["lines"]))
-    return {**exhibit, "figure": Figure.of(exhibit["title"], plot, exhibit.get("caption", ""), len(joined[0]))}
+    return {**exhibit, "figure": Figure.from_plot(exhibit["title"], plot, exhibit.get("caption", ""), len(joined[0]))}
 
 
 def _pictures(exhibit: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,8 +32,8 @@ class Figure:
     claims: tuple[dict[str, Any], ...] = ()
 
     @classmethod
-    def of(cls, question: str, plot: Plot, caption: str, n: int, level: float | None = None) -> Figure:
-        """From a plot of ``n`` values, with intervals of a level if it shows any; the claims are what was drawn."""
+    def from_plot(cls, question: str, plot: Plot, caption: str, n: int, level: float | None = None) -> Figure:
+        """Take a plot of ``n`` values, with intervals of a level if it shows any; the claims are what was drawn."""
         x = "categorical" if plot.x.labels or plot.y.labels else "ordered"
         claims = [
             {
@@ -108,7 +108,7 @@ def _over_time(
     if above:
         plot.note(f"{above} above")
     colours = "; a colour is a launch" if len(raw) > 1 else ""
-    return Figure.of(
+    return Figure.from_plot(
         "Does it hold steady?",
         plot,
         f"n = {total}; shaded: {warm} samples of warm-up, which no figure counts{colours}",
@@ -133,7 +133,9 @@ def _distribution(ordered: np.ndarray, stat: Mapping[str, Any], factor: float, u
             plot.line([estimate["ci"]["low"] * factor, estimate["ci"]["high"] * factor], [estimate["q"]] * 2, 1, "bar")
             levels.add(f"{100 * estimate['ci']['level']:g} %")
     bars = f"; bars: {' and '.join(sorted(levels))} intervals of the quantiles" if levels else ""
-    return Figure.of("What share is done within a time?", plot, f"n = {ordered.size}{bars}", ordered.size, _level(stat))
+    return Figure.from_plot(
+        "What share is done within a time?", plot, f"n = {ordered.size}{bars}", ordered.size, _level(stat)
+    )
 
 
 def _violins(by_launch: Mapping[int, np.ndarray], ordered: np.ndarray, unit: str, series: str) -> Figure:
@@ -155,7 +157,7 @@ def _violins(by_launch: Mapping[int, np.ndarray], ordered: np.ndarray, unit: str
     above = int((ordered > plot.y.high).sum())
     if above:
         plot.note(f"{above} above")
-    return Figure.of(
+    return Figure.from_plot(
         "Where do most of them lie, and do launches agree?",
         plot,
         f"n = {ordered.size}; box: quartiles and median, whiskers: the farthest sample within 1.5 of its "
@@ -208,7 +210,7 @@ def _tail(ordered: np.ndarray, stat: Mapping[str, Any], factor: float, unit: str
                 1,
                 "bar",
             )
-    return Figure.of(
+    return Figure.from_plot(
         "How bad are the slowest?",
         plot,
         f"n = {n}; bars: intervals of the quantiles (p90 is one in 10, p99 one in 100)",
@@ -241,7 +243,7 @@ def _dependence(values: np.ndarray, stat: Mapping[str, Any], series: str) -> lis
         f"n = {n} (the longest launch); grey: 95 % of independent samples; all launches: n_eff {worth:.4g} of "
         f"{stat['n']}"
     )
-    return [Figure.of("Does a slow moment last?", plot, caption, n, 0.95)]
+    return [Figure.from_plot("Does a slow moment last?", plot, caption, n, 0.95)]
 
 
 def _normal(ordered: np.ndarray, stat: Mapping[str, Any], unit: str, series: str) -> Figure:
@@ -264,7 +266,7 @@ def _normal(ordered: np.ndarray, stat: Mapping[str, Any], unit: str, series: str
     plot.line(expected[[0, -1]], np.median(ordered) + slope * expected[[0, -1]], kind="guide")
     plot.points(expected, ordered[places], size=3)
     caption = f"n = {ordered.size}; line: where normal ones would lie; {text}; intervals do not assume it"
-    return Figure.of("Are they normal?", plot, caption, ordered.size)
+    return Figure.from_plot("Are they normal?", plot, caption, ordered.size)
 
 
 def _level(stat: Mapping[str, Any]) -> float | None:

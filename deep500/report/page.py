@@ -40,7 +40,7 @@ ENOUGH = 20
 UNFINISHED: dict[str, Any] = {"verdict": "UNFINISHED", "metrics": [], "labels": []}
 MARKS = {"PASSED": "✓", "FAILED": "✗", "UNJUDGED": "–", "UNFINISHED": "…"}
 SPENT = {"energy": ("J", "kJ", "W", "Wh", "kWh"), "carbon": ("g", "kg"), "cost": ("EUR", "USD", "CHF", "GBP", "JPY")}
-"""What a run spends, by the units of the metrics that tell it."""
+"""Costs of a run, by the units of their metrics."""
 
 
 def write_report(record: Record) -> Path:

@@ -167,7 +167,7 @@ def memory_figure(record: RecomputationRecord) -> Figure:
     caption = f"highest: {peaks}; dashed: budget {amount(record.budget, 'B')}; {record.source}"
     caption += ", under a profiler, which slows the step" if record.source == MEASURED_CURVES else ""
     caption += "" if turn is None else f"; without recomputation the backward pass begins at {across * turn:.3g} {unit}"
-    return Figure.of("When is how much memory held?", plot, caption, len(curves[0].held))
+    return Figure.from_plot("When is how much memory held?", plot, caption, len(curves[0].held))
 
 
 def _thinned(curve: MemoryCurve) -> tuple[np.ndarray, np.ndarray]:
@@ -202,7 +202,7 @@ def front_figure(record: RecomputationRecord) -> Figure | None:
     plot.legend(families)
     measured = [c.ratio.n for c in record.choices[1:] if c.ratio is not None]
     caption = "small: predicted" + ("; large: measured" if measured else "; nothing was measured")
-    return Figure.of("What does less memory cost?", plot, caption, min(measured, default=1))
+    return Figure.from_plot("What does less memory cost?", plot, caption, min(measured, default=1))
 
 
 def _places(choice: Choice, base: Choice) -> list[tuple[float, float, int]]:

@@ -152,7 +152,7 @@ DETAILS_OF = {
     "roof_share": {"details?": [RATE_DETAILS]},
     "flop_rate": {"details?": [RATE_DETAILS]},
 }
-"""What the report computes with, of some metrics' details."""
+"""Details of some metrics that the report computes with."""
 
 SEEDS = {
     str: {
@@ -430,10 +430,10 @@ FILES: dict[str, Kind] = {
     "recomputation.json": declare(RECOMPUTATION),
     "exhibits.json": declare(EXHIBITS),
 }
-"""What a file of this name holds, a line of it where lines end its name; wherever it is read."""
+"""Format of a file of this name, of a line of it where lines end its name; wherever it is read."""
 
 OF_A_RUN: dict[str, Kind] = {"manifest.json": declare(MANIFEST), "summary.json": declare(SUMMARY)}
-"""What these two hold in the folder of a run."""
+"""Formats of these two in the folder of a run."""
 
 ANY = declare(dict)
 """An object of a file that has no declaration, such as one that an author put there."""

@@ -22,7 +22,7 @@ OBSERVATION = "observation"
 
 
 def load_of_run(curve: Sequence[Mapping[str, Any]], manifest: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The load over all epochs, the processor time of other ranks on the same host counted as the run's own.
+    """The load over all epochs, the CPU time of other ranks on the same host counted as the run's own.
 
     Args:
         curve: lines of ``metrics.jsonl``.

@@ -155,13 +155,13 @@ def _from_json(content: dict[str, Any]) -> Choice:
     return Choice(**{**content, **times})
 
 
-def _curve(path: Path, at: Sequence[float], held: Sequence[int], turn: float | None) -> MemoryCurve:
-    if not held or len(at) != len(held) + 1 or list(at) != sorted(at) or at[0] == at[-1]:
+def _curve(path: Path, at: Sequence[float], amounts: Sequence[int], turn: float | None) -> MemoryCurve:
+    if not amounts or len(at) != len(amounts) + 1 or list(at) != sorted(at) or at[0] == at[-1]:
         raise ResultsError(
-            f"{path}: got a curve of {len(held)} amounts at {len(at)} times; expected a time more than amounts, all "
+            f"{path}: got a curve of {len(amounts)} amounts at {len(at)} times; expected a time more than amounts, all "
             "rising: make it anew"
         )
-    return MemoryCurve(tuple(at), tuple(held), turn)
+    return MemoryCurve(tuple(at), tuple(amounts), turn)
 
 
 def record_of(

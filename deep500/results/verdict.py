@@ -17,7 +17,7 @@ PASSED, FAILED, UNJUDGED = "PASSED", "FAILED", "UNJUDGED"
 
 
 TWO_SPLITS = "two splits: qualities are those of the validation data, which tuning may have seen (validation_split=0.1)"
-"""What a verdict without test data says."""
+"""Remark beside a verdict without test data."""
 
 
 @dataclass(frozen=True)

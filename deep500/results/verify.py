@@ -90,10 +90,10 @@ CHECKS = (
     Check("training against validation data", consistency.data_problems, lambda run: _has(run, "data")),
     Check("run against the ledger beside it", consistency.ledger_problems, lambda run: bool(run.ledger)),
 )
-"""What :func:`examine` does besides comparing checksums."""
+"""Work of :func:`examine` besides comparing checksums."""
 
 SEALED = ("raw samples", "losses and accuracies of the curve", "facts of the environment", "digests of data")
-"""What follows from nothing else, and is as its author sealed it."""
+"""Facts that follow from nothing else, and are as their author sealed them."""
 
 
 def _has(run: RunView, name: str) -> bool:

@@ -19,7 +19,7 @@ REQUIRED = (
     "hardware", "kernel", "process",
 )
 # fmt: on
-"""What the environment in the manifest must hold, and not as null."""
+"""Facts that the environment in the manifest must hold, and not as null."""
 
 EMPTY = ("git", "cpu", "usable_cores", "memory_bytes")
 """Which of these may be null: there may be no repository, and systems that do not tell."""

@@ -140,7 +140,7 @@ def prepare(args: argparse.Namespace) -> Study:
             missing[CPPAD] = "no wheel"
     tapes += [from_checkout(path) for path in args.source]
     names = args.benchmark or list(BENCHMARKS)
-    styles = [] if args.no_styles else [name for name in STYLES if STYLES[name].of in names]
+    styles = [] if args.no_styles else [name for name in STYLES if STYLES[name].benchmark in names]
     return Study([*names, *styles], libraries([*names, *styles], tapes), tapes, missing)
 
 

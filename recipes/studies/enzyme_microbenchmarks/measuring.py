@@ -25,7 +25,7 @@ from recipes.studies.enzyme_microbenchmarks.worker import OUT_OF_MEMORY
 PACKAGE = __name__.rpartition(".")[0]
 PRIMAL, ENZYME, REF, HAND, TORCH, JAX = "primal", "Enzyme", "Ref", "by hand", "PyTorch", "JAX"
 BY_TORCH = ("lstm", "ba", "gmm", "fft", "brusselator")
-"""What is written in PyTorch; by_torch.py says why not the rest."""
+"""Problems that are written in PyTorch; by_torch.py says why not the rest."""
 
 NO_MEMORY_CODE = 77
 SAMPLE_SECONDS = 0.005

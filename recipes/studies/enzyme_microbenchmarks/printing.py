@@ -77,7 +77,7 @@ def _styles(summary: Summary) -> str:
         style = STYLES[name]
         cells = [_quotient(summary, [name], ENZYME, PRIMAL), _quotient(summary, [name], REF, ENZYME)]
         instead = summary.instead(name)
-        layout = _quotient(summary, [style.of], REF, ENZYME) if style.of in summary.names else ""
+        layout = _quotient(summary, [style.benchmark], REF, ENZYME) if style.benchmark in summary.names else ""
         lines.append([f"{style.title}: {style.style}", *cells, layout, _cell(instead) if instead else ""])
     return "\n".join(_aligned(lines))
 

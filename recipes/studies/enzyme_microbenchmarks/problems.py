@@ -43,7 +43,7 @@ class Benchmark:
         sizes: what is measured, small ones first.
         quick: small enough to check gradients in a moment.
         axis: what ``Problem.amount`` counts.
-        of: the benchmark that it is a style of; empty for a benchmark.
+        benchmark: the one that it is a style of; empty for a benchmark.
         style: what is different, in words.
     """
 
@@ -52,7 +52,7 @@ class Benchmark:
     sizes: tuple[tuple[int, ...], ...]
     quick: tuple[int, ...]
     axis: str
-    of: str = ""
+    benchmark: str = ""
     style: str = ""
 
 

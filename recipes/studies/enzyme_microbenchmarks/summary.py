@@ -109,16 +109,16 @@ class Summary:
 
     def instead(self, style: str) -> Interval | None:
         """The geometric mean of Ref/Enzyme with a style in the place of its benchmark's published layout."""
-        if STYLES[style].of not in self.names or self.ratio([style], REF, ENZYME) is None:
+        if STYLES[style].benchmark not in self.names or self.ratio([style], REF, ENZYME) is None:
             return None
-        names = [style if name == STYLES[style].of else name for name in BENCHMARKS if name in self.names]
+        names = [style if name == STYLES[style].benchmark else name for name in BENCHMARKS if name in self.names]
         return self.ratio(names, REF, ENZYME)
 
     def extremes(self) -> tuple[float, float] | None:
         """The geometric means of Ref/Enzyme if every benchmark is in the style that makes it least, and most."""
         choices = []
         for name in BENCHMARKS:
-            names = [name, *(style for style in STYLES if STYLES[style].of == name)]
+            names = [name, *(style for style in STYLES if STYLES[style].benchmark == name)]
             ratios = [self.ratio([choice], REF, ENZYME) for choice in names if choice in self.names]
             values = [log(ratio.median) for ratio in ratios if ratio is not None]
             if values:

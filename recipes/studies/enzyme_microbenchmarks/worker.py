@@ -1,7 +1,7 @@
 """A process for one variant of a benchmark: ``python -m recipes.studies.enzyme_microbenchmarks.worker LIMIT_BYTES``.
 
 It answers pickled requests on standard input, so that its parent survives what happens here: a variant that
-runs out of memory, or crashes. Times are of this process's processor clock.
+runs out of memory, or crashes. Times are of this process's CPU clock.
 """
 
 from __future__ import annotations

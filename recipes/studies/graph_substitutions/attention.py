@@ -24,7 +24,7 @@ Figures = dict[str, float]
 
 
 def divide(rules: Sequence[PatternRule]) -> tuple[list[PatternRule], list[PatternRule]]:
-    """Rules that move no axes, and those that transpose: on a processor layout is how weights are stored."""
+    """Rules that move no axes, and those that transpose: on a CPU layout is how weights are stored."""
     layout = [rule for rule in rules if "transpose" in str(rule)]
     return [rule for rule in rules if rule not in layout], layout
 

@@ -50,7 +50,7 @@ BEGIN, END = "<!-- E2 begins: written by the recipe -->", "<!-- E2 ends -->"
 FLOOR = 0.98
 """Ours may never be slower than the best of the others by more."""
 BARS = {"onnxruntime": 1.05, "pytorch": 1.15, "pytorch-compiled": 1.05}
-"""What the geometric mean of original / ours shall reach."""
+"""Goal for the geometric mean of original / ours."""
 IMAGE, BIG = (3, 64, 64), (3, 224, 224)
 
 ROUNDS = 200

@@ -57,6 +57,6 @@ CASES = {
         "repvgg", dict(branches=4), BRANCHES | dict(branches=4), "with four 3x3 branches (MobileOne's k)"
     ),
 }
-"""Networks in which a processor alone gains: small matrices, and branches that add up to one convolution."""
+"""Networks in which a CPU alone gains: small matrices, and branches that add up to one convolution."""
 
 SUBJECTS = SEVEN | CASES

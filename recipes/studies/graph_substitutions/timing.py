@@ -52,7 +52,7 @@ class Timed:
 
 
 CLOCKS: dict[str, Callable[[], int]] = {"wall": time.perf_counter_ns, "cpu": time.process_time_ns}
-"""Time that passes, or that processors spend on this process: the same for one thread, if nothing else runs."""
+"""Time that passes, or that CPUs spend on this process: the same for one thread, if nothing else runs."""
 
 
 def in_turns(

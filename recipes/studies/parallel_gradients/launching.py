@@ -26,7 +26,7 @@ SETTINGS = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
 }
-"""Threads that wait sleep, so that processors' time is work; what is freed stays with the process."""
+"""Threads that wait sleep, so that CPU time is work; what is freed stays with the process."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ TIMED = {
 QUICK = {"hydro": {"shape": [4, 4, 4], "steps": 2, "blocks": 4}, "docking": {"poses": 32, "proteins": 16, "blocks": 4}}
 Parts = ("primal", "gradient")
 ALL, BUSIEST = "_processor", "_busiest"
-"""Clocks beside the wall's: processors' time of all threads, and of the one that worked most."""
+"""Clocks beside the wall's: CPU time of all threads, and of the one that worked most."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def time_all(
 def efficiency(timed: Timed, base: Timed, part: str, clock: str = "") -> list[float]:
     """Of a point over the same form with one worker, round by round.
 
-    With the processors' clock: how much of all work one worker would have had to do as well. With the busiest one's:
+    With the CPUs' clock: how much of all work one worker would have had to do as well. With the busiest one's:
     what the wall's would be if nothing else ran, and waiting cost nothing.
     """
     workers = timed.point.workers if timed.mode == WEAK else 1

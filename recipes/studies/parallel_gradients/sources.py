@@ -212,7 +212,7 @@ def in_a_process(library: Path, size: int, steps: int, samples: int, threads: in
 
 
 def measure(path: str, size: int, steps: int, samples: int, threads: int = 1) -> dict[str, Any]:
-    """In a process of its own: seconds of all processors, and the relative error of the derivative along a direction.
+    """In a process of its own: seconds of all CPUs, and the relative error of the derivative along a direction.
 
     ``noise`` is by how much differences of two step widths differ; ``gradient`` has all of its numbers.
     """

@@ -116,7 +116,7 @@ def derivatives(ranks: Ranks, part: Part, library: ctypes.CDLL) -> dict[str, Any
 
 def times(ranks: Ranks, part: Part, library: ctypes.CDLL, samples: int) -> dict[str, Any]:
     """Seconds of primal and gradient in turns: by the wall's clock, from when all ranks begin to when the last one has
-    ended; of processors, of all ranks and threads together; and of the thread that had most of them.
+    ended; of CPUs, of all ranks and threads together; and of the thread that had most of them.
     """
     weights, seconds = weights_of(part), np.zeros((samples + 1, 2, 3))
     for sample in range(samples + 1):

@@ -83,24 +83,24 @@ class Planner:
 
     def segments(self) -> CheckpointingPlan:
         """About as many segments as regions in each, all but the last of them run again."""
-        return self._of(equal_segments(self.regions), "segments")
+        return self._plan(equal_segments(self.regions), "segments")
 
     def every(self) -> CheckpointingPlan:
         """Every innermost region runs again by itself."""
-        return self._of(
+        return self._plan(
             regions_named(self.regions, [region.name for region in self.regions.innermost()]), "every region"
         )
 
     def everything(self) -> CheckpointingPlan:
         """All candidates run again, nested ones as often as they are nested: where the profile starts."""
-        return self._of(regions_named(self.regions, list(locations(per_instance(self.regions.root)))), "everything")
+        return self._plan(regions_named(self.regions, list(locations(per_instance(self.regions.root)))), "everything")
 
     def guide(self, budget: int) -> CheckpointingPlan:
         """Plan what the greedy guide leaves recomputed; raises BudgetError."""
         placement = greedy(per_instance(self.regions.root), budget)
-        return self._of(regions_named(self.regions, placement.recomputed), "greedy")
+        return self._plan(regions_named(self.regions, placement.recomputed), "greedy")
 
-    def _of(self, regions: Sequence[PlannedRegion], method: str) -> CheckpointingPlan:
+    def _plan(self, regions: Sequence[PlannedRegion], method: str) -> CheckpointingPlan:
         return plan_of(self.network, self.batch, self.regions, regions, method, self.backend)
 
 

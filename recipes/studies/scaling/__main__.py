@@ -40,7 +40,7 @@ from deep500.scaling.rig import SchemeChoice, parse_schemes
 QUALITY = "test_accuracy"
 
 PlannedPoint: TypeAlias = tuple[str, SchemeChoice, int, int]
-"""What is to be measured: mode, scheme, number of ranks and global batch."""
+"""Points to be measured: mode, scheme, number of ranks and global batch."""
 
 
 def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
