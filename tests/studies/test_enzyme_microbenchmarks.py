@@ -12,7 +12,7 @@ from scipy.stats import gmean
 from deep500.errors import InputError, MissingEngine
 from recipes.studies.enzyme_microbenchmarks import __main__ as recipe
 from recipes.studies.enzyme_microbenchmarks import checking, measuring, printing, problems, resuming
-from recipes.studies.enzyme_microbenchmarks.measuring import ENZYME, HAND, JAX, PRIMAL, REF, TORCH, Measured
+from recipes.studies.enzyme_microbenchmarks.measuring import ENZYME, HAND, JAX, PRIMAL, REF, TORCH, MeasuredBenchmark
 from recipes.studies.enzyme_microbenchmarks.plotting import plot
 from recipes.studies.enzyme_microbenchmarks.summary import Summary
 from recipes.studies.enzyme_microbenchmarks.tapes import from_checkout
@@ -60,7 +60,7 @@ def planted(study: recipe.Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "planted_gradients.py").write_text(PLANTED)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
-    def run(function: str, *words: str) -> Measured:
+    def run(function: str, *words: str) -> MeasuredBenchmark:
         chosen = recipe.options([*ALONE, "--benchmark", "euler", *words])
         (result,) = recipe.run(chosen, study, {("euler", HAND): ("planted_gradients", function)})
         return result
@@ -178,7 +178,7 @@ def test_a_folder_that_is_no_tool(tmp_path: Path) -> None:
     assert (tape.title, tape.include) == ("CoDiPack", tmp_path / "include") and len(tape.version) == 12
 
 
-def rows_of(ratios: dict[str, list[float]], launches: int = 6) -> list[Measured]:
+def rows_of(ratios: dict[str, list[float]], launches: int = 6) -> list[MeasuredBenchmark]:
     """Rows with known quotients of Ref and Enzyme by benchmark and size; the Enzyme of every round is at random."""
     rng, rows = np.random.default_rng(0), []
     for launch in range(launches):
@@ -186,7 +186,7 @@ def rows_of(ratios: dict[str, list[float]], launches: int = 6) -> list[Measured]
             for at, ratio in enumerate(by_size):
                 base = rng.uniform(1, 2, 5)
                 seconds = {PRIMAL: list(base / 3), ENZYME: list(base), REF: list(ratio * base)}
-                rows.append(Measured(name, f"size {at}", 10.0**at, launch, seconds))
+                rows.append(MeasuredBenchmark(name, f"size {at}", 10.0**at, launch, seconds))
     return rows
 
 
@@ -217,7 +217,10 @@ def test_geometric_means_of_known_samples(tmp_path: Path) -> None:
 
 def test_interval_covers_launches() -> None:
     """Launches that differ make the interval wide, however well the rounds of each agree."""
-    rows = [Measured("euler", "s", 1.0, launch, {ENZYME: [1.0] * 5, REF: [2.0 + launch] * 5}) for launch in range(6)]
+    rows = [
+        MeasuredBenchmark("euler", "s", 1.0, launch, {ENZYME: [1.0] * 5, REF: [2.0 + launch] * 5})
+        for launch in range(6)
+    ]
     mean = Summary(rows).ratio(["euler"], REF, ENZYME)
     assert mean is not None and (mean.low, mean.high) == pytest.approx((2.0, 7.0))
 

@@ -132,7 +132,7 @@ def test_a_layer_that_is_gone_is_called_wrong(monkeypatch: pytest.MonkeyPatch) -
     chosen = recipe.options([*QUICK, "--only", "E4"])
     (block,) = recipe.run(chosen)["E4"].blocks
     assert not block.wrong and set(block.layers.values()) == {1}
-    changed = attention.Block("reference", {**block.layers, "joint": 0}, timed=block.timed)
+    changed = attention.AttentionBlock("reference", {**block.layers, "joint": 0}, timed=block.timed)
     assert "unequal numbers of layers" in changed.wrong
 
 

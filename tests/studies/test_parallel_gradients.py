@@ -14,9 +14,9 @@ import pytest
 from deep500.errors import InputError, MissingBackend, MissingEngine
 from recipes.studies.parallel_gradients import __main__ as study
 from recipes.studies.parallel_gradients import building, hydro, launching, measuring, printing, sources
-from recipes.studies.parallel_gradients.hydro import Box, Exchange, Part
-from recipes.studies.parallel_gradients.launching import Point
-from recipes.studies.parallel_gradients.measuring import Checked, Timed, check
+from recipes.studies.parallel_gradients.hydro import Box, BoxPart, Exchange
+from recipes.studies.parallel_gradients.launching import FormPoint
+from recipes.studies.parallel_gradients.measuring import Checked, TimedPoint, check
 
 
 def library(proxy: str, form: str) -> ctypes.CDLL:
@@ -29,7 +29,7 @@ def library(proxy: str, form: str) -> ctypes.CDLL:
 def test_the_blast_is_sedovs_and_energy_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Matter is fastest at R(t) = 1.033 (E t^2 / rho)^(1/5) for gamma = 1.4 (Sedov 1959), here to a cell's size."""
     monkeypatch.setattr(hydro, "BACKGROUND", 1e-6)
-    part = Part(Box((10, 10, 10), steps=70, regions=1, perturbation=0.0), 0)
+    part = BoxPart(Box((10, 10, 10), steps=70, regions=1, perturbation=0.0), 0)
     values = part.values(part.start)
     part.primal(library("hydro", "serial"), values)
     position, velocity, energy, time = values
@@ -44,12 +44,14 @@ def test_the_blast_is_sedovs_and_energy_stays(monkeypatch: pytest.MonkeyPatch) -
     assert 0.3 < expected < 0.8 and abs(radius - expected) < 0.06
 
 
-@pytest.mark.parametrize("proxy, points", [("hydro", [Point("hybrid", 2, 2)]), ("docking", [Point("raja", 1, 2)])])
-def test_forms_have_one_gradient(proxy: str, points: list[Point]) -> None:
+@pytest.mark.parametrize(
+    "proxy, points", [("hydro", [FormPoint("hybrid", 2, 2)]), ("docking", [FormPoint("raja", 1, 2)])]
+)
+def test_forms_have_one_gradient(proxy: str, points: list[FormPoint]) -> None:
     """The two forms that differ most from the serial one; a full run checks all, on up to 8 ranks."""
     for form in ("serial", *(point.form for point in points)):
         library(proxy, form)
-    checked = check(proxy, [Point("serial"), *points], measuring.QUICK[proxy])
+    checked = check(proxy, [FormPoint("serial"), *points], measuring.QUICK[proxy])
     assert [line for each in checked for line in each.wrong] == []
     assert 0 < checked[1].finite_difference < 1e-7
 
@@ -71,7 +73,7 @@ def test_what_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         "hybrid": {"tangent": np.array(np.nan)},
     }
     monkeypatch.setattr(measuring, "answer_of", lambda proxy, point, problem: {**right, **changes[point.form]})
-    found = {each.point.form: each.wrong for each in check("docking", [Point(form) for form in changes])}
+    found = {each.point.form: each.wrong for each in check("docking", [FormPoint(form) for form in changes])}
     assert not found["serial"] and not found["hybrid"]
     assert found["openmp"] == ["docking, OpenMP 1: differs from the serial gradient by 5.0e-07"]
     assert found["raja"] == ["docking, RAJA-style 1: changes what is constant"]
@@ -82,7 +84,7 @@ def test_what_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_parts_make_the_whole(ranks: int) -> None:
     """Every number counts once, and what one rank sends is what its neighbour expects, in that order."""
     shape = (4, 5, 6)
-    parts = [Part(Box(shape, hydro.parts_of(ranks)), rank) for rank in range(ranks)]
+    parts = [BoxPart(Box(shape, hydro.parts_of(ranks)), rank) for rank in range(ranks)]
     for field, size in enumerate(parts[0].result_sizes):
         counted = np.zeros(size)
         for part in parts:
@@ -119,7 +121,7 @@ def neighbours(exchange: Exchange) -> dict[int, tuple[np.ndarray, np.ndarray]]:
 
 
 @pytest.fixture
-def timed() -> list[Timed]:
+def timed() -> list[TimedPoint]:
     """Two workers in half the time; the gradient takes three times the primal's, on two ranks four times."""
 
     def seconds(primal: float, gradient: float) -> dict[str, list[float]]:
@@ -127,19 +129,19 @@ def timed() -> list[Timed]:
         clocks = ("", measuring.ALL, measuring.BUSIEST)
         return {f"{part}{clock}": values for part, values in walls.items() for clock in clocks}
 
-    rows = [Timed("hydro", "strong", Point("serial"), seconds(0.1, 0.3))]
+    rows = [TimedPoint("hydro", "strong", FormPoint("serial"), seconds(0.1, 0.3))]
     for form in ("openmp", "mpi"):
-        rows.append(Timed("hydro", "strong", Point(form), seconds(0.1, 0.3)))
-        two = Point("openmp", 1, 2) if form == "openmp" else Point("mpi", 2)
-        rows.append(Timed("hydro", "strong", two, seconds(0.05, 0.15 if form == "openmp" else 0.2)))
-        rows.append(Timed("hydro", "weak", two, seconds(0.1, 0.3)))
+        rows.append(TimedPoint("hydro", "strong", FormPoint(form), seconds(0.1, 0.3)))
+        two = FormPoint("openmp", 1, 2) if form == "openmp" else FormPoint("mpi", 2)
+        rows.append(TimedPoint("hydro", "strong", two, seconds(0.05, 0.15 if form == "openmp" else 0.2)))
+        rows.append(TimedPoint("hydro", "weak", two, seconds(0.1, 0.3)))
     return rows
 
 
 def test_tables_page_and_picture(
-    timed: list[Timed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    timed: list[TimedPoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checked = [Checked("hydro", Point("serial"), 0.0, 1e-16, 1e-10, True)]
+    checked = [Checked("hydro", FormPoint("serial"), 0.0, 1e-16, 1e-10, True)]
     monkeypatch.setattr(study, "run", lambda chosen: (checked, timed))
     files = {name: tmp_path / f"a.{ending}" for name, ending in (("json", "json"), ("plot", "svg"), ("page", "md"))}
     words = [word for name, file in files.items() for word in (f"--{name}", str(file))]
@@ -156,11 +158,11 @@ def test_tables_page_and_picture(
     assert "WRONG: hydro, serial: differs from the serial gradient by 1.0e-06" in capsys.readouterr().out
 
 
-def test_efficiency_of_known_times(timed: list[Timed]) -> None:
+def test_efficiency_of_known_times(timed: list[TimedPoint]) -> None:
     by_title = {(each.mode, each.point.title): each for each in timed}
     two = by_title["strong", "MPI 2"]
     base = measuring.base_of(two, timed)
-    assert base.point == Point("mpi")
+    assert base.point == FormPoint("mpi")
     assert measuring.efficiency(two, base, "primal") == pytest.approx([1.0] * 8)
     assert measuring.efficiency(two, base, "gradient") == pytest.approx([0.75] * 8)
     weak = by_title["weak", "OpenMP 2"]

@@ -15,9 +15,9 @@ from deep500.transformations.recomputation import find_regions, load_plan
 from deep500.transformations.recomputation.region_tree import Region
 from recipes.studies.recomputation_profile import __main__ as recipe
 from recipes.studies.recomputation_profile import profiling
-from recipes.studies.recomputation_profile.measuring import Runner, equal, time_in_turns
+from recipes.studies.recomputation_profile.measuring import StepRunner, equal, time_in_turns
 from recipes.studies.recomputation_profile.printing import guided_line, profile_table, ways_table
-from recipes.studies.recomputation_profile.profiling import Bench, Settings
+from recipes.studies.recomputation_profile.profiling import Bench, ProfileSettings
 from recipes.studies.recomputation_profile.subjects import FULL, SMALL
 from tests.conftest import load_backend
 
@@ -27,7 +27,7 @@ TINY = {
     "transformer": {"width": 8, "vocabulary": 9, "layers": 2, "shape": (8,)},
     "nested_resnet": {"width": 2, "counts": (2, 2, 2), "shape": (3, 8, 8)},
 }
-FEW = Settings(
+FEW = ProfileSettings(
     "pytorch", (0.9, 0.7), (0.8,), (), rounds=2, passes=1, options={"recompute": "explicit", "recognise": False}
 )
 
@@ -144,7 +144,9 @@ def test_guided_line_divides_by_hand() -> None:
 
 def test_turns_and_bits() -> None:
     calls: list[int] = []
-    runners = [Runner(lambda which=which: calls.append(which) or (sum(range(20_000)) and None)) for which in range(3)]  # type: ignore[misc, func-returns-value]
+    runners = [
+        StepRunner(lambda which=which: calls.append(which) or (sum(range(20_000)) and None)) for which in range(3)
+    ]  # type: ignore[misc, func-returns-value]
     timed = time_in_turns(runners, 4, True)
     assert len(calls) == 3 + 3 * 4 and all(sorted(calls[i : i + 3]) == [0, 1, 2] for i in range(0, 15, 3))
     assert timed[0].ratio.median == 1 and timed[1].seconds.n == 4

@@ -40,7 +40,7 @@ COPIES = 4
 
 
 @dataclass(frozen=True)
-class Problem:
+class DeepBenchProblem:
     """One row of the list."""
 
     kind: str
@@ -114,17 +114,19 @@ def _rnn(s: Mapping[str, Any]) -> tuple[str, dict[str, tuple[int, ...]], dict[st
     return operator, shapes, {"hidden_size": hidden, **({"activations": ["Relu"]} if operator == "RNN" else {})}
 
 
-def problems(kinds: Iterable[str] = KINDS, limit: int | None = None) -> list[Problem]:
+def problems(kinds: Iterable[str] = KINDS, limit: int | None = None) -> list[DeepBenchProblem]:
     """The list, or the first of each kind (``limit``) when they are sorted by how much there is to compute."""
     data = json.loads(SIZES.read_text(encoding="utf-8"))
     selected = []
     for kind in kinds:
-        rows = [Problem(kind, dict(zip(data[kind]["columns"], row, strict=True))) for row in data[kind]["rows"]]
+        rows = [
+            DeepBenchProblem(kind, dict(zip(data[kind]["columns"], row, strict=True))) for row in data[kind]["rows"]
+        ]
         selected += rows if limit is None else sorted(rows, key=work)[:limit]
     return selected
 
 
-def work(problem: Problem) -> int:
+def work(problem: DeepBenchProblem) -> int:
     """Multiply-adds, up to padding and strides."""
     s = problem.sizes
     if problem.kind == "gemm":
@@ -136,10 +138,10 @@ def work(problem: Problem) -> int:
 
 
 @dataclass(frozen=True)
-class Row:
+class BackendRow:
     """One backend's result for one problem; ``failure`` says why there are no times."""
 
-    problem: Problem
+    problem: DeepBenchProblem
     backend: str
     flop: int = 0
     forward: Interval | None = None
@@ -168,24 +170,24 @@ def _figures(seconds: Interval, flop: int) -> list[str]:
     ]
 
 
-def measure(problem: Problem, backend: str, samples: int, memory: float) -> Row:
+def measure(problem: DeepBenchProblem, backend: str, samples: int, memory: float) -> BackendRow:
     """Time one problem in one backend."""
     network, _ = problem.network(training=True)
     flop = problem.flop(network)
     needed = 4 * COPIES * sum(d.size or 0 for d in network.descriptors().values()) / 2**30
     del network
     if needed > memory:
-        return Row(problem, backend, flop, failure=f"left out: needs about {needed:.3g} GiB (--memory)")
+        return BackendRow(problem, backend, flop, failure=f"left out: needs about {needed:.3g} GiB (--memory)")
     try:
         times = [_seconds(problem, backend, training, samples) for training in (False, True)]
-        return Row(problem, backend, flop, *times)
+        return BackendRow(problem, backend, flop, *times)
     except UnsupportedOperator as error:
-        return Row(problem, backend, flop, failure=f"not supported: {_line(error)}")
+        return BackendRow(problem, backend, flop, failure=f"not supported: {_line(error)}")
     except Exception as error:  # noqa: BLE001  # each framework has its own; one problem must not end the others
-        return Row(problem, backend, flop, failure=f"failed: {_line(error)}", wrong=True)
+        return BackendRow(problem, backend, flop, failure=f"failed: {_line(error)}", wrong=True)
 
 
-def _seconds(problem: Problem, backend: str, training: bool, samples: int) -> Interval:
+def _seconds(problem: DeepBenchProblem, backend: str, training: bool, samples: int) -> Interval:
     network, arrays = problem.network(training)
     executor = load_backend(backend).from_model(network)
     fed = {name: executor.network.to_tensor(array) for name, array in arrays.items()}
@@ -202,7 +204,7 @@ def _line(error: Exception) -> str:
     return f"{type(error).__name__}: {text[:100]}"
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[BackendRow]) -> str:
     """All rows, columns aligned."""
     cells = [HEAD, *(row.cells() for row in rows)]
     full = [row for row in cells if len(row) == len(HEAD)]

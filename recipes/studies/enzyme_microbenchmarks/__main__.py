@@ -32,11 +32,20 @@ from deep500.measure.statistics import MINIMUM_SAMPLES
 from deep500.wheels import WheelError
 from recipes.studies.enzyme_microbenchmarks import resuming
 from recipes.studies.enzyme_microbenchmarks.building import Libraries, libraries
-from recipes.studies.enzyme_microbenchmarks.measuring import ENZYME, JAX, REF, TORCH, Measured, Where, measure, variants
+from recipes.studies.enzyme_microbenchmarks.measuring import (
+    ENZYME,
+    JAX,
+    REF,
+    TORCH,
+    MeasuredBenchmark,
+    Where,
+    measure,
+    variants,
+)
 from recipes.studies.enzyme_microbenchmarks.plotting import plot
 from recipes.studies.enzyme_microbenchmarks.printing import as_json, tables
 from recipes.studies.enzyme_microbenchmarks.problems import BENCHMARKS, STYLES, problems
-from recipes.studies.enzyme_microbenchmarks.tapes import Tape, cppad, from_checkout
+from recipes.studies.enzyme_microbenchmarks.tapes import TapeTool, cppad, from_checkout
 
 LAUNCHES, ROUNDS = MINIMUM_SAMPLES, 5
 PICTURES = (".png", ".svg", ".pdf")
@@ -108,7 +117,7 @@ class Study:
 
     names: list[str]
     libraries: Libraries
-    tapes: list[Tape]
+    tapes: list[TapeTool]
     missing: dict[str, str]
 
     def where(self, name: str, without: Sequence[str]) -> dict[str, Where]:
@@ -146,7 +155,7 @@ def prepare(args: argparse.Namespace) -> Study:
 
 def run(
     args: argparse.Namespace, study: Study | None = None, instead: Mapping[tuple[str, str], Where] | None = None
-) -> list[Measured]:
+) -> list[MeasuredBenchmark]:
     """Measure launch after launch, benchmark after benchmark, what ``--rows`` does not hold yet.
 
     Args:

@@ -15,7 +15,7 @@ from deep500.operators.enzyme import pipeline
 from deep500.operators.enzyme.engine import Clang, find_clang, find_engine
 from deep500.operators.enzyme.pipeline import FIRST_LINK_SECONDS, Options, compile_library, compiler_lines, run
 from recipes.studies.enzyme_microbenchmarks.problems import BENCHMARKS, STYLES
-from recipes.studies.enzyme_microbenchmarks.tapes import Tape
+from recipes.studies.enzyme_microbenchmarks.tapes import TapeTool
 
 SOURCES = Path(__file__).parent
 FOLDER = "enzyme_microbenchmarks"
@@ -46,7 +46,7 @@ class Libraries:
     refused: dict[str, dict[str, str]]
 
 
-def libraries(names: Sequence[str], tapes: Sequence[Tape] = ()) -> Libraries:
+def libraries(names: Sequence[str], tapes: Sequence[TapeTool] = ()) -> Libraries:
     """The libraries, built unless this user's cache has them.
 
     Args:
@@ -104,7 +104,7 @@ def _build(clang: Clang, folder: Path, names: Sequence[str]) -> None:
     (folder / REFUSED).write_text(json.dumps(refused), encoding="utf-8")
 
 
-def _build_tape(clang: Clang, folder: Path, tape: Tape, names: Sequence[str]) -> None:
+def _build_tape(clang: Clang, folder: Path, tape: TapeTool, names: Sequence[str]) -> None:
     words = [str(SOURCES / "tapes.cpp"), *map(str, tape.sources), *_flags(names, [BY_ROWS])]
     _compile(clang, [*words, f'-DTAPE="tapes/{tape.name}.hpp"', f"-I{tape.include}"], folder, tape.name)
 

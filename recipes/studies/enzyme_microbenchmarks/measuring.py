@@ -47,7 +47,7 @@ class Absent(Deep500Error, RuntimeError):
 
 
 @dataclass
-class Measured:
+class MeasuredBenchmark:
     """One benchmark at one size in one launch.
 
     Attributes:
@@ -73,7 +73,7 @@ class Measured:
     wrong: list[str] = field(default_factory=list)
 
 
-class Worker:
+class VariantProcess:
     """A process that holds one variant; see worker.py.
 
     Args:
@@ -179,23 +179,25 @@ def measure(
     memory: int,
     rounds: int,
     launch: int = 0,
-) -> list[Measured]:
+) -> list[MeasuredBenchmark]:
     """Check a benchmark's gradients and time its variants in turns, in random order in every round, size by size.
 
     Args:
         problems: its sizes, small ones first.
         where: its variants.
         refused: variants that could not be built, and why.
-        allocation, memory: see Worker.
+        allocation, memory: see VariantProcess.
         rounds: samples of every variant at every size.
         launch: which of several; also the seed of the order.
     """
-    workers: dict[str, Worker] = {}
+    workers: dict[str, VariantProcess] = {}
     results = []
     try:
-        workers = {name: Worker(place, memory, allocation) for name, place in where.items() if name not in refused}
+        workers = {
+            name: VariantProcess(place, memory, allocation) for name, place in where.items() if name not in refused
+        }
         for problem in problems:
-            measured = Measured(problem.name, problem.size, problem.amount, launch, absent=dict(refused))
+            measured = MeasuredBenchmark(problem.name, problem.size, problem.amount, launch, absent=dict(refused))
             here = dict(workers)
             for name in list(here):
                 with _present(measured, here, name):
@@ -210,7 +212,7 @@ def measure(
 
 
 @contextlib.contextmanager
-def _present(measured: Measured, here: dict[str, Worker], name: str) -> Iterator[None]:
+def _present(measured: MeasuredBenchmark, here: dict[str, VariantProcess], name: str) -> Iterator[None]:
     """Go on without a variant that gives no answer within: its numbers make room for the reason."""
     try:
         yield
@@ -220,7 +222,7 @@ def _present(measured: Measured, here: dict[str, Worker], name: str) -> Iterator
         del here[name]
 
 
-def _check(problem: Problem, measured: Measured, here: dict[str, Worker]) -> None:
+def _check(problem: Problem, measured: MeasuredBenchmark, here: dict[str, VariantProcess]) -> None:
     """Compare all gradients with the first, and that one with finite differences; closed forms count as gradients.
 
     What is wrong is not timed.
@@ -256,12 +258,12 @@ def _check(problem: Problem, measured: Measured, here: dict[str, Worker]) -> Non
                 _leave_out(measured, here, first)
 
 
-def _leave_out(measured: Measured, here: dict[str, Worker], name: str) -> None:
+def _leave_out(measured: MeasuredBenchmark, here: dict[str, VariantProcess], name: str) -> None:
     if here.pop(name, None):
         measured.absent[name] = "wrong gradient"
 
 
-def _time(measured: Measured, here: dict[str, Worker], rounds: int) -> None:
+def _time(measured: MeasuredBenchmark, here: dict[str, VariantProcess], rounds: int) -> None:
     """Short variants are called several times for one sample; a round holds one sample of each."""
     calls, shuffle = {}, random.Random(measured.launch).shuffle
     for name in list(here):

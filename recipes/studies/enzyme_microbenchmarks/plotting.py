@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recipes.studies.enzyme_microbenchmarks.measuring import ENZYME, HAND, JAX, PRIMAL, REF, TORCH, Measured
+from recipes.studies.enzyme_microbenchmarks.measuring import ENZYME, HAND, JAX, PRIMAL, REF, TORCH, MeasuredBenchmark
 from recipes.studies.enzyme_microbenchmarks.printing import PUBLISHED
 from recipes.studies.enzyme_microbenchmarks.problems import BENCHMARKS
 from recipes.studies.enzyme_microbenchmarks.summary import Summary
@@ -27,7 +27,7 @@ LOOKS = {
 """Colour, line and marker: told apart without colours, too."""
 
 
-def plot(rows: Sequence[Measured], path: Path) -> None:
+def plot(rows: Sequence[MeasuredBenchmark], path: Path) -> None:
     """Draw; the file's ending says which kind. Bars are intervals over launches."""
     from matplotlib.figure import Figure
 

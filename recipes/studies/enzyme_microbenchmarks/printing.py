@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from deep500.measure.statistics import Interval
-from recipes.studies.enzyme_microbenchmarks.measuring import ENZYME, HAND, PRIMAL, REF, Measured
+from recipes.studies.enzyme_microbenchmarks.measuring import ENZYME, HAND, PRIMAL, REF, MeasuredBenchmark
 from recipes.studies.enzyme_microbenchmarks.problems import ALL, BENCHMARKS, STYLES
 from recipes.studies.enzyme_microbenchmarks.summary import Summary
 
@@ -15,7 +15,7 @@ PUBLISHED = {"conference": 4.2, "preprint": 4.5}
 """Geometric means of Ref/Enzyme in the abstracts of Moses and Churavy (NeurIPS 2020; arXiv 2010.01709)."""
 
 
-def tables(rows: Sequence[Measured]) -> str:
+def tables(rows: Sequence[MeasuredBenchmark]) -> str:
     """Ratios of the published layouts, the geometric mean beside the published ones, other styles, all times."""
     summary = Summary(rows)
     parts = [_ratios(summary), *_means(summary), _styles(summary), _times(summary), *_wrong(rows)]
@@ -99,7 +99,7 @@ def _times(summary: Summary) -> str:
     return "\n".join(_aligned(lines))
 
 
-def _wrong(rows: Sequence[Measured]) -> list[str]:
+def _wrong(rows: Sequence[MeasuredBenchmark]) -> list[str]:
     lines = [f"WRONG: {ALL[row.name].title} ({row.size}): {line}" for row in rows for line in row.wrong]
     return ["\n".join(lines)] if lines else []
 
@@ -115,7 +115,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(row).rstrip() for row in padded]
 
 
-def as_json(rows: Sequence[Measured], about: dict[str, Any]) -> dict[str, Any]:
+def as_json(rows: Sequence[MeasuredBenchmark], about: dict[str, Any]) -> dict[str, Any]:
     """All that is printed, and every sample."""
     summary = Summary(rows)
     names = [name for name in BENCHMARKS if name in summary.names]

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from deep500.errors import InputError
-from recipes.studies.enzyme_microbenchmarks.measuring import Measured
+from recipes.studies.enzyme_microbenchmarks.measuring import MeasuredBenchmark
 
-Finished = dict[tuple[str, int], list[Measured]]
+Finished = dict[tuple[str, int], list[MeasuredBenchmark]]
 
 
 def read(file: Path, key: str) -> Finished:
@@ -35,7 +35,7 @@ def read(file: Path, key: str) -> Finished:
             its_key, at, rows = (
                 entry["key"],
                 (entry["name"], entry["launch"]),
-                [Measured(**row) for row in entry["rows"]],
+                [MeasuredBenchmark(**row) for row in entry["rows"]],
             )
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"got --rows {file}, which holds other lines; expected rows of this study") from error
@@ -49,7 +49,7 @@ def read(file: Path, key: str) -> Finished:
     return finished
 
 
-def append(file: Path, key: str, rows: Sequence[Measured]) -> None:
+def append(file: Path, key: str, rows: Sequence[MeasuredBenchmark]) -> None:
     """Add a launch of one benchmark."""
     line = {"key": key, "name": rows[0].name, "launch": rows[0].launch, "rows": [asdict(row) for row in rows]}
     with file.open("a", encoding="utf-8") as stream:

@@ -13,7 +13,7 @@ from math import exp, log
 import numpy as np
 
 from deep500.measure.statistics import Interval, median_interval
-from recipes.studies.enzyme_microbenchmarks.measuring import ENZYME, REF, Measured
+from recipes.studies.enzyme_microbenchmarks.measuring import ENZYME, REF, MeasuredBenchmark
 from recipes.studies.enzyme_microbenchmarks.problems import ALL, BENCHMARKS, STYLES
 
 
@@ -28,8 +28,8 @@ class Summary:
         variants: all variants of the published layouts, those of styles if there are no others.
     """
 
-    def __init__(self, rows: Sequence[Measured]) -> None:
-        self.rows: dict[tuple[str, str], list[Measured]] = {}
+    def __init__(self, rows: Sequence[MeasuredBenchmark]) -> None:
+        self.rows: dict[tuple[str, str], list[MeasuredBenchmark]] = {}
         for row in rows:
             self.rows.setdefault((row.name, row.size), []).append(row)
         self.names = [name for name in ALL if any(key[0] == name for key in self.rows)]

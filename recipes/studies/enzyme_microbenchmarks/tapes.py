@@ -28,7 +28,7 @@ ADEPT = ("Array", "Stack", "StackStorageOrig", "Storage", "index", "jacobian", "
 
 
 @dataclass(frozen=True)
-class Tape:
+class TapeTool:
     """A tool.
 
     Attributes:
@@ -46,7 +46,7 @@ class Tape:
     sources: tuple[Path, ...] = ()
 
 
-def cppad() -> Tape:
+def cppad() -> TapeTool:
     """CppAD out of the wheel of cmeel-cppad, fetched if it is not in the cache.
 
     Raises:
@@ -60,10 +60,10 @@ def cppad() -> Tape:
                 with zipfile.ZipFile(CPPAD.download(Path(temporary))) as archive:
                     archive.extractall(place, [name for name in archive.namelist() if name.startswith(HEADERS)])
                 enter_folder(place, target)
-    return Tape("cppad", "CppAD", CPPAD.version, target / HEADERS)
+    return TapeTool("cppad", "CppAD", CPPAD.version, target / HEADERS)
 
 
-def from_checkout(path: Path) -> Tape:
+def from_checkout(path: Path) -> TapeTool:
     """CoDiPack or Adept, by what is in a folder.
 
     Raises:
@@ -71,9 +71,11 @@ def from_checkout(path: Path) -> Tape:
     """
     root = path.resolve()
     if (root / "include/codi.hpp").is_file():
-        return Tape("codipack", "CoDiPack", _commit(root), root / "include")
+        return TapeTool("codipack", "CoDiPack", _commit(root), root / "include")
     if (root / "include/adept.h").is_file():
-        return Tape("adept", "Adept", _commit(root), root / "include", tuple(root / f"adept/{n}.cpp" for n in ADEPT))
+        return TapeTool(
+            "adept", "Adept", _commit(root), root / "include", tuple(root / f"adept/{n}.cpp" for n in ADEPT)
+        )
     raise InputError(
         f"got --source {path} without include/codi.hpp or include/adept.h; expected a checkout of CoDiPack or Adept: "
         "correct it"

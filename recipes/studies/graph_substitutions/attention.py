@@ -15,7 +15,7 @@ from deep500.transformations.workshop.substitutions.experiments import table
 from recipes.studies.graph_substitutions.networks import NOT_MEASURED, ORIGINAL, WRONG, cell, line
 from recipes.studies.graph_substitutions.published import LAYOUT
 from recipes.studies.graph_substitutions.settings import Settings
-from recipes.studies.graph_substitutions.timing import Runner, Timed, difference, in_turns
+from recipes.studies.graph_substitutions.timing import CompiledRunner, Timed, difference, in_turns
 
 FULL: dict[str, Any] = dict(shape=(64, 768), layers=4)
 SMALL: dict[str, Any] = dict(shape=(8, 32), heads=4, layers=1)
@@ -30,7 +30,7 @@ def divide(rules: Sequence[PatternRule]) -> tuple[list[PatternRule], list[Patter
 
 
 @dataclass(frozen=True)
-class Block:
+class AttentionBlock:
     """Attention in one backend.
 
     Attributes:
@@ -66,19 +66,19 @@ def layers(network: Network) -> int:
     return sum(node.op_type == "Softmax" for node in network.nodes)
 
 
-def measure(backend: str, settings: Settings) -> Block:
+def measure(backend: str, settings: Settings) -> AttentionBlock:
     """Optimise the block in four ways for one backend, and time them in turns."""
     block = create("attention_block", batch=1, seed=settings.seed, **(SMALL if settings.quick else FULL))
     try:
         networks, predicted, search = _variants(block, backend, settings)
-        runners = {name: Runner(network, backend, settings.seed) for name, network in networks.items()}
+        runners = {name: CompiledRunner(network, backend, settings.seed) for name, network in networks.items()}
         answers = [runner.outputs() for runner in runners.values()]
         apart = max(difference(answer, answers[0]) for answer in answers)
         timed = in_turns(runners, settings.seconds, settings.clock, settings.seed)
     except Exception as error:  # noqa: BLE001  # each framework has its own; one backend must not end the others
-        return Block(backend, failure=line(error))
+        return AttentionBlock(backend, failure=line(error))
     counts = {name: layers(network) for name, network in networks.items()}
-    return Block(backend, counts, predicted, search, timed, apart)
+    return AttentionBlock(backend, counts, predicted, search, timed, apart)
 
 
 def _variants(block: Network, backend: str, settings: Settings) -> tuple[dict[str, Network], Figures, Figures]:
@@ -103,7 +103,7 @@ def _variants(block: Network, backend: str, settings: Settings) -> tuple[dict[st
 class Attention:
     """E4: all backends."""
 
-    blocks: Sequence[Block]
+    blocks: Sequence[AttentionBlock]
     settings: Settings
 
     @property

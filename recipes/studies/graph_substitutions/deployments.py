@@ -40,7 +40,7 @@ from deep500.transformations.substitutions.cost import deployment, work_hash
 from deep500.transformations.workshop.substitutions.experiments import table
 from recipes.studies.graph_substitutions.exported import build
 from recipes.studies.graph_substitutions.networks import WRONG, cell, line
-from recipes.studies.graph_substitutions.timing import CLOCKS, Runner, difference, in_turns
+from recipes.studies.graph_substitutions.timing import CLOCKS, CompiledRunner, difference, in_turns
 
 DEPLOYMENTS = ("onnxruntime", "pytorch", "pytorch-compiled", "jax", "tensorflow")
 INSTANCES = {"onnxruntime": 3, "pytorch": 3, "pytorch-compiled": 3}
@@ -166,7 +166,7 @@ def measure(name: str, where: str, args: argparse.Namespace) -> dict[str, Any]:
 
 def _timed(variants: Mapping[str, Network], where: str, args: argparse.Namespace) -> dict[str, Any]:
     """Samples of all variants; networks that do the same work are run once, and a peer that fails is left out."""
-    runs, same, apart, absent = dict[str, Runner](), dict[str, str](), dict[str, float](), dict[str, str]()
+    runs, same, apart, absent = dict[str, CompiledRunner](), dict[str, str](), dict[str, float](), dict[str, str]()
     known: dict[str, str] = {}
     answers: list[np.ndarray] | None = None
     place, instances = deployment(where), 1 if args.full else INSTANCES.get(where, 2)
@@ -175,11 +175,11 @@ def _timed(variants: Mapping[str, Network], where: str, args: argparse.Namespace
         if twin != which:
             same[which] = twin  # as fast; the answers may be wrong nevertheless
             if answers is not None and content_hash(net) != content_hash(variants[twin]):
-                alone = Runner(net, place.backend, args.seed, **place.options)
+                alone = CompiledRunner(net, place.backend, args.seed, **place.options)
                 apart[which] = difference(alone.outputs(), answers)
             continue
         try:
-            runner = Runner(net, place.backend, args.seed, instances, **place.options)
+            runner = CompiledRunner(net, place.backend, args.seed, instances, **place.options)
             runner()
             got = runner.outputs()
         except Exception as error:

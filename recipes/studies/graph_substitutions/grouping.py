@@ -16,7 +16,7 @@ from deep500.transformations.workshop.substitutions.experiments import table
 from recipes.studies.graph_substitutions.networks import OURS, WRONG, cell, line
 from recipes.studies.graph_substitutions.published import GROUPS
 from recipes.studies.graph_substitutions.settings import Settings
-from recipes.studies.graph_substitutions.timing import Runner, Timed, difference, in_turns
+from recipes.studies.graph_substitutions.timing import CompiledRunner, Timed, difference, in_turns
 
 MOST = 32
 SWEEPS = ((512, 28), (512, 14), (128, 56))
@@ -114,7 +114,7 @@ def sweep(channels: int, side: int, backend: str, settings: Settings) -> Sweep:
     try:
         optimized = d5.optimize_network(networks[str(MOST)], backend=backend, **settings.search)
         networks[OURS] = optimized.network
-        runners = {name: Runner(network, backend, settings.seed) for name, network in networks.items()}
+        runners = {name: CompiledRunner(network, backend, settings.seed) for name, network in networks.items()}
         answers = {name: runner.outputs() for name, runner in runners.items()}
         apart = max(difference(answer, answers[str(MOST)]) for answer in answers.values())
         timed = in_turns(runners, settings.seconds, settings.clock, settings.seed)

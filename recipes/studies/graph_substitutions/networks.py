@@ -16,7 +16,7 @@ from deep500.transformations.workshop.substitutions.experiments import table
 from recipes.studies.graph_substitutions.published import SEARCH, V100
 from recipes.studies.graph_substitutions.settings import Settings
 from recipes.studies.graph_substitutions.subjects import SEVEN, SUBJECTS
-from recipes.studies.graph_substitutions.timing import Runner, Timed, difference, in_turns
+from recipes.studies.graph_substitutions.timing import CompiledRunner, Timed, difference, in_turns
 
 ORIGINAL, OURS = "original", "ours"
 LEVELS = ("disabled", "basic")
@@ -105,14 +105,14 @@ def measure(name: str, backend: str, settings: Settings) -> Row:
 
 def _runners(
     which: str, original: Network, ours: Network, backend: str, settings: Settings
-) -> tuple[dict[str, Runner], dict[str, str]]:
+) -> tuple[dict[str, CompiledRunner], dict[str, str]]:
     """All variants of a backend, and why those are absent that are."""
     both = {ORIGINAL: original, OURS: ours}
-    runners = {name: Runner(network, backend, settings.seed) for name, network in both.items()}
+    runners = {name: CompiledRunner(network, backend, settings.seed) for name, network in both.items()}
     absent: dict[str, str] = {}
     if backend == "onnxruntime":
         runners |= {
-            f"{name}, {level}": Runner(network, backend, settings.seed, optimization=level)
+            f"{name}, {level}": CompiledRunner(network, backend, settings.seed, optimization=level)
             for level in LEVELS
             for name, network in both.items()
         }
@@ -122,7 +122,7 @@ def _runners(
                 absent[f"{name}, compiled"] = NOT_MEASURED
                 continue
             try:
-                runner = Runner(network, backend, settings.seed, compile=True)
+                runner = CompiledRunner(network, backend, settings.seed, compile=True)
                 runner()  # compiles now
                 runners[f"{name}, compiled"] = runner
             except Exception as error:  # noqa: BLE001  # no compiler, or one that fails

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Search(NamedTuple):
+class PublishedSearch(NamedTuple):
     """One network in Tensat's comparison: seconds of search, and the gain over the original in percent."""
 
     taso_seconds: float
@@ -19,12 +19,12 @@ class Search(NamedTuple):
 
 
 SEARCH = {
-    "bert": Search(13.6, 1.4, 8.5, 9.2),
-    "resnext50": Search(25.3, 0.7, 5.5, 8.8),
-    "nasnet_a": Search(1226.0, 10.6, 1.9, 7.3),
-    "nasrnn": Search(177.3, 0.5, 45.4, 68.9),
-    "inception_v3": Search(68.6, 5.1, 6.3, 10.0),
-    "squeezenet": Search(16.4, 0.3, 6.7, 24.5),
+    "bert": PublishedSearch(13.6, 1.4, 8.5, 9.2),
+    "resnext50": PublishedSearch(25.3, 0.7, 5.5, 8.8),
+    "nasnet_a": PublishedSearch(1226.0, 10.6, 1.9, 7.3),
+    "nasrnn": PublishedSearch(177.3, 0.5, 45.4, 68.9),
+    "inception_v3": PublishedSearch(68.6, 5.1, 6.3, 10.0),
+    "squeezenet": PublishedSearch(16.4, 0.3, 6.7, 24.5),
 }
 
 V100 = {  # milliseconds; no figures there for ResNet-50 (which the paper calls on a par) and NasRNN

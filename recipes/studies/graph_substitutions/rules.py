@@ -25,7 +25,7 @@ QUICK_SAMPLE = 3
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RuleOutcome:
     """The outcome of one of the experiments on rules.
 
     Attributes:
@@ -46,7 +46,7 @@ class Outcome:
         return self.text
 
 
-def generated(settings: Settings, generate: Callable[..., Generation] = generation) -> tuple[Outcome, Generation]:
+def generated(settings: Settings, generate: Callable[..., Generation] = generation) -> tuple[RuleOutcome, Generation]:
     """E1, and what it generated, for E5."""
     run = generate(settings.depth, settings.seed)
     rules = [*run.found.rules, *run.found.multiple]
@@ -58,12 +58,12 @@ def generated(settings: Settings, generate: Callable[..., Generation] = generati
         "peak_memory_mb": run.memory,
     }
     unproved = [rule.id for rule in rules if rule.verdict != "proved"]
-    return Outcome(
+    return RuleOutcome(
         str(run), values, [f"E1: rules kept without a proof: {', '.join(unproved)}"] if unproved else []
     ), run
 
 
-def verified(settings: Settings, generated_rules: Generation) -> Outcome:
+def verified(settings: Settings, generated_rules: Generation) -> RuleOutcome:
     """E5 on the rules of E1, kept and open ones; Z3, where it is installed, gives a second opinion on all of them."""
     rules = [*generated_rules.found.rules, *generated_rules.found.multiple, *generated_rules.found.open]
     sample = (QUICK_SAMPLE if settings.quick else len(rules)) if find_spec("z3") else 0
@@ -71,10 +71,10 @@ def verified(settings: Settings, generated_rules: Generation) -> Outcome:
     expected = len(generated_rules.found.rules) + len(generated_rules.found.multiple)
     proved = verdicts.verdicts.get("proved", 0)
     wrong = [f"E5: {proved} rules proved anew; expected the {expected} that E1 kept"] if proved < expected else []
-    return Outcome(str(verdicts), dict(vars(verdicts)), wrong)
+    return RuleOutcome(str(verdicts), dict(vars(verdicts)), wrong)
 
 
-def validated(settings: Settings) -> Outcome:
+def validated(settings: Settings) -> RuleOutcome:
     """E6: axioms in finite fields, as symbols, against each other, and with the kernels of the backends.
 
     A dry run takes samples and leaves redundancy out. What needs Z3 is "not measured" without it.
@@ -104,7 +104,7 @@ def validated(settings: Settings) -> Outcome:
     for name in ("symbols", "redundancy"):
         if name not in values:
             texts.append(f"E6, {name}: not measured ({'Z3 is not installed' if not find_spec('z3') else 'dry run'})")
-    return Outcome("\n\n".join([*texts, str(kernels)]), values, [f"E6: axiom {failure}" for failure in failures])
+    return RuleOutcome("\n\n".join([*texts, str(kernels)]), values, [f"E6: axiom {failure}" for failure in failures])
 
 
 def _plain(result: Any) -> dict[str, Any]:

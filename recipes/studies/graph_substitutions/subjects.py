@@ -10,7 +10,7 @@ from deep500.networks import Network, create
 
 
 @dataclass(frozen=True)
-class Subject:
+class ZooSubject:
     """A network of the zoo at batch 1.
 
     Attributes:
@@ -38,22 +38,22 @@ BRANCHES: dict[str, Any] = dict(IMAGE, blocks=(2,), widths=(8,))
 
 # fmt: off
 SEVEN = {
-    "resnet50": Subject("resnet50", {}, dict(IMAGE, blocks=(1,)), "batch normalization unfolded"),
-    "resnext50": Subject("resnext50", {}, dict(IMAGE, blocks=(1,), groups=8), "32 groups of width 4"),
-    "nasnet_a": Subject("nasnet_a", {}, IMAGE | CELLS, "3 x (5 normal + 1 reduction cell), stem of 2 reduction cells"),
-    "nasrnn": Subject("nasrnn", {}, dict(shape=(2, 32)), "5 steps, 512 units, 16 matrix products a step"),
-    "bert": Subject("bert", dict(shape=(64, 768)), dict(shape=(8, 32), width=32, heads=4, layers=1),
+    "resnet50": ZooSubject("resnet50", {}, dict(IMAGE, blocks=(1,)), "batch normalization unfolded"),
+    "resnext50": ZooSubject("resnext50", {}, dict(IMAGE, blocks=(1,), groups=8), "32 groups of width 4"),
+    "nasnet_a": ZooSubject("nasnet_a", {}, IMAGE | CELLS, "3 x (5 normal + 1 reduction cell), stem of 2 reduction cells"),
+    "nasrnn": ZooSubject("nasrnn", {}, dict(shape=(2, 32)), "5 steps, 512 units, 16 matrix products a step"),
+    "bert": ZooSubject("bert", dict(shape=(64, 768)), dict(shape=(8, 32), width=32, heads=4, layers=1),
                     "12 layers, 64 embedded vectors of 768, whole attention and feed-forward parts"),
-    "squeezenet": Subject("squeezenet", {}, dict(shape=(3, 33, 33)), "version 1.1"),
-    "inception_v3": Subject("inception_v3", {}, dict(shape=(3, 75, 75), modules=(1, 1, 1)), "no auxiliary classifier"),
+    "squeezenet": ZooSubject("squeezenet", {}, dict(shape=(3, 33, 33)), "version 1.1"),
+    "inception_v3": ZooSubject("inception_v3", {}, dict(shape=(3, 75, 75), modules=(1, 1, 1)), "no auxiliary classifier"),
 }
 # fmt: on
 """The networks of TASO and Tensat."""
 
 CASES = {
-    "nasrnn-64": Subject("nasrnn", dict(shape=(5, 64)), dict(shape=(2, 16)), "64 units"),
-    "repvgg": Subject("repvgg", {}, BRANCHES, "RepVGG-A0 with the branches of training: convolutions on one input"),
-    "repvgg-4": Subject(
+    "nasrnn-64": ZooSubject("nasrnn", dict(shape=(5, 64)), dict(shape=(2, 16)), "64 units"),
+    "repvgg": ZooSubject("repvgg", {}, BRANCHES, "RepVGG-A0 with the branches of training: convolutions on one input"),
+    "repvgg-4": ZooSubject(
         "repvgg", dict(branches=4), BRANCHES | dict(branches=4), "with four 3x3 branches (MobileOne's k)"
     ),
 }

@@ -104,7 +104,7 @@ def _repeated(function: Callable[[], object], calls: int) -> Callable[[], object
     return call
 
 
-class Runner:
+class CompiledRunner:
     """A network compiled by a backend, with inputs made up once.
 
     Args:

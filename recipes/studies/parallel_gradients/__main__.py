@@ -27,7 +27,7 @@ from recipes.studies.parallel_gradients.measuring import (
     QUICK,
     TIMED,
     Checked,
-    Timed,
+    TimedPoint,
     check,
     checked_points,
     time_all,
@@ -79,7 +79,7 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return args
 
 
-def run(args: argparse.Namespace) -> tuple[list[Checked], list[Timed]]:
+def run(args: argparse.Namespace) -> tuple[list[Checked], list[TimedPoint]]:
     """Check, then time.
 
     Raises:

@@ -20,7 +20,7 @@ FLAGS = ("-fno-exceptions", "-fno-math-errno", "-DD500_RULES_OF_MESSAGES")
 
 
 @dataclass(frozen=True)
-class Form:
+class ParallelForm:
     """A way in which a program is parallel.
 
     Attributes:
@@ -35,11 +35,11 @@ class Form:
 
 
 FORMS = {
-    "serial": Form("serial"),
-    "openmp": Form("OpenMP", openmp=True),
-    "mpi": Form("MPI", mpi=True),
-    "hybrid": Form("MPI+OpenMP", openmp=True, mpi=True),
-    "raja": Form("RAJA-style", openmp=True, raja=True),
+    "serial": ParallelForm("serial"),
+    "openmp": ParallelForm("OpenMP", openmp=True),
+    "mpi": ParallelForm("MPI", mpi=True),
+    "hybrid": ParallelForm("MPI+OpenMP", openmp=True, mpi=True),
+    "raja": ParallelForm("RAJA-style", openmp=True, raja=True),
 }
 FAST = {"hydro": False, "docking": True}
 """Whether arithmetic may be reordered, as the programs' own builds have it: docking's is."""

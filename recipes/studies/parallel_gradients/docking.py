@@ -42,7 +42,7 @@ class Deal:
     blocks: int = 16
 
 
-class Part(proxy.Part):
+class PosesPart(proxy.ProblemPart):
     """One rank's poses.
 
     Args:

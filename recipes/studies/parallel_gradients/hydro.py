@@ -97,7 +97,7 @@ def _bounds(cells: int, parts: int, part: int) -> tuple[int, int]:
     return cells * part // parts, cells * (part + 1) // parts
 
 
-class Part(proxy.Part):
+class BoxPart(proxy.ProblemPart):
     """One rank's part of a box: arrays, and the structures that hold their addresses.
 
     Args:

@@ -30,7 +30,7 @@ SETTINGS = {
 
 
 @dataclass(frozen=True)
-class Point:
+class FormPoint:
     """A form on a number of ranks and threads (of each rank).
 
     Example:
@@ -55,7 +55,7 @@ class Point:
         return form.title + counts.get((form.mpi, form.openmp), f" {self.workers}")
 
 
-def answer_of(proxy: str, point: Point, problem: dict[str, Any], samples: int = 0) -> dict[str, np.ndarray]:
+def answer_of(proxy: str, point: FormPoint, problem: dict[str, Any], samples: int = 0) -> dict[str, np.ndarray]:
     """Return what a worker answers; builds the library if it is not there.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from deep500.measure.statistics import Interval, median_interval, paired_ratio
-from recipes.studies.parallel_gradients.launching import Point, answer_of
+from recipes.studies.parallel_gradients.launching import FormPoint, answer_of
 
 AGREE, DOT, DIFFERENCES = 1e-10, 1e-12, 1e-7
 """Most relative errors: gradients of two forms, gradient against forward mode, gradient against central differences."""
@@ -40,7 +40,7 @@ class Checked:
     """
 
     proxy: str
-    point: Point
+    point: FormPoint
     difference: float
     dot: float
     finite_difference: float
@@ -60,14 +60,14 @@ class Checked:
 
 
 @dataclass
-class Timed:
+class TimedPoint:
     """Seconds of a point, one median a round; ``gradient_processor`` and so on: of all ranks and threads together;
     ``gradient_busiest``: of the one that worked most.
     """
 
     proxy: str
     mode: str
-    point: Point
+    point: FormPoint
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
     def interval(self, part: str) -> Interval:
@@ -79,14 +79,14 @@ class Timed:
         return paired_ratio(self.seconds["gradient" + clock], self.seconds["primal" + clock])
 
 
-def check(proxy: str, points: Sequence[Point], problem: dict[str, Any] | None = None) -> list[Checked]:
+def check(proxy: str, points: Sequence[FormPoint], problem: dict[str, Any] | None = None) -> list[Checked]:
     """Gradients of all points against the serial one."""
     problem = problem or CHECKED[proxy]
-    serial = answer_of(proxy, Point("serial"), problem)
+    serial = answer_of(proxy, FormPoint("serial"), problem)
     names = [name for name in serial if name.startswith("gradient") and name != "gradient"]
     checked = []
     for point in points:
-        answer = serial if point == Point("serial") else answer_of(proxy, point, problem)
+        answer = serial if point == FormPoint("serial") else answer_of(proxy, point, problem)
         difference = max(_relative(answer[name], serial[name]) for name in names)
         along, tangent = float(answer["gradient"]), float(answer["tangent"])
         tangent = float(serial["tangent"]) if np.isnan(tangent) else tangent
@@ -108,26 +108,26 @@ def _relative(a: np.ndarray, b: np.ndarray) -> float:
     return error if np.isfinite(error) else float("inf")
 
 
-def checked_points(most: int) -> list[Point]:
+def checked_points(most: int) -> list[FormPoint]:
     """Of 1, 2, 4, 8 ranks and 1, 2, 4 threads those that are not more than ``most`` of either."""
     counts = [n for n in (1, 2, 4, 8) if n <= most]
     threads = [n for n in (1, 2, 4) if n <= most]
     return [
-        Point("serial"),
-        *(Point(form, 1, n) for form in ("openmp", "raja") for n in threads),
-        *(Point("mpi", n) for n in counts),
-        *(Point("hybrid", n, min(n, 4)) for n in counts[1:]),
+        FormPoint("serial"),
+        *(FormPoint(form, 1, n) for form in ("openmp", "raja") for n in threads),
+        *(FormPoint("mpi", n) for n in counts),
+        *(FormPoint("hybrid", n, min(n, 4)) for n in counts[1:]),
     ]
 
 
-def timed_points(cores: int) -> list[Point]:
+def timed_points(cores: int) -> list[FormPoint]:
     """One worker, as many as there are cores, and powers of two between."""
     counts = sorted({cores, *(2**n for n in range(8) if 2**n <= cores)})
     return [
-        Point("serial"),
-        *(Point(form, 1, n) for form in ("openmp", "raja") for n in counts),
-        *(Point("mpi", n) for n in counts),
-        *(Point("hybrid", r, t) for r, t in ((1, 1), (1, 2), (2, 1), (2, 2), (4, 2), (2, 4)) if r * t <= cores),
+        FormPoint("serial"),
+        *(FormPoint(form, 1, n) for form in ("openmp", "raja") for n in counts),
+        *(FormPoint("mpi", n) for n in counts),
+        *(FormPoint("hybrid", r, t) for r, t in ((1, 1), (1, 2), (2, 1), (2, 2), (4, 2), (2, 4)) if r * t <= cores),
     ]
 
 
@@ -141,15 +141,15 @@ def grown(proxy: str, problem: dict[str, Any], workers: int) -> dict[str, Any]:
 
 def time_all(
     proxy: str,
-    points: Sequence[Point],
+    points: Sequence[FormPoint],
     problem: dict[str, Any],
     rounds: int,
     samples: int,
     progress: Callable[[], None] = lambda: None,
-) -> list[Timed]:
+) -> list[TimedPoint]:
     """Every point once a round, in random order; weak scaling has the points with more than one worker besides."""
-    todo = [Timed(proxy, STRONG, point) for point in points]
-    todo += [Timed(proxy, WEAK, point) for point in points if point.workers > 1]
+    todo = [TimedPoint(proxy, STRONG, point) for point in points]
+    todo += [TimedPoint(proxy, WEAK, point) for point in points if point.workers > 1]
     shuffle = random.Random(0).shuffle
     for _ in range(rounds):
         order = list(todo)
@@ -162,7 +162,7 @@ def time_all(
     return todo
 
 
-def efficiency(timed: Timed, base: Timed, part: str, clock: str = "") -> list[float]:
+def efficiency(timed: TimedPoint, base: TimedPoint, part: str, clock: str = "") -> list[float]:
     """Of a point over the same form with one worker, round by round.
 
     With the CPUs' clock: how much of all work one worker would have had to do as well. With the busiest one's:
@@ -175,6 +175,8 @@ def efficiency(timed: Timed, base: Timed, part: str, clock: str = "") -> list[fl
     return list(workers * first / here)
 
 
-def base_of(timed: Timed, every: Sequence[Timed]) -> Timed:
+def base_of(timed: TimedPoint, every: Sequence[TimedPoint]) -> TimedPoint:
     """The same form with one worker."""
-    return next(t for t in every if (t.proxy, t.point) == (timed.proxy, Point(timed.point.form)) and t.mode == STRONG)
+    return next(
+        t for t in every if (t.proxy, t.point) == (timed.proxy, FormPoint(timed.point.form)) and t.mode == STRONG
+    )

@@ -14,7 +14,7 @@ from recipes.studies.parallel_gradients.measuring import (
     STRONG,
     WORST_PUBLISHED,
     Checked,
-    Timed,
+    TimedPoint,
     base_of,
     efficiency,
 )
@@ -23,7 +23,7 @@ EFFICIENCY = 0.9
 """Least parallel efficiency of the gradient over the primal's, on two workers."""
 
 
-def tables(checked: Sequence[Checked], timed: Sequence[Timed]) -> str:
+def tables(checked: Sequence[Checked], timed: Sequence[TimedPoint]) -> str:
     """Print what was checked, what gradients cost, how they scale, and the bars."""
     blocks = [_aligned(checks(checked))] if checked else []
     if timed:
@@ -41,7 +41,7 @@ def checks(checked: Sequence[Checked]) -> list[list[str]]:
     return rows
 
 
-def overheads(timed: Sequence[Timed]) -> list[list[str]]:
+def overheads(timed: Sequence[TimedPoint]) -> list[list[str]]:
     """Milliseconds on one worker, and gradient over primal."""
     rows = [["one worker", "form", "primal ms", "gradient ms", "gradient/primal", "by processors' time"]]
     for result in timed:
@@ -53,7 +53,7 @@ def overheads(timed: Sequence[Timed]) -> list[list[str]]:
     return rows
 
 
-def scaling(timed: Sequence[Timed]) -> list[list[str]]:
+def scaling(timed: Sequence[TimedPoint]) -> list[list[str]]:
     """Efficiencies over the same form with one worker."""
     rows = [
         [
@@ -79,13 +79,13 @@ def scaling(timed: Sequence[Timed]) -> list[list[str]]:
     return rows
 
 
-def relative_efficiency(timed: Timed, base: Timed, clock: str = "") -> Interval:
+def relative_efficiency(timed: TimedPoint, base: TimedPoint, clock: str = "") -> Interval:
     """The gradient's parallel efficiency over the primal's."""
     gradient, primal = (efficiency(timed, base, part, clock) for part in ("gradient", "primal"))
     return paired_ratio(gradient, primal)
 
 
-def bars(timed: Sequence[Timed]) -> list[str]:
+def bars(timed: Sequence[TimedPoint]) -> list[str]:
     """Say what should hold, and whether it does."""
     worst = max(timed, key=lambda result: result.overhead().median)
     lines = [
@@ -117,7 +117,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
-def as_json(checked: Sequence[Checked], timed: Sequence[Timed], about: dict[str, Any]) -> dict[str, Any]:
+def as_json(checked: Sequence[Checked], timed: Sequence[TimedPoint], about: dict[str, Any]) -> dict[str, Any]:
     """Everything, every sample too."""
     return {
         "about": about,
@@ -127,7 +127,7 @@ def as_json(checked: Sequence[Checked], timed: Sequence[Timed], about: dict[str,
     }
 
 
-def plot(timed: Sequence[Timed], path: Path) -> None:
+def plot(timed: Sequence[TimedPoint], path: Path) -> None:
     """Seconds against workers, log-log, for each proxy and mode; the ending says which kind of file."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullFormatter

@@ -10,7 +10,7 @@ import numpy as np
 Arrays = list[np.ndarray]
 
 
-class Part:
+class ProblemPart:
     """One rank's part of a problem. Subclasses set the attributes.
 
     Attributes:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from recipes.studies.parallel_gradients import docking, hydro
-from recipes.studies.parallel_gradients.proxy import Arrays, Part
+from recipes.studies.parallel_gradients.proxy import Arrays, ProblemPart
 
 SCALES = {"hydro": (1e-2, 1.0, 1.0, 1.0), "docking": (1.0,)}
 """Sizes of directions beside those of the inputs."""
@@ -28,7 +28,7 @@ PATIENCE = 600.0
 """Seconds that a rank is waited for."""
 
 
-class Ranks:
+class RankGroup:
     """All ranks, or the only one."""
 
     def __init__(self, is_parallel: bool) -> None:
@@ -50,22 +50,22 @@ class Ranks:
             self.comm.Barrier()
 
 
-def part_of(job: dict[str, Any], rank: int) -> Part:
+def part_of(job: dict[str, Any], rank: int) -> ProblemPart:
     """This rank's part of the job's problem."""
     if job["proxy"] == "docking":
-        return docking.Part(docking.Deal(**job["problem"], ranks=job["ranks"]), rank)
+        return docking.PosesPart(docking.Deal(**job["problem"], ranks=job["ranks"]), rank)
     shape = tuple(job["problem"]["shape"])
-    return hydro.Part(hydro.Box(**{**job["problem"], "shape": shape}, ranks=hydro.parts_of(job["ranks"])), rank)
+    return hydro.BoxPart(hydro.Box(**{**job["problem"], "shape": shape}, ranks=hydro.parts_of(job["ranks"])), rank)
 
 
-def weights_of(part: Part) -> Arrays:
+def weights_of(part: ProblemPart) -> Arrays:
     """Derivatives of a function of the result, the same however many ranks there are: each number counts once."""
     rng = np.random.default_rng(3)
     whole = [rng.standard_normal(size) for size in part.result_sizes]
     return [w[at] * owned for w, at, owned in zip(whole, part.result_at, part.result_owned, strict=True)]
 
 
-def direction_of(part: Part) -> Arrays:
+def direction_of(part: ProblemPart) -> Arrays:
     """A direction of all inputs."""
     rng = np.random.default_rng(4)
     whole = [rng.standard_normal(size) * scale for size, scale in zip(part.sizes, SCALES[part.name], strict=True)]
@@ -77,7 +77,7 @@ def product(left: Arrays, right: Arrays) -> float:
     return float(sum((a * b).sum() for a, b in zip(left, right, strict=True)))
 
 
-def gradient(ranks: Ranks, part: Part, library: ctypes.CDLL) -> dict[str, Any]:
+def gradient(ranks: RankGroup, part: ProblemPart, library: ctypes.CDLL) -> dict[str, Any]:
     """The whole gradient, put together from all ranks', and whether what is constant stayed as it was."""
     before, values, shadows = part.bytes_of_constants(), part.values(part.start), part.reverse_shadows(weights_of(part))
     part.gradient(library, values, shadows)
@@ -91,7 +91,7 @@ def gradient(ranks: Ranks, part: Part, library: ctypes.CDLL) -> dict[str, Any]:
     return answer
 
 
-def derivatives(ranks: Ranks, part: Part, library: ctypes.CDLL) -> dict[str, Any]:
+def derivatives(ranks: RankGroup, part: ProblemPart, library: ctypes.CDLL) -> dict[str, Any]:
     """The derivative along one direction three times: by the gradient, by forward mode, by central differences.
 
     ``tangent`` is NaN in forms that have no forward mode.
@@ -114,7 +114,7 @@ def derivatives(ranks: Ranks, part: Part, library: ctypes.CDLL) -> dict[str, Any
     return {name: sum(sums_of_rank[name] for sums_of_rank in sums) for name in mine}
 
 
-def times(ranks: Ranks, part: Part, library: ctypes.CDLL, samples: int) -> dict[str, Any]:
+def times(ranks: RankGroup, part: ProblemPart, library: ctypes.CDLL, samples: int) -> dict[str, Any]:
     """Seconds of primal and gradient in turns: by the wall's clock, from when all ranks begin to when the last one has
     ended; of CPUs, of all ranks and threads together; and of the thread that had most of them.
     """
@@ -139,7 +139,7 @@ def times(ranks: Ranks, part: Part, library: ctypes.CDLL, samples: int) -> dict[
     }
 
 
-def _timed(ranks: Ranks, call: Callable[[], None]) -> tuple[float, float, float]:
+def _timed(ranks: RankGroup, call: Callable[[], None]) -> tuple[float, float, float]:
     ranks.wait()
     threads = _threads()
     start = time.perf_counter(), time.process_time()
@@ -160,7 +160,7 @@ def _threads() -> dict[str, float]:
 def main(words: list[str]) -> None:
     """Do the job."""
     job: dict[str, Any] = json.loads(words[0])
-    ranks = Ranks(job["form"] in ("mpi", "hybrid"))
+    ranks = RankGroup(job["form"] in ("mpi", "hybrid"))
     library = ctypes.CDLL(job["library"])
     if ranks.comm:
         from mpi4py import MPI

@@ -27,7 +27,7 @@ from deep500.registry import backend_names, is_installed
 from deep500.report.recomputation import write_page
 from deep500.results.files import write_atomic, writing
 from recipes.studies.recomputation_profile.printing import PUBLISHED, profile_table, ways_table
-from recipes.studies.recomputation_profile.profiling import Bench, Profiled, Settings
+from recipes.studies.recomputation_profile.profiling import Bench, Profiled, ProfileSettings
 from recipes.studies.recomputation_profile.subjects import FULL, NAMES, SMALL
 
 BUDGETS, QUICK, TORCH = "0.9,0.7,0.5,0.35,0.3", "0.9,0.7,0.5", (1.0, 0.8, 0.5, 0.3, 0.1)
@@ -65,10 +65,10 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return args
 
 
-def settings_of(args: argparse.Namespace) -> Settings:
+def settings_of(args: argparse.Namespace) -> ProfileSettings:
     """Return the settings by the options."""
     torch = args.backend == "pytorch"
-    return Settings(
+    return ProfileSettings(
         args.backend,
         args.budgets,
         guided=args.budgets[1:3] or args.budgets,

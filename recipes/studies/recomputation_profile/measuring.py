@@ -15,7 +15,7 @@ from deep500.networks.execution.executor import GraphExecutor
 
 
 @dataclass
-class Runner:
+class StepRunner:
     """Something that does one training step.
 
     Attributes:
@@ -30,14 +30,14 @@ class Runner:
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedStep:
     """Times of one step, and their ratio to the first runner's, in pairs."""
 
     seconds: Interval
     ratio: Interval
 
 
-def runner_of(executor: GraphExecutor, arrays: Mapping[str, np.ndarray]) -> tuple[Runner, dict[str, np.ndarray]]:
+def runner_of(executor: GraphExecutor, arrays: Mapping[str, np.ndarray]) -> tuple[StepRunner, dict[str, np.ndarray]]:
     """An executor's runner, and what its first step gives: gradients and running statistics by name."""
     fed: dict[str, Any] = {name: executor.network.to_tensor(array) for name, array in arrays.items()}
     executor.reseed(0)
@@ -52,7 +52,7 @@ def runner_of(executor: GraphExecutor, arrays: Mapping[str, np.ndarray]) -> tupl
         executor.inference_and_backprop(fed)
         executor.synchronize()
 
-    return Runner(step, step_memory(executor, fed)), answer
+    return StepRunner(step, step_memory(executor, fed)), answer
 
 
 def equal(left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> bool:
@@ -60,7 +60,7 @@ def equal(left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> bo
     return left.keys() == right.keys() and all(left[name].tobytes() == right[name].tobytes() for name in left)
 
 
-def time_in_turns(runners: Sequence[Runner], rounds: int, on_processor: bool) -> list[Timed]:
+def time_in_turns(runners: Sequence[StepRunner], rounds: int, on_processor: bool) -> list[TimedStep]:
     """Every runner once per round, in an order drawn anew for each.
 
     Args:
@@ -77,4 +77,4 @@ def time_in_turns(runners: Sequence[Runner], rounds: int, on_processor: bool) ->
             begin = clock()
             runners[which].step()
             seconds[which, turn] = clock() - begin
-    return [Timed(median_interval(row), paired_ratio(row, seconds[0])) for row in seconds]
+    return [TimedStep(median_interval(row), paired_ratio(row, seconds[0])) for row in seconds]

@@ -13,13 +13,13 @@ from deep500.transformations.recomputation import find_regions
 from deep500.transformations.recomputation.chain import innermost_regions
 from deep500.transformations.recomputation.measured_trees import staged_regions
 from deep500.transformations.recomputation.node_times import measured_regions
-from recipes.studies.recomputation_profile.subjects import Subject
-from recipes.studies.recomputation_profile.ways import ChainPlanner, Planner, TreePlanner
+from recipes.studies.recomputation_profile.subjects import ProfiledNetwork
+from recipes.studies.recomputation_profile.ways import ChainPlanner, TreePlanner, WayPlanner
 
 
 def planner_for(
-    subject: Subject, network: Network, executor: GraphExecutor, arrays: Mapping[str, np.ndarray], passes: int
-) -> Planner:
+    subject: ProfiledNetwork, network: Network, executor: GraphExecutor, arrays: Mapping[str, np.ndarray], passes: int
+) -> WayPlanner:
     """Profile one network.
 
     A backend that keeps stages apart measures them: bytes by its allocator, times by a clock. Elsewhere bytes are those
@@ -36,7 +36,7 @@ def planner_for(
     if stages is None:
         times = measured_regions(executor, arrays, samples=passes).times
         regions = find_regions(network, subject.batch, crossing=subject.crossing, times=times)
-        return Planner(network, subject.batch, regions, executor.backend, executor, arrays)
+        return WayPlanner(network, subject.batch, regions, executor.backend, executor, arrays)
     regions = staged_regions(regions, stages)
     if subject.chain:
         return ChainPlanner(network, subject.batch, regions, executor.backend, chain=tuple(stages))

@@ -13,18 +13,18 @@ from deep500.registry import load_backend
 from deep500.results.recomputation import Choice, RecomputationRecord, record_of
 from deep500.transformations.recomputation import CheckpointingPlan
 from deep500.transformations.recomputation.counting import MemoryCurve
-from recipes.studies.recomputation_profile.measuring import Runner, Timed, equal, runner_of, time_in_turns
+from recipes.studies.recomputation_profile.measuring import StepRunner, TimedStep, equal, runner_of, time_in_turns
 from recipes.studies.recomputation_profile.planners import planner_for
-from recipes.studies.recomputation_profile.subjects import Subject
+from recipes.studies.recomputation_profile.subjects import ProfiledNetwork
 from recipes.studies.recomputation_profile.torch_budget import COMPILER, torch_runner
-from recipes.studies.recomputation_profile.ways import NONE, PLANNED, TORCH, Planner, Way, label_of, planned, ways_of
+from recipes.studies.recomputation_profile.ways import NONE, PLANNED, TORCH, Way, WayPlanner, label_of, planned, ways_of
 
 SHOWN = 0.5
 """The plan nearest to this budget is drawn over time."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class ProfileSettings:
     """The settings of the measurement.
 
     Attributes:
@@ -57,11 +57,11 @@ class Profiled:
 class Bench:
     """One network on one backend."""
 
-    def __init__(self, subject: Subject, settings: Settings) -> None:
+    def __init__(self, subject: ProfiledNetwork, settings: ProfileSettings) -> None:
         self.subject, self.settings = subject, settings
         self.network, self.arrays = subject.network(), subject.inputs()
-        self.planner: Planner = planner_for(subject, self.network, self.executor(), self.arrays, settings.passes)
-        self.runners: list[Runner] = []
+        self.planner: WayPlanner = planner_for(subject, self.network, self.executor(), self.arrays, settings.passes)
+        self.runners: list[StepRunner] = []
         self.choices: list[Choice] = []
         self.plans: dict[str, CheckpointingPlan] = {}
         self.wrong: list[str] = []
@@ -153,6 +153,6 @@ class Bench:
         return curves
 
 
-def with_times(choice: Choice, timed: Timed) -> Choice:
+def with_times(choice: Choice, timed: TimedStep) -> Choice:
     """A choice with its times."""
     return replace(choice, measured_time=timed.seconds, ratio=timed.ratio)

@@ -13,7 +13,7 @@ from deep500.networks.execution.inputs import make_inputs
 
 
 @dataclass(frozen=True)
-class Subject:
+class ProfiledNetwork:
     """A network to plan for.
 
     Attributes:
@@ -41,16 +41,20 @@ class Subject:
 
 
 FULL = (
-    Subject("chain", "mixed_resnet", 8, chain=True),
-    Subject("unet", "unet", 8, {"shape": (3, 64, 64)}, crossing=4),
-    Subject("transformer", "transformer", 16, {"shape": (64,), "layers": 6}, chain=True),
-    Subject("nested", "nested_resnet", 16),
+    ProfiledNetwork("chain", "mixed_resnet", 8, chain=True),
+    ProfiledNetwork("unet", "unet", 8, {"shape": (3, 64, 64)}, crossing=4),
+    ProfiledNetwork("transformer", "transformer", 16, {"shape": (64,), "layers": 6}, chain=True),
+    ProfiledNetwork("nested", "nested_resnet", 16),
 )
 SMALL = (
-    Subject("chain", "mixed_resnet", 16, {"width": 4, "blocks": (2, 2, 2, 2), "shape": (3, 16, 16)}, chain=True),
-    Subject("unet", "unet", 16, {"width": 4, "levels": 2, "shape": (3, 16, 16)}, crossing=3),
-    Subject("transformer", "transformer", 16, {"shape": (32,), "width": 16, "vocabulary": 50, "layers": 3}, chain=True),
-    Subject("nested", "nested_resnet", 16, {"width": 2, "counts": (3, 3, 3), "shape": (3, 16, 16)}),
+    ProfiledNetwork(
+        "chain", "mixed_resnet", 16, {"width": 4, "blocks": (2, 2, 2, 2), "shape": (3, 16, 16)}, chain=True
+    ),
+    ProfiledNetwork("unet", "unet", 16, {"width": 4, "levels": 2, "shape": (3, 16, 16)}, crossing=3),
+    ProfiledNetwork(
+        "transformer", "transformer", 16, {"shape": (32,), "width": 16, "vocabulary": 50, "layers": 3}, chain=True
+    ),
+    ProfiledNetwork("nested", "nested_resnet", 16, {"width": 2, "counts": (3, 3, 3), "shape": (3, 16, 16)}),
 )
 """By size; the small ones are for ``--quick`` and ``--dry-run``."""
 NAMES = tuple(subject.name for subject in FULL)

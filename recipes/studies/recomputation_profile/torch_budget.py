@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from recipes.studies.recomputation_profile.measuring import Runner
+from recipes.studies.recomputation_profile.measuring import StepRunner
 
 COMPILER = "aot_eager"
 """The compiler of torch.compile that only plans: what it runs are the kernels of the other rows."""
 
 
-def torch_runner(executor: Any, arrays: Mapping[str, np.ndarray], budget: float) -> Runner:
+def torch_runner(executor: Any, arrays: Mapping[str, np.ndarray], budget: float) -> StepRunner:
     """A step of an executor's module, compiled with a budget.
 
     Args:
@@ -39,4 +39,4 @@ def torch_runner(executor: Any, arrays: Mapping[str, np.ndarray], budget: float)
     with config.patch(activation_memory_budget=budget):  # it is read when forward and backward pass are parted
         step()
     module.zero_grad(set_to_none=True)
-    return Runner(step, footprint(step, executor.torch_device).peak)
+    return StepRunner(step, footprint(step, executor.torch_device).peak)

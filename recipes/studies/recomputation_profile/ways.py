@@ -54,7 +54,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Planner:
+class WayPlanner:
     """Plans on the tree of regions, whose bytes are counted in the graph.
 
     Attributes:
@@ -105,7 +105,7 @@ class Planner:
 
 
 @dataclass(frozen=True)
-class ChainPlanner(Planner):
+class ChainPlanner(WayPlanner):
     """Plans on a chain whose stages, the innermost regions, were measured: bytes by the allocator, times by a clock."""
 
     chain: tuple[Stage, ...] = ()
@@ -120,15 +120,15 @@ class ChainPlanner(Planner):
         return plan_chain(self.network, self.batch, self.regions, self.chain, budget, self.backend)
 
     def segments(self) -> CheckpointingPlan:
-        """Plan as :meth:`Planner.segments`."""
+        """Plan as :meth:`WayPlanner.segments`."""
         return self._placed(segmented(self.chain))
 
     def every(self) -> CheckpointingPlan:
-        """Plan as :meth:`Planner.every`."""
+        """Plan as :meth:`WayPlanner.every`."""
         return self._placed(every_stage(self.chain))
 
     def guide(self, budget: int) -> CheckpointingPlan:
-        """Plan as :meth:`Planner.guide`, on the stages as regions beside each other."""
+        """Plan as :meth:`WayPlanner.guide`, on the stages as regions beside each other."""
         parts = tuple(_region(i, stage) for i, stage in enumerate(self.chain))
         on = greedy(Region("network", (0,) * (len(parts) + 1), parts), budget).recomputed
         plan = tuple(Recompute(i, i, (keep,)) if str(i) in on else keep for i, keep in enumerate(keep_all(self.chain)))
@@ -139,7 +139,7 @@ class ChainPlanner(Planner):
 
 
 @dataclass(frozen=True)
-class TreePlanner(Planner):
+class TreePlanner(WayPlanner):
     """Plans on nested regions whose bytes and times were measured."""
 
     @property
@@ -152,21 +152,21 @@ class TreePlanner(Planner):
         return plan_tree(self.network, self.batch, self.regions, budget, self.backend)
 
     def segments(self) -> CheckpointingPlan:
-        """Plan as :meth:`Planner.segments`."""
+        """Plan as :meth:`WayPlanner.segments`."""
         return segment_plan(self.network, self.batch, self.regions, self.backend)
 
     def every(self) -> CheckpointingPlan:
-        """Plan as :meth:`Planner.every`."""
+        """Plan as :meth:`WayPlanner.every`."""
         return self._placed(
             placement_of(self.regions, [region.name for region in self.regions.innermost()], "every region")
         )
 
     def everything(self) -> CheckpointingPlan:
-        """Plan as :meth:`Planner.everything`."""
+        """Plan as :meth:`WayPlanner.everything`."""
         return self._placed(everything(per_instance(self.regions.root)))
 
     def guide(self, budget: int) -> CheckpointingPlan:
-        """Plan as :meth:`Planner.guide`."""
+        """Plan as :meth:`WayPlanner.guide`."""
         return self._placed(greedy(per_instance(self.regions.root), budget))
 
     def _placed(self, placement: Placement) -> CheckpointingPlan:
@@ -186,7 +186,7 @@ def _region(number: int, stage: Stage) -> Region:
     )
 
 
-def ways_of(planner: Planner, budgets: Sequence[float], guided: Sequence[float], nested: bool) -> Iterator[Way]:
+def ways_of(planner: WayPlanner, budgets: Sequence[float], guided: Sequence[float], nested: bool) -> Iterator[Way]:
     """No recomputation, a plan for every budget, segments, every region, and the guide at some of the budgets.
 
     Budgets that cannot be met say so, with the smallest that can. Where regions are nested also everything, and where
@@ -206,7 +206,7 @@ def ways_of(planner: Planner, budgets: Sequence[float], guided: Sequence[float],
         yield _way(SLIGHT, GREEDY, partial(planner.guide, int(1.1 * start.predicted_peak)))
 
 
-def planned(planner: Planner, budget: float | int, label: str) -> Way:
+def planned(planner: WayPlanner, budget: float | int, label: str) -> Way:
     """A plan of ours within a share of the peak, or within a number of bytes."""
     return _way(label, PLANNED, partial(planner.plan, budget))
 

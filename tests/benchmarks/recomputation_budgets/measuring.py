@@ -17,7 +17,7 @@ from deep500.transformations.recomputation.node_times import batch_of
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
 from deep500.transformations.recomputation.planning import plan_checkpointing
 from deep500.transformations.workshop.recomputation.chosen_plans import equal_segments, plan_of
-from recipes.studies.recomputation_profile.measuring import Runner, equal, runner_of, time_in_turns
+from recipes.studies.recomputation_profile.measuring import StepRunner, equal, runner_of, time_in_turns
 from recipes.studies.recomputation_profile.torch_budget import torch_runner
 from tests.benchmarks.recomputation_budgets.networks import NETWORKS, Subject
 
@@ -115,7 +115,7 @@ def _executor(subject: Subject, plan: CheckpointingPlan | None, way: str) -> Any
 
 def _planned(
     subject: Subject, share: float, way: str, peak: int, answer: dict[str, np.ndarray]
-) -> tuple[Row, Runner | None]:
+) -> tuple[Row, StepRunner | None]:
     begin = time.process_time()
     try:
         plan = plan_checkpointing(_executor(subject, None, way), share, subject[1])
@@ -129,7 +129,9 @@ def _planned(
     return Row(share, held / peak, off, same, len(plan.regions), planning, predicted), runner
 
 
-def _others(subject: Subject, peak: int, shares: Sequence[float], answer: dict[str, np.ndarray]) -> dict[str, Runner]:
+def _others(
+    subject: Subject, peak: int, shares: Sequence[float], answer: dict[str, np.ndarray]
+) -> dict[str, StepRunner]:
     """PyTorch's own planner at several budgets, and the fewest equal segments that are within each share."""
     network, inputs = subject
     runners = {}
@@ -150,7 +152,7 @@ def _others(subject: Subject, peak: int, shares: Sequence[float], answer: dict[s
     return runners
 
 
-def _best(asked: float, peak: int, kind: str, others: dict[str, Runner], timed: dict[str, Any]) -> Rival | None:
+def _best(asked: float, peak: int, kind: str, others: dict[str, StepRunner], timed: dict[str, Any]) -> Rival | None:
     """The quickest way of a kind within a share, or the one with the least peak where none is."""
     ways = {name: runner.peak / peak for name, runner in others.items() if name.startswith(kind) and runner.peak}
     if not ways:
