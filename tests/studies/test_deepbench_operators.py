@@ -11,9 +11,9 @@ import pytest
 from deep500.measure.statistics import Interval
 from deep500.registry import load_backend
 from recipes.studies.deepbench_operators import __main__ as deepbench
-from recipes.studies.deepbench_operators.__main__ import BackendRow, DeepBenchProblem
+from recipes.studies.deepbench_operators.__main__ import BackendRow, ListedProblem
 
-CONV = DeepBenchProblem(
+CONV = ListedProblem(
     "conv",
     {
         "width": 6,
@@ -29,8 +29,8 @@ CONV = DeepBenchProblem(
         "stride_height": 1,
     },
 )
-GEMM = DeepBenchProblem("gemm", {"m": 3, "n": 4, "k": 5, "transpose_a": 1, "transpose_b": 0})
-LSTM = DeepBenchProblem("rnn", {"cell": "lstm", "hidden": 4, "batch": 2, "steps": 3})
+GEMM = ListedProblem("gemm", {"m": 3, "n": 4, "k": 5, "transpose_a": 1, "transpose_b": 0})
+LSTM = ListedProblem("rnn", {"cell": "lstm", "hidden": 4, "batch": 2, "steps": 3})
 
 
 def test_the_list_is_whole():
@@ -61,11 +61,11 @@ def test_a_limit_takes_the_smallest_of_each_kind():
         (CONV, (3, 4, 4, 3), 2 * (3 * 4 * 4 * 3) * (2 * 2 * 3)),
         (GEMM, (3, 4), 2 * 3 * 4 * 5),
         (LSTM, (3, 1, 2, 4), 2 * 3 * 2 * (2 * 16 * 4)),
-        (DeepBenchProblem("rnn", {**LSTM.sizes, "cell": "vanilla"}), (3, 1, 2, 4), 2 * 3 * 2 * (2 * 4 * 4)),
+        (ListedProblem("rnn", {**LSTM.sizes, "cell": "vanilla"}), (3, 1, 2, 4), 2 * 3 * 2 * (2 * 4 * 4)),
     ],
     ids=["conv", "gemm", "lstm", "vanilla"],
 )
-def test_networks_are_what_the_list_says(problem: DeepBenchProblem, shape: tuple[int, ...], flop: int):
+def test_networks_are_what_the_list_says(problem: ListedProblem, shape: tuple[int, ...], flop: int):
     """Shape and operations counted by hand; all inputs get gradients, which nothing in the graph makes constant."""
     network, fed = problem.network(training=True)
     assert network.descriptors()["y"].shape == shape and problem.flop(network) == flop

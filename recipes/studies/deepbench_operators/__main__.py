@@ -40,7 +40,7 @@ COPIES = 4
 
 
 @dataclass(frozen=True)
-class DeepBenchProblem:
+class ListedProblem:
     """One row of the list."""
 
     kind: str
@@ -114,19 +114,17 @@ def _rnn(s: Mapping[str, Any]) -> tuple[str, dict[str, tuple[int, ...]], dict[st
     return operator, shapes, {"hidden_size": hidden, **({"activations": ["Relu"]} if operator == "RNN" else {})}
 
 
-def problems(kinds: Iterable[str] = KINDS, limit: int | None = None) -> list[DeepBenchProblem]:
+def problems(kinds: Iterable[str] = KINDS, limit: int | None = None) -> list[ListedProblem]:
     """The list, or the first of each kind (``limit``) when they are sorted by how much there is to compute."""
     data = json.loads(SIZES.read_text(encoding="utf-8"))
     selected = []
     for kind in kinds:
-        rows = [
-            DeepBenchProblem(kind, dict(zip(data[kind]["columns"], row, strict=True))) for row in data[kind]["rows"]
-        ]
+        rows = [ListedProblem(kind, dict(zip(data[kind]["columns"], row, strict=True))) for row in data[kind]["rows"]]
         selected += rows if limit is None else sorted(rows, key=work)[:limit]
     return selected
 
 
-def work(problem: DeepBenchProblem) -> int:
+def work(problem: ListedProblem) -> int:
     """Multiply-adds, up to padding and strides."""
     s = problem.sizes
     if problem.kind == "gemm":
@@ -141,7 +139,7 @@ def work(problem: DeepBenchProblem) -> int:
 class BackendRow:
     """One backend's result for one problem; ``failure`` says why there are no times."""
 
-    problem: DeepBenchProblem
+    problem: ListedProblem
     backend: str
     flop: int = 0
     forward: Interval | None = None
@@ -170,7 +168,7 @@ def _figures(seconds: Interval, flop: int) -> list[str]:
     ]
 
 
-def measure(problem: DeepBenchProblem, backend: str, samples: int, memory: float) -> BackendRow:
+def measure(problem: ListedProblem, backend: str, samples: int, memory: float) -> BackendRow:
     """Time one problem in one backend."""
     network, _ = problem.network(training=True)
     flop = problem.flop(network)
@@ -187,7 +185,7 @@ def measure(problem: DeepBenchProblem, backend: str, samples: int, memory: float
         return BackendRow(problem, backend, flop, failure=f"failed: {_line(error)}", wrong=True)
 
 
-def _seconds(problem: DeepBenchProblem, backend: str, training: bool, samples: int) -> Interval:
+def _seconds(problem: ListedProblem, backend: str, training: bool, samples: int) -> Interval:
     network, arrays = problem.network(training)
     executor = load_backend(backend).from_model(network)
     fed = {name: executor.network.to_tensor(array) for name, array in arrays.items()}

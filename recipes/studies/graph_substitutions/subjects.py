@@ -40,12 +40,14 @@ BRANCHES: dict[str, Any] = dict(IMAGE, blocks=(2,), widths=(8,))
 SEVEN = {
     "resnet50": ZooSubject("resnet50", {}, dict(IMAGE, blocks=(1,)), "batch normalization unfolded"),
     "resnext50": ZooSubject("resnext50", {}, dict(IMAGE, blocks=(1,), groups=8), "32 groups of width 4"),
-    "nasnet_a": ZooSubject("nasnet_a", {}, IMAGE | CELLS, "3 x (5 normal + 1 reduction cell), stem of 2 reduction cells"),
+    "nasnet_a": ZooSubject("nasnet_a", {}, IMAGE | CELLS,
+                           "3 x (5 normal + 1 reduction cell), stem of 2 reduction cells"),
     "nasrnn": ZooSubject("nasrnn", {}, dict(shape=(2, 32)), "5 steps, 512 units, 16 matrix products a step"),
     "bert": ZooSubject("bert", dict(shape=(64, 768)), dict(shape=(8, 32), width=32, heads=4, layers=1),
                     "12 layers, 64 embedded vectors of 768, whole attention and feed-forward parts"),
     "squeezenet": ZooSubject("squeezenet", {}, dict(shape=(3, 33, 33)), "version 1.1"),
-    "inception_v3": ZooSubject("inception_v3", {}, dict(shape=(3, 75, 75), modules=(1, 1, 1)), "no auxiliary classifier"),
+    "inception_v3": ZooSubject("inception_v3", {}, dict(shape=(3, 75, 75), modules=(1, 1, 1)),
+                               "no auxiliary classifier"),
 }
 # fmt: on
 """The networks of TASO and Tensat."""

@@ -34,7 +34,7 @@ class FormPoint:
     """A form on a number of ranks and threads (of each rank).
 
     Example:
-        >>> Point("hybrid", 2, 4).title, Point("hybrid", 2, 4).workers
+        >>> FormPoint("hybrid", 2, 4).title, FormPoint("hybrid", 2, 4).workers
         ('MPI+OpenMP 2x4', 8)
     """
 

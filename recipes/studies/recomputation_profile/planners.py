@@ -13,12 +13,12 @@ from deep500.transformations.recomputation import find_regions
 from deep500.transformations.recomputation.chain import innermost_regions
 from deep500.transformations.recomputation.measured_trees import staged_regions
 from deep500.transformations.recomputation.node_times import measured_regions
-from recipes.studies.recomputation_profile.subjects import ProfiledNetwork
+from recipes.studies.recomputation_profile.subjects import PlanSubject
 from recipes.studies.recomputation_profile.ways import ChainPlanner, TreePlanner, WayPlanner
 
 
 def planner_for(
-    subject: ProfiledNetwork, network: Network, executor: GraphExecutor, arrays: Mapping[str, np.ndarray], passes: int
+    subject: PlanSubject, network: Network, executor: GraphExecutor, arrays: Mapping[str, np.ndarray], passes: int
 ) -> WayPlanner:
     """Profile one network.
 

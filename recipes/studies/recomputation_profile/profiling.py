@@ -15,7 +15,7 @@ from deep500.transformations.recomputation import CheckpointingPlan
 from deep500.transformations.recomputation.counting import MemoryCurve
 from recipes.studies.recomputation_profile.measuring import StepRunner, TimedStep, equal, runner_of, time_in_turns
 from recipes.studies.recomputation_profile.planners import planner_for
-from recipes.studies.recomputation_profile.subjects import ProfiledNetwork
+from recipes.studies.recomputation_profile.subjects import PlanSubject
 from recipes.studies.recomputation_profile.torch_budget import COMPILER, torch_runner
 from recipes.studies.recomputation_profile.ways import NONE, PLANNED, TORCH, Way, WayPlanner, label_of, planned, ways_of
 
@@ -57,7 +57,7 @@ class Profiled:
 class Bench:
     """One network on one backend."""
 
-    def __init__(self, subject: ProfiledNetwork, settings: ProfileSettings) -> None:
+    def __init__(self, subject: PlanSubject, settings: ProfileSettings) -> None:
         self.subject, self.settings = subject, settings
         self.network, self.arrays = subject.network(), subject.inputs()
         self.planner: WayPlanner = planner_for(subject, self.network, self.executor(), self.arrays, settings.passes)

@@ -13,7 +13,7 @@ from deep500.networks.execution.inputs import make_inputs
 
 
 @dataclass(frozen=True)
-class ProfiledNetwork:
+class PlanSubject:
     """A network to plan for.
 
     Attributes:
@@ -41,20 +41,18 @@ class ProfiledNetwork:
 
 
 FULL = (
-    ProfiledNetwork("chain", "mixed_resnet", 8, chain=True),
-    ProfiledNetwork("unet", "unet", 8, {"shape": (3, 64, 64)}, crossing=4),
-    ProfiledNetwork("transformer", "transformer", 16, {"shape": (64,), "layers": 6}, chain=True),
-    ProfiledNetwork("nested", "nested_resnet", 16),
+    PlanSubject("chain", "mixed_resnet", 8, chain=True),
+    PlanSubject("unet", "unet", 8, {"shape": (3, 64, 64)}, crossing=4),
+    PlanSubject("transformer", "transformer", 16, {"shape": (64,), "layers": 6}, chain=True),
+    PlanSubject("nested", "nested_resnet", 16),
 )
 SMALL = (
-    ProfiledNetwork(
-        "chain", "mixed_resnet", 16, {"width": 4, "blocks": (2, 2, 2, 2), "shape": (3, 16, 16)}, chain=True
-    ),
-    ProfiledNetwork("unet", "unet", 16, {"width": 4, "levels": 2, "shape": (3, 16, 16)}, crossing=3),
-    ProfiledNetwork(
+    PlanSubject("chain", "mixed_resnet", 16, {"width": 4, "blocks": (2, 2, 2, 2), "shape": (3, 16, 16)}, chain=True),
+    PlanSubject("unet", "unet", 16, {"width": 4, "levels": 2, "shape": (3, 16, 16)}, crossing=3),
+    PlanSubject(
         "transformer", "transformer", 16, {"shape": (32,), "width": 16, "vocabulary": 50, "layers": 3}, chain=True
     ),
-    ProfiledNetwork("nested", "nested_resnet", 16, {"width": 2, "counts": (3, 3, 3), "shape": (3, 16, 16)}),
+    PlanSubject("nested", "nested_resnet", 16, {"width": 2, "counts": (3, 3, 3), "shape": (3, 16, 16)}),
 )
 """By size; the small ones are for ``--quick`` and ``--dry-run``."""
 NAMES = tuple(subject.name for subject in FULL)
