@@ -69,7 +69,7 @@ class Parting:
 
 
 @dataclass
-class Verdict:
+class BitsVerdict:
     """The outcome of a comparison: where two sides part, None if nowhere, over so many steps; and notes on it."""
 
     parting: Parting | None
@@ -141,7 +141,7 @@ def _bits(array: np.ndarray) -> np.ndarray:
 # -- models ---------------------------------------------------------------------------------------------------------
 def compare_networks(
     networks: Sequence[Network], candidates: Sequence[Candidate], feeds: Mapping[str, Any] | None = None, seed: int = 0
-) -> Verdict:
+) -> BitsVerdict:
     """Find where two networks, or one on two backends, part: outputs in evaluation mode on drawn inputs, and gradients.
 
     Args:
@@ -158,7 +158,7 @@ def compare_networks(
         raise ComparisonError("got networks without a value of the same name; expected some: compare two forms of one")
     parting = _forward(networks, candidates, feeds)
     compared = f"{len(common)} values of two networks"
-    return Verdict(parting, 0, compared, _strangers(networks))
+    return BitsVerdict(parting, 0, compared, _strangers(networks))
 
 
 def _strangers(networks: Sequence[Network]) -> list[str]:
@@ -191,7 +191,7 @@ def _forward(
 # -- runs -----------------------------------------------------------------------------------------------------------
 def compare_replays(
     first: Replay, second: Replay, steps: int | None = None, again: Callable[..., None] = run_again
-) -> Verdict:
+) -> BitsVerdict:
     """Train both again and tell where they part.
 
     Args:
@@ -217,10 +217,10 @@ def compare_replays(
         if step is None:
             if lengths[0] != lengths[1]:
                 notes.append(f"one side has {lengths[0]} steps, the other {lengths[1]}")
-            return Verdict(None, min(lengths), _compared(sides, min(lengths)), notes)
+            return BitsVerdict(None, min(lengths), _compared(sides, min(lengths)), notes)
         for side, folder in numbered(f"looking into step {step}, run", list(zip(sides, folders, strict=True))):
             again(side, folder, step=step)
-        return Verdict(_within(sides, folders, step), step, f"{step - 1} steps before", notes)
+        return BitsVerdict(_within(sides, folders, step), step, f"{step - 1} steps before", notes)
 
 
 def _check_numbers(first: Replay, second: Replay) -> None:

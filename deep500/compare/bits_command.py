@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from deep500.compare.bits import Verdict, compare_networks, compare_replays
+from deep500.compare.bits import BitsVerdict, compare_networks, compare_replays
 from deep500.compare.replays import Replay
 from deep500.compare.subject import Candidate
 from deep500.errors import InputError
@@ -49,14 +49,14 @@ def _bits(args: argparse.Namespace) -> int:
     return DIFFERENT if verdict.parting is not None else 0
 
 
-def _of_runs(args: argparse.Namespace, backends: list[str]) -> Verdict:
+def _of_runs(args: argparse.Namespace, backends: list[str]) -> BitsVerdict:
     chosen: list[str | None] = [*backends] if backends else [None, None]
     folders, names = (args.sides * 2)[:2], (chosen * 2)[:2]
     first, second = (Replay.of(folder, name, args.seed) for folder, name in zip(folders, names, strict=True))
     return compare_replays(first, second, args.steps)
 
 
-def _of_models(args: argparse.Namespace, backends: list[str]) -> Verdict:
+def _of_models(args: argparse.Namespace, backends: list[str]) -> BitsVerdict:
     load_plugins([str(path) for path in args.custom_op])
     networks = [Network.from_onnx(path) for path in (args.sides * 2)[:2]]
     names = ((backends or ["reference"]) * 2)[:2]

@@ -47,7 +47,7 @@ NO_DOUBLE = (UnsupportedOperator, NotImplementedError)
 
 
 @dataclass
-class Case:
+class GateCase:
     """One network in one precision: as it is, without randomness, and its batches."""
 
     network: Network
@@ -100,11 +100,11 @@ def check_equivalence(
     return result
 
 
-def _case(network: Network, batches: Sequence[Batch], loss: str, column: int) -> Case:
+def _case(network: Network, batches: Sequence[Batch], loss: str, column: int) -> GateCase:
     dtype = ("float64", "float32")[column]
     whole = any(not isinstance(value.shape[0], str) for value in network.inputs.values() if value.shape)
     copy = to_dtype(network, "float64") if column == 0 else network.copy()
-    return Case(copy, without_dropout(copy), cast(batches[:4], dtype, None if whole else SAMPLES), loss, column)
+    return GateCase(copy, without_dropout(copy), cast(batches[:4], dtype, None if whole else SAMPLES), loss, column)
 
 
 def _refusal(network: Network) -> str:
@@ -116,7 +116,7 @@ def _refusal(network: Network) -> str:
     return ""
 
 
-def _judge_checks(judge: Candidate, cases: Sequence[Case], truth: Trace) -> Iterator[Check]:
+def _judge_checks(judge: Candidate, cases: Sequence[GateCase], truth: Trace) -> Iterator[Check]:
     """Check what the judge itself must satisfy: values that are not vacuous, and parameters that move."""
     sizes = {"evaluation forward": largest(truth.evaluation[0]), "gradients": largest(truth.gradients)}
     for name, size in sizes.items():
@@ -133,7 +133,7 @@ def _judge_checks(judge: Candidate, cases: Sequence[Case], truth: Trace) -> Iter
 
 
 def _checks(
-    judge: Candidate, other: Candidate, cases: Sequence[Case], truth: Trace, result: GateResult
+    judge: Candidate, other: Candidate, cases: Sequence[GateCase], truth: Trace, result: GateResult
 ) -> Iterator[Check]:
     yield _weights(other, cases[1])
     case = cases[0]
@@ -154,7 +154,7 @@ def _checks(
     yield from check_dropout(other, case.network)
 
 
-def _weights(other: Candidate, case: Case) -> Check:
+def _weights(other: Candidate, case: GateCase) -> Check:
     state = other.build(case.network).network.state()
     want = {name: parameter.value for name, parameter in case.network.parameters.items()}
     wrong = [name for name in want if name not in state or digest({"": state[name]}) != digest({"": want[name]})]
@@ -162,7 +162,7 @@ def _weights(other: Candidate, case: Case) -> Check:
     return Check(other.name, "weights", None, None, not wrong, f"parameter {wrong[0]!r}" if wrong else "")
 
 
-def _forward(judge: Candidate, other: Candidate, case: Case, truth: Trace, seen: Trace) -> Iterator[Check]:
+def _forward(judge: Candidate, other: Candidate, case: GateCase, truth: Trace, seen: Trace) -> Iterator[Check]:
     name, worst, where = "evaluation forward", 0.0, ""
     for run, (got, want) in enumerate(zip(seen.evaluation, truth.evaluation, strict=True)):
         difference = max(relative(got[value], want[value]) for value in want)
@@ -180,14 +180,14 @@ def _forward(judge: Candidate, other: Candidate, case: Case, truth: Trace, seen:
     yield Check(other.name, name, worst, case.tolerance(name), not where, where)
 
 
-def _per_value(other: Candidate, case: Case, name: str, want: Arrays, got: Arrays) -> Check:
+def _per_value(other: Candidate, case: GateCase, name: str, want: Arrays, got: Arrays) -> Check:
     apart = {value: relative(got[value], want[value]) for value in want}
     wrong = next((value for value in apart if apart[value] > case.tolerance(name)), None)
     where = "" if wrong is None else f"parameter {locate.reader(case.plain, wrong)[1]}"
     return Check(other.name, name, max(apart.values(), default=0.0), case.tolerance(name), wrong is None, where)
 
 
-def _gradients(other: Candidate, case: Case, truth: Trace, seen: Trace) -> Check:
+def _gradients(other: Candidate, case: GateCase, truth: Trace, seen: Trace) -> Check:
     """Relative to the largest of a parameter, and not below a millionth of the largest of all: before a batch
     normalisation the gradient of a bias is zero, and what is computed of it is rounding."""
     floor = largest(truth.gradients) * 1e-6
@@ -217,7 +217,7 @@ def _factor(name: str, truth: Trace, seen: Trace) -> str:
     return f" (it is {factor:.6g} times the judge's)" if same else " (it is zero)" if not got.any() else ""
 
 
-def _steps(other: Candidate, case: Case, truth: Trace, seen: Trace) -> Check:
+def _steps(other: Candidate, case: GateCase, truth: Trace, seen: Trace) -> Check:
     name, worst = "optimizer", 0.0
     limit = case.tolerance(name)
     lenient = _amplified(truth)

@@ -121,7 +121,7 @@ def launch_in_turns(sides: Sequence[Side], rng: np.random.Generator, say: Callab
 
 
 @dataclasses.dataclass
-class Process:
+class LaunchProcess:
     """A launch that runs: its process, our end of its socket, and what it prints."""
 
     process: subprocess.Popen[bytes]
@@ -146,9 +146,9 @@ class Process:
 
 
 @contextlib.contextmanager
-def _started(sides: Sequence[Side]) -> Iterator[list[Process]]:
+def _started(sides: Sequence[Side]) -> Iterator[list[LaunchProcess]]:
     """The next launch of each; whatever still runs at the end is ended."""
-    processes: list[Process] = []
+    processes: list[LaunchProcess] = []
     try:
         for side in sides:
             ours, theirs = socket.socketpair()
@@ -158,7 +158,7 @@ def _started(sides: Sequence[Side]) -> Iterator[list[Process]]:
                 process = subprocess.Popen(
                     side.command(), env=environment, stdout=out, stderr=errors, pass_fds=[theirs.fileno()]
                 )
-            processes.append(Process(process, ours, out, errors))
+            processes.append(LaunchProcess(process, ours, out, errors))
         yield processes
     finally:
         for launched in processes:
@@ -169,7 +169,7 @@ def _started(sides: Sequence[Side]) -> Iterator[list[Process]]:
                 file.close()
 
 
-def _take_turns(processes: Sequence[Process], rng: np.random.Generator) -> None:
+def _take_turns(processes: Sequence[LaunchProcess], rng: np.random.Generator) -> None:
     """Until all have ended: one epoch of each, in an order drawn anew."""
     ready = [process for process in processes if process.ask()]
     while ready:
@@ -177,7 +177,7 @@ def _take_turns(processes: Sequence[Process], rng: np.random.Generator) -> None:
         ready = [process for process in drawn if process.give()]
 
 
-def _take_result(side: Side, launched: Process, say: Callable[[str], None]) -> None:
+def _take_result(side: Side, launched: LaunchProcess, say: Callable[[str], None]) -> None:
     """Take what a launch that has ended printed."""
     code = launched.process.wait()
     texts = []

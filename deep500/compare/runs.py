@@ -190,10 +190,10 @@ def compare_runs(
         {**{key: _stable(manifest.get(key)) for key in COMPARED}, "processes": _of_processes(manifest)}
         for manifest in manifests
     ]
-    runs = [Run(path, manifest) for path, manifest in zip((first, second), manifests, strict=True)]
+    runs = [FinishedRun(path, manifest) for path, manifest in zip((first, second), manifests, strict=True)]
     shared = [name for name in runs[0].stats if name in runs[1].stats]
     if in_turns:
-        again = [] if control is None else [Run(control, _sound_manifest(control))]
+        again = [] if control is None else [FinishedRun(control, _sound_manifest(control))]
         series = _compare_turns([*runs, *again], shared, margin)
     else:
         series = _compare_apart(runs, shared, margin, floor)
@@ -224,7 +224,7 @@ def _sound_manifest(path: Path) -> dict[str, Any]:
     return read_json(path / MANIFEST)
 
 
-class Run:
+class FinishedRun:
     """The times of one finished run, as its figures report them."""
 
     def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
@@ -265,7 +265,7 @@ class Run:
 
 
 def _compare_apart(
-    runs: Sequence[Run], shared: Sequence[str], margin: float, floor: Floor | None
+    runs: Sequence[FinishedRun], shared: Sequence[str], margin: float, floor: Floor | None
 ) -> tuple[SeriesComparison, ...]:
     by_series = {name: _apart(name, runs, floor) for name in shared}
     corrected = holm([compared.p for compared in by_series.values()])
@@ -277,7 +277,7 @@ def _compare_apart(
     )
 
 
-def _apart(name: str, runs: Sequence[Run], floor: Floor | None) -> LaunchComparison:
+def _apart(name: str, runs: Sequence[FinishedRun], floor: Floor | None) -> LaunchComparison:
     """One series of two runs that were taken one after the other."""
     work, unit = _work(name, runs)
     groups = [[launch / size for launch in run.launches(name)] for run, size in zip(runs, work, strict=True)]
@@ -294,7 +294,7 @@ def _apart(name: str, runs: Sequence[Run], floor: Floor | None) -> LaunchCompari
     return LaunchComparison(result.ratio, result.p, result.basis + unit)
 
 
-def _work(name: str, runs: Sequence[Run]) -> tuple[list[float], str]:
+def _work(name: str, runs: Sequence[FinishedRun]) -> tuple[list[float], str]:
     """Return what times are divided by so that they are of the same work, and how to say so."""
     sizes = [run.samples_each(name) for run in runs]
     if None in sizes or sizes[0] == sizes[1]:
@@ -302,7 +302,7 @@ def _work(name: str, runs: Sequence[Run]) -> tuple[list[float], str]:
     return [float(size) for size in sizes if size is not None], f", per sample of {sizes[0]} and {sizes[1]} a {name}"
 
 
-def _observed(name: str, runs: Sequence[Run]) -> str:
+def _observed(name: str, runs: Sequence[FinishedRun]) -> str:
     """Return why the times of a run are observations, which have no verdict: not steady, or a busy machine."""
     words = []
     for place, run in zip(("first", "second"), runs, strict=True):
@@ -311,7 +311,7 @@ def _observed(name: str, runs: Sequence[Run]) -> str:
     return ", ".join(words)
 
 
-def _compare_turns(runs: Sequence[Run], shared: Sequence[str], margin: float) -> tuple[SeriesComparison, ...]:
+def _compare_turns(runs: Sequence[FinishedRun], shared: Sequence[str], margin: float) -> tuple[SeriesComparison, ...]:
     times, units = [{} for _ in runs], {}  # type: ignore[var-annotated]
     for name in shared:
         (first, second), units[name] = _work(name, runs[:2])
@@ -376,16 +376,16 @@ def scatter(base: Path, judged: Path) -> float:
     Args:
         base, judged: results folders of the two sides.
     """
-    runs = [Run(path, _sound_manifest(path)) for path in (base, judged)]
+    runs = [FinishedRun(path, _sound_manifest(path)) for path in (base, judged)]
     return float(np.std(_log_ratios(runs), ddof=1))
 
 
-def _log_ratios(runs: Sequence[Run]) -> np.ndarray:
+def _log_ratios(runs: Sequence[FinishedRun]) -> np.ndarray:
     first, second = _pairs(runs[0].by_launch(HEADLINE), runs[1].by_launch(HEADLINE))
     return np.log(second) - np.log(first)
 
 
-def _scatter_remark(runs: Sequence[Run]) -> list[str]:
+def _scatter_remark(runs: Sequence[FinishedRun]) -> list[str]:
     """Say how many pairs would show a difference of the size that this comparison may have missed."""
     if any(HEADLINE not in run.stats for run in runs):
         return []
@@ -397,7 +397,7 @@ def _scatter_remark(runs: Sequence[Run]) -> list[str]:
     return [f"step: pairs lie {100 * sd:.2g} % apart; to find a difference four times in five, {needed}"]
 
 
-def _remarks_in_turns(runs: Sequence[Run], shared: Sequence[str]) -> list[str]:
+def _remarks_in_turns(runs: Sequence[FinishedRun], shared: Sequence[str]) -> list[str]:
     """Say how many launches were not steady, and what disturbed them, which random turns spread over both sides."""
     busy = list(dict.fromkeys(what for run in runs for name in shared for what in run.disturbed(name)))
     odd = {name: [state for run in runs for state in run.unsteady(name)] for name in shared}

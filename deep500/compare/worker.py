@@ -23,7 +23,7 @@ from deep500.registry import backend_modules, load_backend, standing_in
 
 def serve(lines: IO[str], answers: IO[str]) -> None:
     """Answer requests until the input ends; an error of Deep500 is an answer, any other ends the process."""
-    worker = Worker()
+    worker = ComparisonWorker()
     for line in lines:
         request = json.loads(line)
         action: Callable[..., dict[str, Any]] = getattr(worker, "do_" + request.pop("do"))
@@ -35,7 +35,7 @@ def serve(lines: IO[str], answers: IO[str]) -> None:
         answers.flush()
 
 
-class Worker:
+class ComparisonWorker:
     """What a worker can be asked: a method ``do_<name>`` for each request."""
 
     def __init__(self) -> None:

@@ -69,7 +69,7 @@ def lightning_callback(recording: Recording) -> Any:
             raise _missing("lightning") from error
     timer = LoopTimer(recording)
 
-    class RecordingCallback(Callback):
+    class LightningRecording(Callback):
         def on_train_start(self, *_: Any) -> None:
             timer.start()
 
@@ -95,7 +95,7 @@ def lightning_callback(recording: Recording) -> Any:
         def on_validation_end(self, *_: Any) -> None:
             timer.end(VALIDATION)
 
-    return RecordingCallback()
+    return LightningRecording()
 
 
 def transformers_callback(recording: Recording) -> Any:
@@ -106,7 +106,7 @@ def transformers_callback(recording: Recording) -> Any:
         raise _missing("transformers") from error
     timer = LoopTimer(recording)
 
-    class RecordingCallback(TrainerCallback):
+    class TransformersRecording(TrainerCallback):
         def on_train_begin(self, *_: Any, **__: Any) -> None:
             timer.start()
 
@@ -125,7 +125,7 @@ def transformers_callback(recording: Recording) -> Any:
         def on_step_end(self, *_: Any, **__: Any) -> None:
             timer.end(STEP)
 
-    return RecordingCallback()
+    return TransformersRecording()
 
 
 def _missing(package: str) -> MissingBackend:

@@ -143,7 +143,7 @@ class Recording:
 _active: Recording | None = None
 
 
-class Region:
+class TimedRegion:
     """A named part of a program; made by :func:`region`, may be entered any number of times."""
 
     __slots__ = ("name", "synchronize")
@@ -151,7 +151,7 @@ class Region:
     def __init__(self, name: str, synchronize: Callable[[], object] | None = None) -> None:
         self.name, self.synchronize = name, synchronize
 
-    def __enter__(self) -> Region:
+    def __enter__(self) -> TimedRegion:
         recording = _active
         if recording is not None and recording._thread == _ident():
             entry = [self.name, 0, 0]
@@ -167,10 +167,10 @@ class Region:
             recording._close(_now())
 
 
-_regions: dict[str, Region] = {}
+_regions: dict[str, TimedRegion] = {}
 
 
-def region(name: str, synchronize: Callable[[], object] | None = None) -> Region:
+def region(name: str, synchronize: Callable[[], object] | None = None) -> TimedRegion:
     """A region for a ``with`` statement; costs next to nothing while nothing records.
 
     Args:
@@ -182,10 +182,10 @@ def region(name: str, synchronize: Callable[[], object] | None = None) -> Region
         ...     batch = list(range(10))
     """
     if synchronize is not None:
-        return Region(name, synchronize)
+        return TimedRegion(name, synchronize)
     known = _regions.get(name)
     if known is None:
-        known = _regions[name] = Region(name)
+        known = _regions[name] = TimedRegion(name)
     return known
 
 

@@ -17,7 +17,7 @@ from deep500.results.files import to_json
 from deep500.results.record import REPORT, SUMMARY, Record
 from deep500.results.rules import CLAIMS, RunView
 from deep500.results.signing import signer_of
-from deep500.results.verify import Check, Examined, examine
+from deep500.results.verify import Examined, FolderCheck, examine
 
 PROBLEM = 1
 
@@ -55,7 +55,7 @@ def page_problems(run: RunView) -> list[str]:
     return problems + ([f"{CLAIMS}: the plot {named} is not claimed as it is drawn"] if wrong else [])
 
 
-PAGE = Check("report from all files", page_problems, lambda run: run.has(REPORT) and run.has(SUMMARY))
+PAGE = FolderCheck("report from all files", page_problems, lambda run: run.has(REPORT) and run.has(SUMMARY))
 """The check of the page."""
 
 

@@ -63,7 +63,7 @@ def _digest(path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Check:
+class FolderCheck:
     """One thing that is computed again or compared: what it is, and what must be there for it."""
 
     about: str
@@ -77,18 +77,18 @@ def _timed(run: RunView) -> bool:
 
 
 CHECKS = (
-    Check("statistics from samples", lambda run: _recomputed(run.path), lambda run: run.has(STATS)),
-    Check("values of seeds from the curve", recomputed.seed_problems, lambda run: bool(run.seeds and run.curve)),
-    Check("summary from seeds", recomputed.summary_problems, lambda run: bool(run.seeds) and run.has(SUMMARY)),
-    Check("claims from statistics and samples", recomputed.claim_problems, lambda run: run.has(CLAIMS)),
-    Check("rules from all of these", recomputed.rule_problems, lambda run: run.has(RULES_FILE)),
-    Check("samples against the curve and their clocks", consistency.sample_problems, _timed),
-    Check("steps against epochs and batches", consistency.curve_problems, lambda run: bool(run.curve)),
-    Check("curve against checkpoints", consistency.checkpoint_problems, lambda run: run.has("checkpoints")),
-    Check("seeds against each other", consistency.seed_list_problems, lambda run: bool(run.seeds)),
-    Check("environment against its hash", consistency.environment_problems, lambda run: _has(run, "environment")),
-    Check("training against validation data", consistency.data_problems, lambda run: _has(run, "data")),
-    Check("run against the ledger beside it", consistency.ledger_problems, lambda run: bool(run.ledger)),
+    FolderCheck("statistics from samples", lambda run: _recomputed(run.path), lambda run: run.has(STATS)),
+    FolderCheck("values of seeds from the curve", recomputed.seed_problems, lambda run: bool(run.seeds and run.curve)),
+    FolderCheck("summary from seeds", recomputed.summary_problems, lambda run: bool(run.seeds) and run.has(SUMMARY)),
+    FolderCheck("claims from statistics and samples", recomputed.claim_problems, lambda run: run.has(CLAIMS)),
+    FolderCheck("rules from all of these", recomputed.rule_problems, lambda run: run.has(RULES_FILE)),
+    FolderCheck("samples against the curve and their clocks", consistency.sample_problems, _timed),
+    FolderCheck("steps against epochs and batches", consistency.curve_problems, lambda run: bool(run.curve)),
+    FolderCheck("curve against checkpoints", consistency.checkpoint_problems, lambda run: run.has("checkpoints")),
+    FolderCheck("seeds against each other", consistency.seed_list_problems, lambda run: bool(run.seeds)),
+    FolderCheck("environment against its hash", consistency.environment_problems, lambda run: _has(run, "environment")),
+    FolderCheck("training against validation data", consistency.data_problems, lambda run: _has(run, "data")),
+    FolderCheck("run against the ledger beside it", consistency.ledger_problems, lambda run: bool(run.ledger)),
 )
 """Work of :func:`examine` besides comparing checksums."""
 
@@ -125,7 +125,7 @@ def verify(path: Path) -> list[str]:
     return list(examine(path).problems)
 
 
-def examine(path: Path, more: Sequence[Check] = ()) -> Examined:
+def examine(path: Path, more: Sequence[FolderCheck] = ()) -> Examined:
     """Compare checksums, compute again what follows from other files, and hold files against each other.
 
     Args:

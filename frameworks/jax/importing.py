@@ -362,7 +362,7 @@ class _Derivatives:
         """While a model is lowered jax2onnx calls this object's methods in place of plugins of its own."""
         ours = {"stop_gradient": self._stop, "custom_vjp_call": self._custom, "custom_jvp_call": self._custom}
         with _replaced(
-            self.plugins.PLUGIN_REGISTRY, {name: _Lowering(lower) for name, lower in ours.items()}
+            self.plugins.PLUGIN_REGISTRY, {name: _JaxPlugin(lower) for name, lower in ours.items()}
         ) as theirs:
             self.theirs = theirs
             yield
@@ -401,7 +401,7 @@ class _Derivatives:
 
 
 @dataclass
-class _Lowering:
+class _JaxPlugin:
     """A plugin, as jax2onnx calls one."""
 
     lower: Callable[[Any, Any], None]

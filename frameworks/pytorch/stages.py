@@ -18,7 +18,7 @@ import torch
 from deep500.frameworks.pytorch.memory import footprint, settle
 from deep500.frameworks.pytorch.operators.normalization import running_again
 from deep500.frameworks.pytorch.split import Cutter
-from deep500.frameworks.pytorch.tape import Part, Tape
+from deep500.frameworks.pytorch.tape import Tape, TapePart
 from deep500.networks.network import Network
 from deep500.progress import numbered, stage
 from deep500.transformations.recomputation.chain import Mode, Stage
@@ -89,14 +89,14 @@ def _stage(name: str, size: _Readings, seconds: _Readings, gradient: int, state:
 class _Group:
     """The parts that one stage consists of: one, unless a node in it must not run again."""
 
-    parts: list[Part]
+    parts: list[TapePart]
 
     @property
     def random(self) -> bool:
         return any(part.random for part in self.parts)
 
 
-def _grouped(parts: Sequence[Part], count: int) -> list[_Group]:
+def _grouped(parts: Sequence[TapePart], count: int) -> list[_Group]:
     """Parts by stage; what is in none goes with the stage before it."""
     groups = [_Group([]) for _ in range(count)]
     current = 0

@@ -21,7 +21,7 @@ from deep500.frameworks.pytorch.split import Cutter, Stretch, as_graph
 
 
 @dataclass
-class Part:
+class TapePart:
     """A stretch as code, the number of its region if it has one, and the names of values that are not read after it."""
 
     run: Any
@@ -30,7 +30,7 @@ class Part:
     outputs: tuple[str, ...]
     again: bool
     random: bool
-    parts: list[Part]
+    parts: list[TapePart]
     done: list[str] = field(default_factory=list)
 
 
@@ -43,10 +43,10 @@ class _Recorded:
 
 
 @dataclass
-class _Snapshot:
+class _RegionState:
     """What a region needs to run again."""
 
-    part: Part
+    part: TapePart
     given: dict[str, Any]
     generator: Any
 
@@ -68,7 +68,7 @@ class Tape:
         self.loss = cutter.loss.name
         self.parts = _compiled(cutter.cut(), self.outputs)
         self.several = {name for name, count in _uses(self.parts).items() if count > 1 and name in self.attributes}
-        self.entries: list[_Recorded | _Snapshot] = []
+        self.entries: list[_Recorded | _RegionState] = []
         self.active: set[str] = set()  # values that have a gradient
 
     # -- the step ---------------------------------------------------------------------------------------------------
@@ -102,15 +102,15 @@ class Tape:
             return value.detach()
         return value
 
-    def _forward(self, parts: Sequence[Part], env: dict[str, Any]) -> list[_Recorded | _Snapshot]:
-        entries: list[_Recorded | _Snapshot] = []
+    def _forward(self, parts: Sequence[TapePart], env: dict[str, Any]) -> list[_Recorded | _RegionState]:
+        entries: list[_Recorded | _RegionState] = []
         for part in parts:
             entries.append(self.again(part, env) if part.again else self.record(part, env))
             for name in part.done:
                 env.pop(name, None)
         return entries
 
-    def record(self, part: Part, env: dict[str, Any]) -> _Recorded:
+    def record(self, part: TapePart, env: dict[str, Any]) -> _Recorded:
         """Run a stretch recording; its values are added to those by name."""
         leaves = {name: env[name].detach().requires_grad_() for name in part.inputs if name in self.active}
         with torch.enable_grad():
@@ -121,7 +121,7 @@ class Tape:
         env.update((name, value.detach() if name in recorded else value) for name, value in values.items())
         return _Recorded(leaves, recorded)
 
-    def again(self, part: Part, env: dict[str, Any]) -> _Snapshot:
+    def again(self, part: TapePart, env: dict[str, Any]) -> _RegionState:
         """Run a region without recording; its values are added to those by name."""
         given = {name: env[name] for name in part.inputs}
         generator = _generator_state(given.values()) if part.random else None
@@ -130,14 +130,14 @@ class Tape:
         if any(name in self.active or _wants_gradient(value) for name, value in given.items()):
             self.active.update(n for n, v in values.items() if isinstance(v, torch.Tensor) and v.is_floating_point())
         env.update(values)
-        return _Snapshot(part, given, generator)
+        return _RegionState(part, given, generator)
 
-    def reverse(self, entries: list[_Recorded | _Snapshot], gradients: dict[str, torch.Tensor]) -> None:
+    def reverse(self, entries: list[_Recorded | _RegionState], gradients: dict[str, torch.Tensor]) -> None:
         """Take entries off the end of a list; gradients of values, by name, are used up and added."""
         while entries:
             # Names are deleted once they are used: each would hold tensors through the recursion or the backward pass.
             entry = entries.pop()
-            if isinstance(entry, _Snapshot):
+            if isinstance(entry, _RegionState):
                 with _generator(entry.generator), running_again():
                     inner = self._forward(entry.part.parts, entry.given)
                 del entry
@@ -204,13 +204,13 @@ def _generator(state: tuple[torch.Tensor, dict[int, torch.Tensor]] | None) -> It
         yield
 
 
-def _compiled(stretches: Sequence[Stretch], wanted: Collection[str]) -> list[Part]:
+def _compiled(stretches: Sequence[Stretch], wanted: Collection[str]) -> list[TapePart]:
     parts = []
     for stretch in stretches:
         code = NetworkModule({}, as_graph(stretch.lines, stretch.inputs, stretch.outputs), "Stretch")
         inputs, outputs = (tuple(line.name for line in lines) for lines in (stretch.inputs, stretch.outputs))
         parts.append(
-            Part(code, stretch.region, inputs, outputs, stretch.again, stretch.random, _compiled(stretch.parts, ()))
+            TapePart(code, stretch.region, inputs, outputs, stretch.again, stretch.random, _compiled(stretch.parts, ()))
         )
     seen = set(wanted)
     for part in reversed(parts):
@@ -219,7 +219,7 @@ def _compiled(stretches: Sequence[Stretch], wanted: Collection[str]) -> list[Par
     return parts
 
 
-def _uses(parts: Sequence[Part]) -> dict[str, int]:
+def _uses(parts: Sequence[TapePart]) -> dict[str, int]:
     """In how many recorded stretches a value is read."""
     counts: dict[str, int] = {}
     for part in parts:

@@ -36,13 +36,13 @@ def transformable(op: CustomOp, library: Any) -> Callable[..., tuple[torch.Tenso
     of = _Of(op, library)
 
     def call(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        outputs: tuple[torch.Tensor, ...] = Operator.apply(of, *inputs)
+        outputs: tuple[torch.Tensor, ...] = OperatorFunction.apply(of, *inputs)
         return outputs
 
     return call
 
 
-class Operator(torch.autograd.Function):
+class OperatorFunction(torch.autograd.Function):
     """The outputs."""
 
     @staticmethod
@@ -76,7 +76,7 @@ class Operator(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
-        return _each(Operator, info, in_dims, inputs)
+        return _each(OperatorFunction, info, in_dims, inputs)
 
 
 class Gradient(torch.autograd.Function):

@@ -16,7 +16,7 @@ def keras_callback(recording: Recording) -> Any:
     """
     timer = LoopTimer(recording)
 
-    class RecordingCallback(tf.keras.callbacks.Callback):
+    class KerasRecording(tf.keras.callbacks.Callback):
         def on_train_begin(self, logs: Any = None) -> None:
             timer.start()
 
@@ -41,4 +41,4 @@ def keras_callback(recording: Recording) -> Any:
         def on_test_end(self, logs: Any = None) -> None:
             timer.end(VALIDATION)
 
-    return RecordingCallback()
+    return KerasRecording()

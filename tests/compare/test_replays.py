@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deep500.compare.bits import Verdict, compare_replays
+from deep500.compare.bits import BitsVerdict, compare_replays
 from deep500.compare.replays import LOSS, VALUE, Capture, Replay, interleaved, leave
 from deep500.distributed import Serial, Threads
 from deep500.errors import ComparisonError
@@ -123,7 +123,7 @@ def run(path: Path, ranks: int) -> Replay:
     return Replay.of(Path(on(ranks, work)[0]))
 
 
-def bits(first: Replay, second: Replay, steps: int | None = None) -> Verdict:
+def bits(first: Replay, second: Replay, steps: int | None = None) -> BitsVerdict:
     def again(replay: Replay, folder: Path, most: int | None = None, step: int | None = None) -> None:
         folder.mkdir(exist_ok=True)
         on(replay.ranks, lambda comm: leave(replay, comm, folder, most, step))

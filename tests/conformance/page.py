@@ -13,7 +13,7 @@ from pathlib import Path
 
 from deep500 import registry
 from deep500.compare.conformance.suite import LOOSENED, ORDER, VERDICTS, Result, Suite
-from deep500.compare.conformance.workers import Outcome
+from deep500.compare.conformance.workers import BackendOutcome
 from deep500.measure import environment
 from tests.conformance import gradients, ledger
 from tests.conformance.known import NOBODY, excuse
@@ -67,7 +67,7 @@ def sample(suite: Suite, backend: str, size: int) -> list[str]:
     return cases[:: max(1, len(cases) // size)]
 
 
-def score(outcome: Outcome, device: str) -> Score:
+def score(outcome: BackendOutcome, device: str) -> Score:
     """Count an outcome."""
     counts: dict[str, dict[str, int]] = {group: dict.fromkeys(VERDICTS, 0) for group in ORDER}
     operators: dict[str, list[int]] = collections.defaultdict(lambda: [0, 0])

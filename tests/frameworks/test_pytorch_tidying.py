@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import deep500.frameworks.pytorch as d5fw
-from deep500.networks.execution.chains import Graph
+from deep500.networks.execution.chains import ProgramGraph
 from deep500.networks.execution.program import Program
 from deep500.networks.execution.tidying import tidied
 from deep500.networks.network import Network
@@ -170,7 +170,9 @@ def test_outputs_and_what_sub_graphs_capture_keep_their_names() -> None:
         "y = Identity(x)  # 1",
         "z = Identity(y)  # 2",
     ]
-    assert Graph(Program(["x"], ["y"], nodes), lambda name: None, lambda name: False).only("y", "Identity") is None
+    assert (
+        ProgramGraph(Program(["x"], ["y"], nodes), lambda name: None, lambda name: False).only("y", "Identity") is None
+    )
 
 
 def greedy(

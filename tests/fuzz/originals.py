@@ -28,7 +28,7 @@ from deep500.results.recomputation import record_of
 from deep500.results.scaling import Scaling, ScalingBase, ScalingBound, ScalingPoint
 from deep500.results.verify import seal
 from deep500.transformations.recomputation import find_regions, load_plan, plan_network
-from deep500.transformations.substitutions.cost.database import Database, Place, Row
+from deep500.transformations.substitutions.cost.database import Database, Place, PriceRow
 from deep500.transformations.substitutions.result import History
 from deep500.transformations.substitutions.rules import rule_file
 from deep500.transformations.substitutions.search.moves import AppliedRule
@@ -158,7 +158,7 @@ def _files(folder: Path) -> list[Original]:
     place = Place("reference", "1", "m", "cpu", 1)
     database = Database(base / "prices.sqlite")
     for unit in ("relu", "add"):
-        database.add(place, unit, Row(2e-6, 1e-8, 30, "2026-01-01T00:00:00+00:00"))
+        database.add(place, unit, PriceRow(2e-6, 1e-8, 30, "2026-01-01T00:00:00+00:00"))
     (base / "entry.json").write_text(json.dumps(["<deep500>/deep500/abi.h", "/usr/include/stdio.h"]))
     state = {"arrays": {"network/w": np.ones((2, 3))}, "values": {"epoch": 3, "loss": [0.1]}}
     save_checkpoint(base, 3, state)
@@ -169,7 +169,7 @@ def _files(folder: Path) -> list[Original]:
 
     def prices(path: Path) -> object:
         read = Database(path)
-        return read.load(place), read.add(place, "relu", Row(1.0, 0.0, 1, "now"))
+        return read.load(place), read.add(place, "relu", PriceRow(1.0, 0.0, 1, "now"))
 
     readers: dict[str, Callable[[Path], object]] = {
         "plan.json": load_plan,

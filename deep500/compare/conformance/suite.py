@@ -95,7 +95,7 @@ class Representation:
         return None if value is None else self.executor.network.to_numpy(value)
 
 
-class Recorder(Protocol):
+class CaseRecorder(Protocol):
     """Listens how a backend executes cases."""
 
     def start(self) -> None:
@@ -118,9 +118,9 @@ class Suite:
 
         suite, place = self, device
         self.module: ModuleType
-        self.recorder: Recorder | None = None
+        self.recorder: CaseRecorder | None = None
 
-        class Judged(onnx.backend.base.Backend):
+        class JudgedCase(onnx.backend.base.Backend):
             @classmethod
             def supports_device(cls, device: str) -> bool:
                 return device == "CPU"  # the twins for CUDA are the same cases; ``--device`` says where they run
@@ -131,7 +131,7 @@ class Suite:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # overflows that cases provoke on purpose
-            folders = onnx.backend.test.BackendTest(Judged, __name__)._test_items
+            folders = onnx.backend.test.BackendTest(JudgedCase, __name__)._test_items
             single = {c.name: operator_of(c.model) for c in load_model_tests(kind="node") if c.model is not None}
         self.cases: dict[str, Any] = {}
         self.groups: dict[str, str] = {}

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from deep500 import registry
-from deep500.compare.conformance.suite import Recorder, Result, Suite
+from deep500.compare.conformance.suite import CaseRecorder, Result, Suite
 from deep500.errors import ComparisonError
 
 LIMIT = 1800.0
@@ -33,7 +33,7 @@ SHARE = 700
 
 
 @dataclass
-class Outcome:
+class BackendOutcome:
     """All results of a backend, in which version of its framework and how many seconds of processor time."""
 
     backend: str
@@ -47,8 +47,8 @@ def run(
     cases: Mapping[str, Sequence[str]],
     folder: Path,
     jobs: int = 1,
-    listen: Callable[[str], Recorder] | None = None,
-) -> dict[str, Outcome]:
+    listen: Callable[[str], CaseRecorder] | None = None,
+) -> dict[str, BackendOutcome]:
     """Judge backends by cases.
 
     Args:
@@ -69,7 +69,7 @@ def run(
     for backend in cases:
         for suffix in ("jsonl", "log"):
             _file(folder, backend, suffix).write_text("")
-    outcomes = {backend: Outcome(backend) for backend in cases}
+    outcomes = {backend: BackendOutcome(backend) for backend in cases}
     shares = deque(
         (outcomes[backend], names[start : start + SHARE])
         for backend, names in cases.items()
@@ -109,10 +109,10 @@ class _Worker:
     def __init__(
         self,
         suite: Suite,
-        outcome: Outcome,
+        outcome: BackendOutcome,
         cases: Sequence[str],
         folder: Path,
-        listen: Callable[[str], Recorder] | None,
+        listen: Callable[[str], CaseRecorder] | None,
     ) -> None:
         context = multiprocessing.get_context("fork")
         self.suite, self.outcome, self.cases, self.folder = suite, outcome, cases, folder
@@ -189,7 +189,7 @@ def _work(
     cases: Sequence[str],
     pipe: Connection,
     log: Path,
-    listen: Callable[[str], Recorder] | None,
+    listen: Callable[[str], CaseRecorder] | None,
 ) -> None:
     """What the worker does; its own output goes to the log."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -28,7 +28,7 @@ class Found:
     inner: set[str]
 
 
-Pattern: TypeAlias = Callable[["Graph", Node], "Found | None"]
+Pattern: TypeAlias = Callable[["ProgramGraph", Node], "Found | None"]
 """See :mod:`deep500.networks.execution.patterns`."""
 
 
@@ -54,7 +54,7 @@ class Product:
         return rest
 
 
-class Graph:
+class ProgramGraph:
     """Producers, readers, known values and descriptors of a program.
 
     Args:

@@ -86,7 +86,7 @@ class ArrayProgram(Protocol):
         """The values by name."""
 
 
-class TrainingStep(NamedTuple):
+class CompiledStep(NamedTuple):
     """A compiled training step.
 
     Attributes:
@@ -115,7 +115,7 @@ class EmittedGradientExecutor(GraphExecutor):
         self.network = ArrayNetwork(network)
         self._version = -1
         self._inferences: dict[tuple[str, ...], tuple[Any, InputCheck]] = {}
-        self._trainings: dict[str, TrainingStep] = {}
+        self._trainings: dict[str, CompiledStep] = {}
 
     # -- what a backend supplies ------------------------------------------------------------------------------------
     @abc.abstractmethod
@@ -179,7 +179,7 @@ class EmittedGradientExecutor(GraphExecutor):
             self._inferences[outputs] = program, input_check(self.network, outputs)
         return self._inferences[outputs]
 
-    def _training(self, loss: str) -> TrainingStep:
+    def _training(self, loss: str) -> CompiledStep:
         self._refresh()
         if loss not in self._trainings:
             find_loss(self.network, loss)
@@ -193,7 +193,7 @@ class EmittedGradientExecutor(GraphExecutor):
             wanted = list(dict.fromkeys([*returned, *gradients, *updates.values()]))
             program = self.training_program(step, wanted, list(updates))
             check = input_check(self.network, returned)
-            self._trainings[loss] = TrainingStep(program, program.run, check, returned, gradients, updates)
+            self._trainings[loss] = CompiledStep(program, program.run, check, returned, gradients, updates)
         return self._trainings[loss]
 
     def _forget_training(self) -> None:

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from deep500.networks.execution.chains import DOMAIN, Found, Graph, one
+from deep500.networks.execution.chains import DOMAIN, Found, ProgramGraph, one
 from deep500.networks.node import Node
 
 _LOWEST = -3e38
 """What a largest element is sought from, where it is not -inf."""
 
 
-def _axes(graph: Graph, node: Node, rank: int) -> list[int] | None:
+def _axes(graph: ProgramGraph, node: Node, rank: int) -> list[int] | None:
     """The axes of a reduction of this rank, counted from the front; None if unknown."""
     axes = graph.array(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else None
     return None if axes is None else sorted(int(a) % rank for a in axes.reshape(-1))
 
 
-def adaptive_pool(graph: Graph, root: Node) -> Found | None:
+def adaptive_pool(graph: ProgramGraph, root: Node) -> Found | None:
     """The mean over windows of an image, gathered by their places, where all windows have one size."""
     if root.op_type != "ReduceMean" or root.attribute("keepdims", 1) or _axes(graph, root, 6) != [3, 5]:
         return None
@@ -48,7 +48,7 @@ def adaptive_pool(graph: Graph, root: Node) -> Found | None:
     return Found([node], {back.name, picked.name, there.name})
 
 
-def scatter_reduce(graph: Graph, root: Node) -> Found | None:
+def scatter_reduce(graph: ProgramGraph, root: Node) -> Found | None:
     """The largest or smallest update of each place; what was there is made the lowest first, so it does not count."""
     reduction = root.attribute("reduction", "") if root.op_type == "ScatterElements" else ""
     first = graph.only(root.inputs[0], "ScatterElements") if reduction in ("max", "min") else None
@@ -65,7 +65,7 @@ def scatter_reduce(graph: Graph, root: Node) -> Found | None:
     return Found([node], {first.name})
 
 
-def outer_sum(graph: Graph, root: Node) -> Found | None:
+def outer_sum(graph: ProgramGraph, root: Node) -> Found | None:
     """The sum over the last axis but one of [a, n, k, 1] * [b, 1, k, m]: a product of matrices."""
     product = graph.only(root.inputs[0], "Mul") if root.op_type == "ReduceSum" else None
     if product is None or root.attribute("keepdims", 1) or _axes(graph, root, 4) != [2]:
@@ -87,7 +87,7 @@ def outer_sum(graph: Graph, root: Node) -> Found | None:
     return None
 
 
-def _moved(graph: Graph, root: Node, nodes: list[Node], operator: str, value: str, axis: int) -> str:
+def _moved(graph: ProgramGraph, root: Node, nodes: list[Node], operator: str, value: str, axis: int) -> str:
     """A value with one axis more or less; the node joins the others."""
     name = f"{root.outputs[0]}:{len(nodes)}"
     nodes.append(Node(operator, (value, graph.constant(f"{name}:axes", np.array([axis]))), (name,), name))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.networks.execution.chains import DOMAIN, Found, Graph, Pattern, Product, one
+from deep500.networks.execution.chains import DOMAIN, Found, Pattern, Product, ProgramGraph, one
 from deep500.networks.execution.gathers import adaptive_pool, outer_sum, scatter_reduce
 from deep500.networks.node import Node
 
@@ -24,12 +24,12 @@ HIDDEN = -1e30
 
 
 # -- activations -------------------------------------------------------------------------------------------------------
-def swish(graph: Graph, root: Node) -> Found | None:
+def swish(graph: ProgramGraph, root: Node) -> Found | None:
     """x * sigmoid(x)."""
     return _gated(graph, root, "Swish", lambda x, gate: gate.op_type == "Sigmoid" and gate.inputs[0] == x)
 
 
-def hard_swish(graph: Graph, root: Node) -> Found | None:
+def hard_swish(graph: ProgramGraph, root: Node) -> Found | None:
     """x * hardsigmoid(x) with a slope of 1/6."""
 
     def fits(x: str, gate: Node) -> bool:
@@ -39,7 +39,7 @@ def hard_swish(graph: Graph, root: Node) -> Found | None:
     return _gated(graph, root, "HardSwish", fits)
 
 
-def hard_swish_clipped(graph: Graph, root: Node) -> Found | None:
+def hard_swish_clipped(graph: ProgramGraph, root: Node) -> Found | None:
     """x * clip(x + 3, 0, 6) / 6."""
     if root.op_type not in ("Mul", "Div"):
         return None
@@ -54,7 +54,7 @@ def hard_swish_clipped(graph: Graph, root: Node) -> Found | None:
     return None
 
 
-def mish(graph: Graph, root: Node) -> Found | None:
+def mish(graph: ProgramGraph, root: Node) -> Found | None:
     """x * tanh(softplus(x))."""
     inner: list[str] = []
 
@@ -67,7 +67,7 @@ def mish(graph: Graph, root: Node) -> Found | None:
     return match and replace(match, inner=match.inner | set(inner))
 
 
-def _gated(graph: Graph, root: Node, operator: str, fits: Callable[[str, Node], bool]) -> Found | None:
+def _gated(graph: ProgramGraph, root: Node, operator: str, fits: Callable[[str, Node], bool]) -> Found | None:
     """A value times a gate that is made of it."""
     if root.op_type != "Mul":
         return None
@@ -78,7 +78,7 @@ def _gated(graph: Graph, root: Node, operator: str, fits: Callable[[str, Node], 
     return None
 
 
-def gelu(graph: Graph, root: Node) -> Found | None:
+def gelu(graph: ProgramGraph, root: Node) -> Found | None:
     """x / 2 * (1 + erf(x / sqrt(2))), or its approximation x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))."""
     if root.op_type not in ("Mul", "Div"):
         return None
@@ -100,7 +100,7 @@ def gelu(graph: Graph, root: Node) -> Found | None:
     return None
 
 
-def _cubic(graph: Graph, inside: Product, x: str) -> set[str] | None:
+def _cubic(graph: ProgramGraph, inside: Product, x: str) -> set[str] | None:
     """The nodes of sqrt(2 / pi) * (x + 0.044715 x^3)."""
     total = graph.made_by(inside.factors[0], "Add") if len(inside.factors) == 1 else None
     rest = graph.other(total, x) if total is not None else None
@@ -112,7 +112,7 @@ def _cubic(graph: Graph, inside: Product, x: str) -> set[str] | None:
 
 
 # -- normalisations ----------------------------------------------------------------------------------------------------
-def group_norm(graph: Graph, root: Node) -> Found | None:
+def group_norm(graph: ProgramGraph, root: Node) -> Found | None:
     """Channels in groups as one axis, an InstanceNormalization without weights, the channels again, weights."""
     for scaled, bias in (root.inputs, root.inputs[::-1]) if root.op_type == "Add" else ():
         product = graph.made_by(scaled, "Mul")
@@ -147,7 +147,7 @@ def _same_channels(shape: Any, after: Any, groups: Any) -> bool:
 
 
 def _channel_weights(
-    graph: Graph, root: Node, norm: Node, groups: Any, shape: Any, given: tuple[str, str]
+    graph: ProgramGraph, root: Node, norm: Node, groups: Any, shape: Any, given: tuple[str, str]
 ) -> tuple[list[Node], list[str]] | None:
     """Scale and bias of every channel, and the nodes that make them: of vectors that are broadcast over places, and of
     the normalisation's own, one of each per group, unless these are ones and zeros."""
@@ -177,7 +177,7 @@ def _channel_weights(
     return nodes, [emit("Reshape", emit("Mul", scale, own), flat), emit("Reshape", total, flat)]
 
 
-def layer_norm(graph: Graph, root: Node) -> Found | None:
+def layer_norm(graph: ProgramGraph, root: Node) -> Found | None:
     """(x - mean) / sqrt(variance + epsilon) over the last axis, times a vector, with another one added or none."""
     for scaled, bias in (root.inputs, root.inputs[::-1]) if root.op_type == "Add" else [("", "")]:
         product = graph.made_by(scaled, "Mul") if bias else root if root.op_type == "Mul" else None
@@ -199,7 +199,7 @@ def layer_norm(graph: Graph, root: Node) -> Found | None:
     return None
 
 
-def rms_norm(graph: Graph, root: Node) -> Found | None:
+def rms_norm(graph: ProgramGraph, root: Node) -> Found | None:
     """x / sqrt(mean of squares + epsilon) over the last axis, times a vector."""
     for normal, scale in (root.inputs, root.inputs[::-1]) if root.op_type == "Mul" else ():
         part, found = graph.producers.get(normal), None
@@ -220,7 +220,7 @@ def rms_norm(graph: Graph, root: Node) -> Found | None:
     return None
 
 
-def _deviation(graph: Graph, value: str, x: str) -> tuple[float, set[str]] | None:
+def _deviation(graph: ProgramGraph, value: str, x: str) -> tuple[float, set[str]] | None:
     """Epsilon, and the nodes, of sqrt(mean of x squared + epsilon) over the last axis."""
     root = graph.made_by(value, "Sqrt")
     total = graph.made_by(root.inputs[0], "Add") if root else None
@@ -235,7 +235,7 @@ def _deviation(graph: Graph, value: str, x: str) -> tuple[float, set[str]] | Non
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
-def attention(graph: Graph, root: Node) -> Found | None:
+def attention(graph: ProgramGraph, root: Node) -> Found | None:
     """softmax(scale * q k^T + mask) v, the scale anywhere, the mask added or put in by Where."""
     if root.op_type != "MatMul":
         return None
@@ -275,7 +275,7 @@ def attention(graph: Graph, root: Node) -> Found | None:
     return Found([*extra, one(root, "Attention", inputs, **options)], inner)
 
 
-def _mask(graph: Graph, scores: str, root: Node) -> tuple[str, str, list[Node], set[str]] | None:
+def _mask(graph: ProgramGraph, scores: str, root: Node) -> tuple[str, str, list[Node], set[str]] | None:
     """What is masked, the mask, the nodes that make it and those of the old form; None if there is no mask."""
     node = graph.made_by(scores, "Add", "Where")
     if node is None:
@@ -296,7 +296,7 @@ def _mask(graph: Graph, scores: str, root: Node) -> tuple[str, str, list[Node], 
     return None
 
 
-def _same_batches(graph: Graph, q: Product, k: Product, v: str, mask: str, shape: tuple[Any, ...]) -> bool:
+def _same_batches(graph: ProgramGraph, q: Product, k: Product, v: str, mask: str, shape: tuple[Any, ...]) -> bool:
     """Whether nothing is broadcast but the mask, which must not be trained: the fused functions have no gradient."""
     shapes = [graph.shape(name) for name in (q.factors[0], k.factors[0], v)]
     if any(s is None or len(s) != len(shape) or s[:-2] != shape[:-2] for s in shapes):
@@ -322,17 +322,17 @@ _TORCH_ORDER = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2)}
 """For each of ONNX's gates, which of PyTorch's it is."""
 
 
-def lstm(graph: Graph, root: Node) -> Found | None:
+def lstm(graph: ProgramGraph, root: Node) -> Found | None:
     """LSTM on weights that were put into ONNX's order of gates: the same on the weights as they were."""
     return _recurrent(graph, root) if root.op_type == "LSTM" else None
 
 
-def gru(graph: Graph, root: Node) -> Found | None:
+def gru(graph: ProgramGraph, root: Node) -> Found | None:
     """GRU likewise."""
     return _recurrent(graph, root) if root.op_type == "GRU" and root.attribute("linear_before_reset") else None
 
 
-def _recurrent(graph: Graph, root: Node) -> Found | None:
+def _recurrent(graph: ProgramGraph, root: Node) -> Found | None:
     kept = {name: value for name, value in root.attributes.items() if name != "input_forget" or value}
     plain = kept.keys() <= {"direction", "hidden_size", "linear_before_reset", "layout"}
     if not plain or len(root.inputs) < 4 or any((*root.inputs[4:5], *root.inputs[7:])):
@@ -354,7 +354,7 @@ def _recurrent(graph: Graph, root: Node) -> Found | None:
 
 
 def _in_torch_order(
-    graph: Graph, values: tuple[str, ...], order: tuple[int, ...]
+    graph: ProgramGraph, values: tuple[str, ...], order: tuple[int, ...]
 ) -> tuple[list[list[str]] | None, set[str]]:
     """For each direction the parameters whose rows stand in these values (a bias is two of them), in ONNX's order of
     gates; None if they are no such thing. And the nodes in between."""
@@ -373,7 +373,7 @@ def _in_torch_order(
 
 
 def _picked_biases(
-    graph: Graph, root: Node, order: tuple[int, ...], directions: int
+    graph: ProgramGraph, root: Node, order: tuple[int, ...], directions: int
 ) -> tuple[list[Node], list[list[str]] | None]:
     """Nodes that take both biases of every direction, in torch's order of gates, out of ONNX's one array."""
     shape, count = graph.shape(root.inputs[3]), 2 * len(order)
@@ -393,7 +393,7 @@ def _picked_biases(
     return nodes, names
 
 
-def _directions(graph: Graph, value: str, inner: set[str]) -> list[str] | None:
+def _directions(graph: ProgramGraph, value: str, inner: set[str]) -> list[str] | None:
     """The parts that are stacked along a new first axis."""
     node = graph.made_by(value, "Concat", "Unsqueeze")
     if node is None:
@@ -407,7 +407,7 @@ def _directions(graph: Graph, value: str, inner: set[str]) -> list[str] | None:
     return [node.inputs[0]] if axes is not None and axes.reshape(-1).tolist() == [0] else None
 
 
-def _halves(graph: Graph, value: str, inner: set[str]) -> tuple[str, ...]:
+def _halves(graph: ProgramGraph, value: str, inner: set[str]) -> tuple[str, ...]:
     node = graph.made_by(value, "Concat")
     if node is None or len(node.inputs) != 2:
         return ()
@@ -415,7 +415,7 @@ def _halves(graph: Graph, value: str, inner: set[str]) -> tuple[str, ...]:
     return node.inputs
 
 
-def _unordered(graph: Graph, value: str, order: tuple[int, ...], inner: set[str]) -> str | None:
+def _unordered(graph: ProgramGraph, value: str, order: tuple[int, ...], inner: set[str]) -> str | None:
     """The value of which this has the blocks of rows in this order, taken by slices and put together again."""
     node = graph.made_by(value, "Concat")
     slices = [graph.made_by(name, "Slice") for name in node.inputs] if node and node.attribute("axis") == 0 else []
@@ -441,7 +441,7 @@ def _unordered(graph: Graph, value: str, order: tuple[int, ...], inner: set[str]
 
 
 # -- dense layers ------------------------------------------------------------------------------------------------------
-def linear(graph: Graph, root: Node) -> Found | None:
+def linear(graph: ProgramGraph, root: Node) -> Found | None:
     """x W^T + b, or x W + b."""
     for product, bias in (root.inputs, root.inputs[::-1]) if root.op_type == "Add" else ():
         match, sizes = graph.made_by(product, "MatMul"), graph.shape(bias)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from deep500.networks.execution.chains import Graph, Known
+from deep500.networks.execution.chains import Known, ProgramGraph
 from deep500.networks.execution.patterns import PATTERNS, Pattern
 from deep500.networks.execution.program import Program
 from deep500.networks.execution.slicing import needed_nodes
@@ -40,19 +40,19 @@ def recognised(
         (['y = Swish(x)  # b'], {'y': 'Swish'})
     """
     found: dict[str, str] = {}
-    graph = Graph(program, known, trains)
+    graph = ProgramGraph(program, known, trains)
     for operator, pattern in PATTERNS:
         if operator in operators:
             changed, values = _everywhere(graph, pattern)
             found.update(dict.fromkeys(values, operator[1]))
             if changed is not program:
-                program, graph = changed, Graph(changed, known, trains)
+                program, graph = changed, ProgramGraph(changed, known, trains)
     program = stacked(graph)
     left = {value for node in program.nodes for value in node.writes}
     return program, {value: operator for value, operator in found.items() if value in left}
 
 
-def _everywhere(graph: Graph, pattern: Pattern) -> tuple[Program, list[str]]:
+def _everywhere(graph: ProgramGraph, pattern: Pattern) -> tuple[Program, list[str]]:
     """One pattern at all nodes, the last first, so that a form is met before a shorter one that ends inside it."""
     program = graph.program
     kept, values = {node.name: [node] for node in program.nodes}, list[str]()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from deep500.networks.execution.chains import DOMAIN, Graph
+from deep500.networks.execution.chains import DOMAIN, ProgramGraph
 from deep500.networks.execution.program import Program
 from deep500.networks.execution.slicing import needed_nodes
 from deep500.networks.node import Node
@@ -16,7 +16,7 @@ from deep500.networks.node import Node
 _STATES = {"OrderedLSTM": 2, "OrderedGRU": 1}
 
 
-def stacked(graph: Graph) -> Program:
+def stacked(graph: ProgramGraph) -> Program:
     """The program with stacks in place of their layers; the attribute ``layers`` says how many.
 
     Args:
@@ -39,7 +39,7 @@ def stacked(graph: Graph) -> Program:
     return replace(program, nodes=needed_nodes(nodes, program.outputs))
 
 
-def _made_from(graph: Graph, node: Node) -> str:
+def _made_from(graph: ProgramGraph, node: Node) -> str:
     """The value of a lower layer that a layer reads, empty if it reads something else."""
     link = graph.only(node.inputs[0], "Squeeze", "Reshape")
     known = graph.array(link.inputs[1]) if link is not None and len(link.inputs) > 1 else None
@@ -61,7 +61,7 @@ def _directions(node: Node) -> int:
     return 2 if node.attribute("direction", "forward") == "bidirectional" else 1
 
 
-def _fit(graph: Graph, below: Node, above: Node) -> bool:
+def _fit(graph: ProgramGraph, below: Node, above: Node) -> bool:
     """Whether torch's function can run both: the same kind and size, no last state that is read."""
     settings = [{k: v for k, v in node.attributes.items() if k != "layers"} for node in (below, above)]
     plain = settings[0].get("direction", "forward") != "reverse" and not settings[0].get("layout")

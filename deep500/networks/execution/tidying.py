@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from deep500.networks.execution.chains import Graph, Known
+from deep500.networks.execution.chains import Known, ProgramGraph
 from deep500.networks.execution.program import Program
 from deep500.networks.execution.slicing import needed_nodes
 from deep500.networks.node import Node
@@ -43,7 +43,7 @@ def tidied(program: Program, known: Known) -> Program:
 
 # -- nodes that do nothing ---------------------------------------------------------------------------------------------
 def _without_idle(program: Program, known: Known) -> Program:
-    graph = Graph(program, known, lambda name: False)
+    graph = ProgramGraph(program, known, lambda name: False)
     captured = {name for node in program.nodes if node.graphs for name in node.reads if name not in node.inputs}
     fixed, same, kept = {*program.outputs, *captured}, dict[str, str](), list[Node]()
     for old in program.nodes:
@@ -56,7 +56,7 @@ def _without_idle(program: Program, known: Known) -> Program:
     return replace(program, nodes=kept) if same else program
 
 
-def _idle(graph: Graph, node: Node) -> bool:
+def _idle(graph: ProgramGraph, node: Node) -> bool:
     """Whether a node with one output hands on its first input as it is."""
     kind = node.op_type
     if kind == "Identity" or (kind in _OF_ONE and len(node.inputs) == 1):
@@ -79,14 +79,14 @@ def _idle(graph: Graph, node: Node) -> bool:
     return False
 
 
-def _same_shape(graph: Graph, node: Node) -> bool:
+def _same_shape(graph: ProgramGraph, node: Node) -> bool:
     before, after = graph.shape(node.inputs[0]), graph.shape(node.outputs[0])
     return before is not None and None not in before and before == after
 
 
 # -- two moves as one --------------------------------------------------------------------------------------------------
 def _merged(program: Program, known: Known) -> Program:
-    graph, changed = Graph(program, known, lambda name: False), False
+    graph, changed = ProgramGraph(program, known, lambda name: False), False
     nodes = list[Node]()
     for node in program.nodes:
         merge = _MERGES.get(node.op_type) if not node.domain else None
@@ -99,7 +99,7 @@ def _merged(program: Program, known: Known) -> Program:
     return replace(program, nodes=needed_nodes(nodes, program.outputs), constants=constants)
 
 
-def _reshape(graph: Graph, node: Node) -> list[Node] | None:
+def _reshape(graph: ProgramGraph, node: Node) -> list[Node] | None:
     """A Reshape of what was reshaped or flattened: the second alone, whose sizes ask nothing of the first."""
     first, sizes = graph.only(node.inputs[0], "Reshape", "Flatten"), graph.array(node.inputs[1])
     if first is None or sizes is None or 0 in sizes:
@@ -107,7 +107,7 @@ def _reshape(graph: Graph, node: Node) -> list[Node] | None:
     return [replace(node, inputs=(first.inputs[0], node.inputs[1]))]
 
 
-def _squeeze(graph: Graph, node: Node) -> list[Node] | None:
+def _squeeze(graph: ProgramGraph, node: Node) -> list[Node] | None:
     """A Squeeze of a Slice of one place: a Gather of that place."""
     part = graph.only(node.inputs[0], "Slice")
     shape = graph.shape(part.inputs[0]) if part else None
@@ -125,7 +125,7 @@ def _squeeze(graph: Graph, node: Node) -> list[Node] | None:
     return [Node("Gather", (part.inputs[0], place), node.outputs, node.name, "", {"axis": axis})]
 
 
-def _gather_nd(graph: Graph, node: Node) -> list[Node] | None:
+def _gather_nd(graph: ProgramGraph, node: Node) -> list[Node] | None:
     """A GatherND by the first axis alone: a Gather."""
     if node.attribute("batch_dims"):
         return None
@@ -143,7 +143,7 @@ def _gather_nd(graph: Graph, node: Node) -> list[Node] | None:
     return [Node("Gather", (node.inputs[0], places), node.outputs, node.name, "", {"axis": 0})]
 
 
-def _transpose(graph: Graph, node: Node) -> list[Node] | None:
+def _transpose(graph: ProgramGraph, node: Node) -> list[Node] | None:
     """Rows gathered of a matrix that was turned, and turned back: columns of the matrix as it was."""
     rows = graph.only(node.inputs[0], "Gather")
     if tuple(node.attribute("perm") or (1, 0)) != (1, 0) or rows is None or rows.attribute("axis", 0):
@@ -167,7 +167,7 @@ def _transpose(graph: Graph, node: Node) -> list[Node] | None:
     return [*extra, Node("Gather", (matrix, rows.inputs[1]), node.outputs, node.name, "", {"axis": 1})]
 
 
-def _axes_put_last(graph: Graph, flat: Node) -> int | None:
+def _axes_put_last(graph: ProgramGraph, flat: Node) -> int | None:
     """Of a Flatten between the last axes of a tensor, which a Transpose had put in front, and its first ones: how many
     these are. Its transpose is then a Flatten of the tensor as it was."""
     turn = graph.only(flat.inputs[0], "Transpose")
@@ -178,7 +178,7 @@ def _axes_put_last(graph: Graph, flat: Node) -> int | None:
     return first if fits else None
 
 
-_MERGES: dict[str, Callable[[Graph, Node], list[Node] | None]] = {
+_MERGES: dict[str, Callable[[ProgramGraph, Node], list[Node] | None]] = {
     "Reshape": _reshape, "Squeeze": _squeeze, "GatherND": _gather_nd, "Transpose": _transpose,
 }  # fmt: skip
 

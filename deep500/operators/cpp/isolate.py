@@ -109,7 +109,7 @@ class IsolatedBinding:
         self.name, self.path, self.timeout = name, path, timeout
         self._lock = threading.Lock()
         self._sizes: list[list[int]] = []
-        self._worker: Worker | None = None
+        self._worker: IsolatedWorker | None = None
         with self._lock:
             self.signature: dict[str, Any] = self._started().signature
 
@@ -158,16 +158,16 @@ class IsolatedBinding:
         with self._lock:
             return self._exchange(self._started(), request)
 
-    def _started(self) -> Worker:
+    def _started(self) -> IsolatedWorker:
         """The worker; a new one if there is none, it has ended, or this process is a fork of the one it belongs to."""
         worker = self._worker
         if worker is None or worker.process.poll() is not None or worker.owner != os.getpid():
-            worker = self._worker = Worker(self.path)
+            worker = self._worker = IsolatedWorker(self.path)
             worker.signature = json.loads(self._reply(worker, "start", START_SECONDS)["signature"])
             weakref.finalize(self, worker.end)
         return worker
 
-    def _exchange(self, worker: Worker, request: dict[str, Any]) -> int:
+    def _exchange(self, worker: IsolatedWorker, request: dict[str, Any]) -> int:
         try:
             worker.send(request)
         except BrokenPipeError:
@@ -177,7 +177,7 @@ class IsolatedBinding:
             raise failure(self.name, reply["failed"], reply["error"])
         return int(reply["value"])
 
-    def _reply(self, worker: Worker, kind: str, seconds: float) -> dict[str, Any]:
+    def _reply(self, worker: IsolatedWorker, kind: str, seconds: float) -> dict[str, Any]:
         try:
             line = worker.receive(seconds)
         except BaseException:
@@ -201,7 +201,7 @@ class IsolatedBinding:
         return reply
 
 
-class Worker:
+class IsolatedWorker:
     """A worker process with its pipes and shared files."""
 
     def __init__(self, library: Path) -> None:

@@ -19,7 +19,7 @@ from deep500.operators.cpp.commands import LINK, Job, compile_error
 from deep500.operators.cpp.ranks import NO_FORWARD_MODE
 from deep500.operators.cpp.spec import CPP_TYPES, FLOATING, BuildSpec
 from deep500.operators.cpp.wrapper import wrapper_source
-from deep500.operators.enzyme.pipeline import Options, compile_library
+from deep500.operators.enzyme.pipeline import BuildOptions, compile_library
 from deep500.operators.enzyme.verify import check_build, error_of, examples, wide_examples
 from deep500.operators.enzyme.wrapper import gradient_source
 from deep500.progress import stage
@@ -134,7 +134,7 @@ def _compile(job: Job, unit: str, flags: Sequence[str], listing: Path | None = N
     spec, path = job.spec, job.place / unit
     text = wrapper_source(spec, job.main, job.sources, gradient_source)
     path.write_text(text if job.objects else CONTAINERS + text, encoding="utf-8")
-    options = Options(
+    options = BuildOptions(
         fast_math=spec.fast_math,
         openmp=spec.openmp,
         back=(*LINK[1:], *job.objects, *job.libraries),

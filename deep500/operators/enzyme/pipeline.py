@@ -64,7 +64,7 @@ FIRST_LINK_SECONDS = 900.0
 
 
 @dataclass(frozen=True)
-class Options:
+class BuildOptions:
     """The settings by which a library is built.
 
     Attributes:
@@ -102,7 +102,7 @@ class Options:
     speculate: bool = True
 
 
-def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options: Options | None = None) -> None:
+def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options: BuildOptions | None = None) -> None:
     """Build a shared library from one C++ file, differentiating every ``__enzyme_*`` call in it.
 
     Args:
@@ -117,7 +117,7 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
             says why for each.
         MissingEngine: there is no Enzyme or no clang.
     """
-    options = options or Options()
+    options = options or BuildOptions()
     options = replace(options, name=options.name or tu.name, source=options.source or tu)
     if options.pipeline not in FRONT:
         raise CompileError(f"got pipeline {options.pipeline!r}; expected one of {sorted(FRONT)}")
@@ -152,7 +152,7 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
         built.replace(library)
 
 
-def _modules(before: Path, options: Options) -> list[Path]:
+def _modules(before: Path, options: BuildOptions) -> list[Path]:
     """The files that Enzyme gets."""
     texts = split(before.read_text(encoding="utf-8"), options.apart)
     paths = [before.with_name(f"{name}.ll") for name in texts]
@@ -161,7 +161,7 @@ def _modules(before: Path, options: Options) -> list[Path]:
     return paths
 
 
-def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options: Options) -> None:
+def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options: BuildOptions) -> None:
     """C++ to what the engine reads: LLVM's text form with OpenMP corrected and the gate opened."""
     front(clang, tu, target, flags, options)
     ir = reading_products(target.read_text(encoding="utf-8"))
@@ -174,7 +174,7 @@ def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options:
     target.write_text(keep_outputs(ir, tu.read_text(encoding="utf-8")) + GATE, encoding="utf-8")
 
 
-def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: Options) -> None:
+def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: BuildOptions) -> None:
     """C++ to LLVM's text form. The processor is chosen here: it is written into every function."""
     standard = () if any(flag.startswith("-std=") for flag in flags) else ("-std=c++17",)
     command = [
@@ -202,7 +202,7 @@ def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: Optio
         _as_rule(options.listing, tu, Path(clang.command[0]).parent)
 
 
-def differentiate(engine: Engine, clang: Clang, ir: Path, options: Options) -> tuple[int, str, str]:
+def differentiate(engine: Engine, clang: Clang, ir: Path, options: BuildOptions) -> tuple[int, str, str]:
     """Run Enzyme on LLVM's text form; returns its exit code (or ``ENDLESS``), what it made, and what it said."""
     switches = [*(() if options.fast_math else ("--enzyme-fast-math=0",)), *options.enzyme]
     switches += [] if options.speculate else BRANCHES
@@ -240,7 +240,7 @@ def failed(code: int, text: str) -> bool:
     return bool(code or not text or LEFT_OVER.search(text))
 
 
-def refusal(code: int, result: str, errors: str, ir: Path, options: Options) -> EnzymeError:
+def refusal(code: int, result: str, errors: str, ir: Path, options: BuildOptions) -> EnzymeError:
     """The error for code that Enzyme refuses."""
     if code == ENDLESS:
         cures = "; ".join(hints(_own_source(options))) or "simplify the operator"
@@ -255,7 +255,7 @@ def refusal(code: int, result: str, errors: str, ir: Path, options: Options) -> 
     )
 
 
-def back(clang: Clang, modules: Sequence[Path], library: Path, options: Options) -> None:
+def back(clang: Clang, modules: Sequence[Path], library: Path, options: BuildOptions) -> None:
     """LLVM's text form to a shared library."""
     command = [
         *clang.command,
@@ -305,7 +305,7 @@ def openmp_flags(clang: Clang) -> tuple[list[str], list[str]]:
     )
 
 
-def refuse_messages(ir: str, options: Options) -> None:
+def refuse_messages(ir: str, options: BuildOptions) -> None:
     """Raise EnzymeError for calls of MPI: Enzyme's own rules crash on some, and one process can check none."""
     calls = own_messages(ir)
     if calls:
@@ -316,7 +316,7 @@ def refuse_messages(ir: str, options: Options) -> None:
         )
 
 
-def refuse_catches(ir: str, options: Options) -> None:
+def refuse_catches(ir: str, options: BuildOptions) -> None:
     """Raise EnzymeError for code that catches its own exceptions: thrown in a reverse pass, they end the process."""
     lines = catch_lines(_own_source(options))
     if lines and catching(ir):
@@ -327,7 +327,7 @@ def refuse_catches(ir: str, options: Options) -> None:
         )
 
 
-def refuse_order(ir: str, options: Options) -> None:
+def refuse_order(ir: str, options: BuildOptions) -> None:
     """Raise EnzymeError for code whose result depends on which thread comes first, or which it is.
 
     Backwards, threads come in an order of their own: a maximum in a critical section had a gradient that was wrong in
@@ -349,7 +349,7 @@ def refuse_order(ir: str, options: Options) -> None:
         )
 
 
-def refuse_shared_pointers(ir: str, options: Options) -> None:
+def refuse_shared_pointers(ir: str, options: BuildOptions) -> None:
     """Raise EnzymeError for a parallel region that captures a pointer by reference: it may overwrite inputs."""
     regions = shared_pointers(ir)
     if not regions:
@@ -366,7 +366,9 @@ def refuse_shared_pointers(ir: str, options: Options) -> None:
     )
 
 
-def _compiler(command: Sequence[str], timeout: float, options: Options, folder: Path | None = None) -> tuple[int, str]:
+def _compiler(
+    command: Sequence[str], timeout: float, options: BuildOptions, folder: Path | None = None
+) -> tuple[int, str]:
     try:
         code, _, message = run(command, timeout, folder)
     except subprocess.TimeoutExpired as error:
@@ -402,7 +404,7 @@ def compiler_lines(output: str, most: int = 40) -> str:
     return "\n".join([*lines[:most], *(["..."] if len(lines) > most else [])])
 
 
-def _listing_flags(clang: Clang, options: Options) -> list[str]:
+def _listing_flags(clang: Clang, options: BuildOptions) -> list[str]:
     if options.listing is None:
         return []
     if clang.is_zig:  # with -MMD, it makes no IR and says nothing about it
@@ -424,11 +426,11 @@ def _llvm(switches: Sequence[str]) -> list[str]:
     return [word for switch in switches for word in ("-mllvm", switch)]
 
 
-def _mathematics(options: Options) -> tuple[str, ...]:
+def _mathematics(options: BuildOptions) -> tuple[str, ...]:
     return FAST if options.fast_math else ()
 
 
-def _complaint(options: Options) -> Callable[[str], CompileError]:
+def _complaint(options: BuildOptions) -> Callable[[str], CompileError]:
     def complain(output: str) -> CompileError:
         return CompileError(
             f"{options.name}: got C++ that does not compile; expected C++17: mend it\n{compiler_lines(output)}"
@@ -437,7 +439,7 @@ def _complaint(options: Options) -> Callable[[str], CompileError]:
     return complain
 
 
-def _own_source(options: Options) -> str:
+def _own_source(options: BuildOptions) -> str:
     """The user's source."""
     assert options.source is not None
     return options.source.read_text(encoding="utf-8", errors="replace")

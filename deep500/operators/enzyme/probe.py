@@ -49,7 +49,7 @@ PATIENCE = 4.0
 """Seconds for what may not end: forward with an input of 0."""
 
 
-class Library:
+class ProbedLibrary:
     """An operator's library; arrays go in and come out as float64, integers as int64."""
 
     def __init__(self, path: str) -> None:
@@ -160,7 +160,7 @@ def decoded(dtypes: Sequence[str], arrays: Sequence[np.ndarray | None]) -> list[
     return [np.zeros(()) if a is None else decode(t, a) for t, a in zip(dtypes, arrays, strict=True)]
 
 
-def draw(library: Library, kind: str, rng: np.random.Generator, whole: dict[str, list[int]]) -> list[np.ndarray]:
+def draw(library: ProbedLibrary, kind: str, rng: np.random.Generator, whole: dict[str, list[int]]) -> list[np.ndarray]:
     """Inputs that the library's dtypes hold exactly; integers are 0 and 1, or 0 where an axis has one element.
 
     ``whole`` has other limits, by the number of the input.
@@ -177,12 +177,12 @@ def draw(library: Library, kind: str, rng: np.random.Generator, whole: dict[str,
     return values
 
 
-class Probe:
+class EnzymeProbe:
     """One operator at one point."""
 
     def __init__(self, job: dict[str, Any]) -> None:
-        self.library = Library(job["library"])
-        self.reference = Library(job["twin"]) if job["twin"] else self.library
+        self.library = ProbedLibrary(job["library"])
+        self.reference = ProbedLibrary(job["twin"]) if job["twin"] else self.library
         self.active = [i for i, t in enumerate(self.library.inputs) if is_float(t) and i not in job["inactive"]]
         self.whole = job["whole"]
         floats = [t for t in (*self.library.inputs, *self.library.outputs) if is_float(t)]
@@ -426,7 +426,7 @@ class Probe:
 def main() -> None:
     """Read the job, write the findings."""
     job = json.load(sys.stdin)
-    probe = Probe(job)
+    probe = EnzymeProbe(job)
     unusable = probe.find_point(job["examples"])
     if not unusable:
         probe.run()

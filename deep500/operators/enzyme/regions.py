@@ -32,7 +32,7 @@ _HARMLESS = (
 
 
 @dataclass(frozen=True)
-class _Region:
+class _SourceRegion:
     """One region: its function's text, its parameters and its body."""
 
     text: str
@@ -65,7 +65,7 @@ def own_regions(ir: str) -> str:
     if not starts:
         return ir
     names = {_name(arguments) for arguments in starts}
-    regions = {match[1]: _Region(match[0], parameters(match[2]), match[3]) for match in _FUNCTION.finditer(ir)}
+    regions = {match[1]: _SourceRegion(match[0], parameters(match[2]), match[3]) for match in _FUNCTION.finditer(ir)}
     regions = {name: region for name, region in regions.items() if name in names}
     handed = {name: _handed(ir, name, region) for name, region in regions.items()}
     count, functions = itertools.count(), []
@@ -108,7 +108,7 @@ def _name(arguments: list[str]) -> str:
     return arguments[2].split()[-1].removeprefix("@")
 
 
-def _handed(ir: str, name: str, region: _Region) -> list[int]:
+def _handed(ir: str, name: str, region: _SourceRegion) -> list[int]:
     """Return which arguments of a region, from its third on, are addresses of pointers that are the same throughout."""
     starts = list(_callers(ir, name))
     if len(re.findall(rf"@{re.escape(name)}(?![-\w.$\"])", ir)) != 1 + len(starts):  # called otherwise, too
@@ -151,7 +151,7 @@ def _lines(text: str, name: str) -> list[str]:
     return [line for line in text.splitlines() if re.search(rf"{re.escape(name)}(?![-\w.$\"])", line)]
 
 
-def _reading(region: _Region, places: list[int]) -> str:
+def _reading(region: _SourceRegion, places: list[int]) -> str:
     """The region's text with these of its parameters pointers, no longer addresses of pointers."""
     head, _, body = region.text.partition("\n")
     for place in places:

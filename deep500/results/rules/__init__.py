@@ -20,12 +20,12 @@ from deep500.results.rules.view import FLAGGED as FLAGGED
 from deep500.results.rules.view import MISSING as MISSING
 from deep500.results.rules.view import NOT_APPLICABLE as NOT_APPLICABLE
 from deep500.results.rules.view import PASS as PASS
-from deep500.results.rules.view import Finding as Finding
+from deep500.results.rules.view import RuleFinding as RuleFinding
 from deep500.results.rules.view import RunView as RunView
 
 RULES_FILE = "rules.json"
 
-Rule = Callable[[RunView], Finding]
+Rule = Callable[[RunView], RuleFinding]
 
 
 def _numbered(module: Any, letter: str) -> dict[str, Rule]:
@@ -52,7 +52,9 @@ def summary_of(rule: Rule) -> str:
     return (rule.__doc__ or "").strip().splitlines()[0]
 
 
-def check(path: Path, more: Sequence[dict[str, Any]] = (), only: Collection[str] | None = None) -> dict[str, Finding]:
+def check(
+    path: Path, more: Sequence[dict[str, Any]] = (), only: Collection[str] | None = None
+) -> dict[str, RuleFinding]:
     """Judge a results folder by the rules, by id; raises ResultsError if the folder is none.
 
     Args:
@@ -65,7 +67,7 @@ def check(path: Path, more: Sequence[dict[str, Any]] = (), only: Collection[str]
     return {name: rule(run) for name, rule in RULES.items() if only is None or name in only}
 
 
-def write_rules(path: Path, only: Collection[str] | None = None) -> dict[str, Finding]:
+def write_rules(path: Path, only: Collection[str] | None = None) -> dict[str, RuleFinding]:
     """Check, by all rules or some, and write ``rules.json``."""
     findings = check(path, only=only)
     content = {

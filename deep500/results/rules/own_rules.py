@@ -6,10 +6,10 @@ from deep500.measure.load import disturbances
 from deep500.results.claims import BY
 from deep500.results.quiet import OBSERVATION, load_of_run
 from deep500.results.rules.claim_types import problems_of
-from deep500.results.rules.view import CLAIMS, Finding, RunView, failed, missing, not_applicable, passed
+from deep500.results.rules.view import CLAIMS, RuleFinding, RunView, failed, missing, not_applicable, passed
 
 
-def d1_known_claims(run: RunView) -> Finding:
+def d1_known_claims(run: RunView) -> RuleFinding:
     """Every claim is of a known type with known fields, and what the report shows is claimed."""
     wrong = [problem for claim in run.all_claims for problem in problems_of(claim)]
     if wrong:
@@ -23,7 +23,7 @@ def d1_known_claims(run: RunView) -> Finding:
     return passed(f"{len(run.all_claims)} claims can be judged")
 
 
-def d2_quiet_machine(run: RunView) -> Finding:
+def d2_quiet_machine(run: RunView) -> RuleFinding:
     """Times are results only if other processes, quotas, heat and swapping left the machine to the run."""
     if not run.is_of_recipe or not run.curve:
         return not_applicable("no training was timed")

@@ -11,7 +11,7 @@ from deep500.measure.launches import DIFFER, LAUNCHES, launches_needed
 from deep500.measure.quantiles import samples_needed
 from deep500.results.ranks import is_of_rank
 from deep500.results.rules.claim_types import close
-from deep500.results.rules.view import Finding, RunView, failed, missing, not_applicable, passed
+from deep500.results.rules.view import RuleFinding, RunView, failed, missing, not_applicable, passed
 
 # fmt: off
 REQUIRED = (
@@ -31,7 +31,7 @@ BEYOND = 1.05
 """How far a speedup may exceed the number of processes, or a rate its bound, before it needs an explanation."""
 
 
-def r1_base_of_speedups(run: RunView) -> Finding:
+def r1_base_of_speedups(run: RunView) -> RuleFinding:
     """A speedup names its base (best serial run, one parallel process) and the base's absolute time."""
     claims = run.claims("speedup")
     fix = "give base kind and seconds, and say what ran where the kind is other"
@@ -50,7 +50,7 @@ def r1_base_of_speedups(run: RunView) -> Finding:
     return passed(f"{len(claims)} speedups name their base") if claims else not_applicable("no speedup is claimed")
 
 
-def r2_all_of_the_suite(run: RunView) -> Finding:
+def r2_all_of_the_suite(run: RunView) -> RuleFinding:
     """All that was declared ran, or has a reason: benchmarks, seeds, metrics, series, and cores that were there."""
     suite = run.manifest.get("suite", {})
     silent = sorted(set(suite.get("declared", [])) - set(suite.get("ran", [])) - _reasoned(suite))
@@ -84,7 +84,7 @@ def _not_run(run: RunView) -> list[str]:
     return silent + [f"series {name}" for name in series if name not in run.series]
 
 
-def r3_means_of_costs(run: RunView) -> Finding:
+def r3_means_of_costs(run: RunView) -> RuleFinding:
     """The arithmetic mean is for costs; rates are total work over total time, or a harmonic mean."""
     claims = [c for c in run.claims("aggregate") if c["kind"] in ("cost", "rate")]
     for claim in claims:
@@ -95,7 +95,7 @@ def r3_means_of_costs(run: RunView) -> Finding:
     return passed(f"{len(claims)} means fit their kind") if claims else not_applicable("no mean of costs or rates")
 
 
-def r4_no_mean_of_ratios(run: RunView) -> Finding:
+def r4_no_mean_of_ratios(run: RunView) -> RuleFinding:
     """Ratios are not averaged: average the costs, or say why a geometric mean is the last resort."""
     claims = [c for c in run.claims("aggregate") if c["kind"] == "ratio"]
     for claim in claims:
@@ -104,7 +104,7 @@ def r4_no_mean_of_ratios(run: RunView) -> Finding:
     return passed("geometric means have their reason") if claims else not_applicable("no mean of ratios")
 
 
-def r5_intervals(run: RunView) -> Finding:
+def r5_intervals(run: RunView) -> RuleFinding:
     """Every figure has an interval that says what it holds over, or is deterministic, or is called an observation."""
     if run.manifest.get("deterministic"):
         return passed("declared deterministic")
@@ -160,7 +160,7 @@ def _claims_too_much(run: RunView, series: str, estimate: Mapping[str, Any]) -> 
     return standing == "result" or (p is not None and p < DIFFER)
 
 
-def r6_normality(run: RunView) -> Finding:
+def r6_normality(run: RunView) -> RuleFinding:
     """Mean and t intervals only of samples that may be normal."""
     claims = [c for c in run.claims("centre") if c.get("interval") == "t"]
     for claim in claims:
@@ -171,7 +171,7 @@ def r6_normality(run: RunView) -> Finding:
     return passed("t intervals of samples that may be normal") if claims else not_applicable("no t interval is claimed")
 
 
-def r7_sound_comparisons(run: RunView) -> Finding:
+def r7_sound_comparisons(run: RunView) -> RuleFinding:
     """Faster and slower need a corrected p value, and an interval of the ratio of times on their side of 1."""
     claims = run.claims("comparison")
     for claim in claims:
@@ -204,7 +204,7 @@ def _ratio(run: RunView, series: list[str]) -> float | None:
     return medians[0] / medians[1] if len(medians) == 2 and medians[1] else None
 
 
-def r8_is_the_centre_enough(run: RunView) -> Finding:
+def r8_is_the_centre_enough(run: RunView) -> RuleFinding:
     """The tail is reported where latency matters, from as many samples as the quantile needs."""
     claims = run.claims("percentile")
     for claim in claims:
@@ -230,7 +230,7 @@ def _latencies(run: RunView) -> set[str]:
     return {name for name in latencies | ({"step"} & declared.keys()) if not is_of_rank(name)}
 
 
-def r9_documented(run: RunView) -> Finding:
+def r9_documented(run: RunView) -> RuleFinding:
     """Hardware, software, settings, data and seeds are in the manifest, and the hash is that of the environment."""
     environment = run.manifest.get("environment") or {}
     lacking = [name for name in REQUIRED if name not in EMPTY and environment.get(name) in (None, "", {}, [])]
@@ -243,7 +243,7 @@ def r9_documented(run: RunView) -> Finding:
     return passed(f"all of {len(REQUIRED) + 4} parts of the setup are recorded")
 
 
-def r10_parallel_times(run: RunView) -> Finding:
+def r10_parallel_times(run: RunView) -> RuleFinding:
     """Times of several processes say how they were synchronised and summarised, and are not pooled if ranks differ."""
     claims = run.claims("parallel")
     if not claims:
@@ -263,7 +263,7 @@ def r10_parallel_times(run: RunView) -> Finding:
     return passed("synchronisation and summary are named")
 
 
-def r11_bounds(run: RunView) -> Finding:
+def r11_bounds(run: RunView) -> RuleFinding:
     """Speedups and rates stand beside what is possible, in the same data type, and are not beyond it."""
     rates, scaling, speedups = run.claims("rate"), run.claims("scaling"), run.claims("speedup")
     for claim in rates:
@@ -300,7 +300,7 @@ def _beyond_linear(claim: Mapping[str, Any]) -> tuple[float, float] | None:
     return None
 
 
-def r12_plots(run: RunView) -> Finding:
+def r12_plots(run: RunView) -> RuleFinding:
     """Lines only between points that can be interpolated, bars from 0, captions that say n and level."""
     claims = run.claims("plot")
     for claim in claims:

@@ -10,7 +10,7 @@ import numpy as np
 from deep500.results.claims import BY, breakdown, wall_of_run
 from deep500.results.ledger import broken_at, entry_of
 from deep500.results.record import configuration_hash
-from deep500.results.rules.view import CLAIMS, Finding, RunView, failed, missing, not_applicable, passed
+from deep500.results.rules.view import CLAIMS, RuleFinding, RunView, failed, missing, not_applicable, passed
 
 MOST_YEARS, MOST_TIMES_PEAK = 2, 4
 BREAKDOWN, LISTENING = 0.02, 0.02
@@ -26,7 +26,7 @@ MOST_TRIED = 2
 """Settings of hyper-parameters; with more of them it is a search."""
 
 
-def f1_accuracy_when_scaling(run: RunView) -> Finding:
+def f1_accuracy_when_scaling(run: RunView) -> RuleFinding:
     """Scaling tables show the quality at every scale, and it does not fall below that of one process."""
     claims = run.claims("scaling")
     for claim in claims:
@@ -39,7 +39,7 @@ def f1_accuracy_when_scaling(run: RunView) -> Finding:
     return passed("quality holds at every scale") if claims else not_applicable("no scaling is claimed")
 
 
-def f2_test_accuracy(run: RunView) -> Finding:
+def f2_test_accuracy(run: RunView) -> RuleFinding:
     """Quality is judged on data that neither training nor tuning saw: no best epoch, no early stop, no search."""
     halves = run.manifest.get("data") or {}
     train, test, third = ((halves.get(half) or {}).get("digest") for half in ("train", "validation", "test"))
@@ -75,7 +75,7 @@ def _tuned_on(run: RunView) -> str:
     return f"{tried} settings of hyper-parameters were compared" if tried > MOST_TRIED else ""
 
 
-def f3_all_runs(run: RunView) -> Finding:
+def f3_all_runs(run: RunView) -> RuleFinding:
     """All runs of the recipe are in the ledger, this one too, and the report states how many there were."""
     fix = "keep ledger.jsonl beside the runs"
     if not run.ledger:
@@ -101,7 +101,7 @@ def f3_all_runs(run: RunView) -> Finding:
     return passed(f"{there} runs up to this one are in the ledger, in one chain")
 
 
-def f4_same_generation(run: RunView) -> Finding:
+def f4_same_generation(run: RunView) -> RuleFinding:
     """A baseline on other hardware is of the same generation, or the comparison is normalised."""
     claims = run.claims("baseline")
     for claim in claims:
@@ -118,7 +118,7 @@ def f4_same_generation(run: RunView) -> Finding:
     return passed("baselines are of one generation") if claims else not_applicable("no baseline on other hardware")
 
 
-def f5_whole_steps(run: RunView) -> Finding:
+def f5_whole_steps(run: RunView) -> RuleFinding:
     """A breakdown adds up to the time that passed by the clock, and parts that are reported alone cover most of it."""
     claims = run.claims("breakdown")
     for claim in claims:
@@ -167,7 +167,7 @@ def _wall(run: RunView, claim: Mapping[str, Any]) -> float | None:
     return claim["wall"]
 
 
-def f6_input(run: RunView) -> Finding:
+def f6_input(run: RunView) -> RuleFinding:
     """Synthetic or resident data are named; "end to end" means from a cold disk."""
     data = run.manifest.get("data", {})
     stand_in = any(half.get("stand_in") for half in data.values())
@@ -183,7 +183,7 @@ def f6_input(run: RunView) -> Finding:
     return passed("the source of the data is reported") if data else not_applicable("no data")
 
 
-def f7_operations(run: RunView) -> Finding:
+def f7_operations(run: RunView) -> RuleFinding:
     """Operations per second are counted, in the data type that is reported, without sparsity that is not."""
     claims = run.claims("rate")
     if claims and _undeclared_precision(run):
@@ -208,7 +208,7 @@ def _undeclared_precision(run: RunView) -> bool:
     return used.startswith("gpu") and run.manifest.get("dtype") == "float32" and not declared
 
 
-def f8_one_configuration(run: RunView) -> Finding:
+def f8_one_configuration(run: RunView) -> RuleFinding:
     """Speed and quality in one headline come from one configuration: this run's recipe and the content of its file."""
     claims = run.claims("headline")
     hashes = {claim["config_sha256"] for claim in claims}
@@ -221,7 +221,7 @@ def f8_one_configuration(run: RunView) -> Finding:
     return passed("one configuration") if claims else not_applicable("no headline is claimed")
 
 
-def f9_native_inputs(run: RunView) -> Finding:
+def f9_native_inputs(run: RunView) -> RuleFinding:
     """Inputs have the data set's own size, and a sample costs what the recipe fixes."""
     claims = run.claims("workload")
     for claim in claims:
@@ -233,7 +233,7 @@ def f9_native_inputs(run: RunView) -> Finding:
     return passed("inputs as they are") if claims else not_applicable("no workload is claimed")
 
 
-def f10_planned_length(run: RunView) -> Finding:
+def f10_planned_length(run: RunView) -> RuleFinding:
     """Training is as long as the recipe planned, or as the stopping rule among its events says; no text will do."""
     recipe = run.manifest.get("resolved", {}).get("recipe", {})
     planned = recipe.get("epochs")
@@ -251,7 +251,7 @@ def f10_planned_length(run: RunView) -> Finding:
     return passed(f"{planned} epochs, as planned")
 
 
-def f11_batch_sizes(run: RunView) -> Finding:
+def f11_batch_sizes(run: RunView) -> RuleFinding:
     """Scaling rows whose global batch grows are called weak scaling."""
     claims = run.claims("scaling")
     for claim in claims:
@@ -263,7 +263,7 @@ def f11_batch_sizes(run: RunView) -> Finding:
     return passed("batches are reported") if claims else not_applicable("no scaling is claimed")
 
 
-def f12_fair_comparison(run: RunView) -> Finding:
+def f12_fair_comparison(run: RunView) -> RuleFinding:
     """A comparison with others tells time, final accuracy and cost, and the baseline was tuned about as much."""
     claims = run.claims("baseline")
     for claim in claims:

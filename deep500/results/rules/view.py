@@ -24,7 +24,7 @@ FLAGGED = (FAIL, MISSING)
 
 
 @dataclass(frozen=True)
-class Finding:
+class RuleFinding:
     """The finding of a rule: ``pass``, ``fail``, ``missing`` or ``not applicable``, why, and what to do about it.
 
     ``missing``: the rule is about this run, and does not find what it needs to judge it.
@@ -35,24 +35,24 @@ class Finding:
     fix: str = ""
 
 
-def passed(reason: str) -> Finding:
+def passed(reason: str) -> RuleFinding:
     """The rule holds."""
-    return Finding(PASS, reason)
+    return RuleFinding(PASS, reason)
 
 
-def failed(reason: str, fix: str) -> Finding:
+def failed(reason: str, fix: str) -> RuleFinding:
     """The rule is broken."""
-    return Finding(FAIL, reason, fix)
+    return RuleFinding(FAIL, reason, fix)
 
 
-def missing(reason: str, fix: str) -> Finding:
+def missing(reason: str, fix: str) -> RuleFinding:
     """The folder lacks what the rule needs."""
-    return Finding(MISSING, reason, fix)
+    return RuleFinding(MISSING, reason, fix)
 
 
-def not_applicable(reason: str) -> Finding:
+def not_applicable(reason: str) -> RuleFinding:
     """The run does nothing that the rule is about."""
-    return Finding(NOT_APPLICABLE, reason)
+    return RuleFinding(NOT_APPLICABLE, reason)
 
 
 @dataclass

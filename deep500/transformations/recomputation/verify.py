@@ -80,10 +80,10 @@ def verify_plan(executor: GraphExecutor, plan: CheckpointingPlan, inputs: Mappin
         (True, 0.0)
     """
     with progress("a dry run of the plan"), executor.rehearsal() as twin:
-        return _verified(_Steps(twin, twin.network, inputs, plan.loss), plan)
+        return _verified(_SingleSteps(twin, twin.network, inputs, plan.loss), plan)
 
 
-def _verified(steps: _Steps, plan: CheckpointingPlan) -> Verification:
+def _verified(steps: _SingleSteps, plan: CheckpointingPlan) -> Verification:
     stage("steps without it")
     want, without = steps.run(None)
     stage("steps with it")
@@ -100,7 +100,7 @@ def _verified(steps: _Steps, plan: CheckpointingPlan) -> Verification:
     return Verification(plan.predicted_peak, measured, without, difference, double)
 
 
-class _Steps:
+class _SingleSteps:
     """Single training steps on executors of their own, from the same seed."""
 
     def __init__(self, maker: GraphExecutor, network: Network, inputs: Mapping[str, Any], loss: str) -> None:
@@ -128,7 +128,7 @@ class _Steps:
         if structure_hash(twin) == structure_hash(self.network):
             return None
         inputs = {name: np.asarray(value).astype(twin.inputs[name].dtype) for name, value in self.inputs.items()}
-        steps = _Steps(self.maker, twin, inputs, self.loss)
+        steps = _SingleSteps(self.maker, twin, inputs, self.loss)
         try:
             want, _ = steps.run(None)
             got, _ = steps.run(replace(plan, network=structure_hash(twin)))

@@ -16,7 +16,7 @@ from deep500.errors import InputError
 from deep500.networks.network import Network
 from deep500.transformations.substitutions.equivalence import Equivalence, check_equivalent
 from deep500.transformations.substitutions.graph.importing import Imported, import_network
-from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, StoredGraph, Value
+from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, StoredGraph, StoreValue
 from deep500.transformations.substitutions.graph.writing import export_network
 from deep500.transformations.substitutions.loading import Rules, judged, refuse, written_rules
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
@@ -101,7 +101,7 @@ class _Side:
         self.used.setdefault(name)
         return name
 
-    def _pattern(self, value: Value) -> Pattern:
+    def _pattern(self, value: StoreValue) -> Pattern:
         node = self.store.node(value)
         if node.op == INPUT:
             return str(node.parameter("name"))

@@ -13,7 +13,7 @@ from deep500.operators.cpp.cache import building, enter_folder, private_folder
 from deep500.operators.cpp.compilers import cpu_model
 from deep500.operators.enzyme import pipeline
 from deep500.operators.enzyme.engine import Clang, find_clang, find_engine
-from deep500.operators.enzyme.pipeline import FIRST_LINK_SECONDS, Options, compile_library, compiler_lines, run
+from deep500.operators.enzyme.pipeline import FIRST_LINK_SECONDS, BuildOptions, compile_library, compiler_lines, run
 from recipes.studies.enzyme_microbenchmarks.problems import BENCHMARKS, STYLES
 from recipes.studies.enzyme_microbenchmarks.tapes import TapeTool
 
@@ -24,7 +24,7 @@ NO_EXCEPTIONS = ("-fno-exceptions",)
 PLAIN = ("-std=c++17", "-O3", "-march=native", *MATHEMATICS, "-fveclib=libmvec", "-shared", "-fPIC", "-w")
 """The primal and the tape tools get all that the last step of the gradients gets."""
 
-OPTIONS = {"enzyme": Options("enzyme", fast_math=True), "ref": Options("ref", fast_math=True)}
+OPTIONS = {"enzyme": BuildOptions("enzyme", fast_math=True), "ref": BuildOptions("ref", fast_math=True)}
 BY_ROWS, BY_SLOPES = "ba", "brusselator"
 """Their gradients are written out in gradients.cpp: of rows of a Jacobian, of a function with arrays of results."""
 
@@ -116,7 +116,7 @@ def _compile(clang: Clang, words: Sequence[str], folder: Path, name: str) -> Non
         raise CompileError(f"{name}: got C++ that does not compile; expected C++17\n{compiler_lines(errors)}")
 
 
-def _differentiate(library: Path, options: Options, names: Sequence[str]) -> dict[str, str]:
+def _differentiate(library: Path, options: BuildOptions, names: Sequence[str]) -> dict[str, str]:
     """Build the gradients that the engine can make; returns why it cannot make the others.
 
     All at once if it can; if not, one by one, and then those that it could make.

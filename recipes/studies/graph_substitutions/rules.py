@@ -9,8 +9,8 @@ from typing import Any
 
 from deep500.transformations.workshop.substitutions.experiments import (
     Generation,
+    RuleVerification,
     Validated,
-    Verification,
     generation,
     real_kernels,
     redundancy,
@@ -67,7 +67,7 @@ def verified(settings: Settings, generated_rules: Generation) -> RuleOutcome:
     """E5 on the rules of E1, kept and open ones; Z3, where it is installed, gives a second opinion on all of them."""
     rules = [*generated_rules.found.rules, *generated_rules.found.multiple, *generated_rules.found.open]
     sample = (QUICK_SAMPLE if settings.quick else len(rules)) if find_spec("z3") else 0
-    verdicts: Verification = verification(rules, settings.seed, sample)
+    verdicts: RuleVerification = verification(rules, settings.seed, sample)
     expected = len(generated_rules.found.rules) + len(generated_rules.found.multiple)
     proved = verdicts.verdicts.get("proved", 0)
     wrong = [f"E5: {proved} rules proved anew; expected the {expected} that E1 kept"] if proved < expected else []

@@ -12,7 +12,7 @@ from deep500.operators.cpp.ranks import mpi_flags
 from deep500.operators.cpp.spec import INCLUDE
 from deep500.operators.enzyme import pipeline
 from deep500.operators.enzyme.engine import find_clang, find_engine
-from deep500.operators.enzyme.pipeline import Options, compile_library
+from deep500.operators.enzyme.pipeline import BuildOptions, compile_library
 
 SOURCES = Path(__file__).parent
 MESSAGES = INCLUDE / "deep500" / "communication.h"
@@ -61,7 +61,7 @@ def library(proxy: str, form: str) -> Path:
     front, back = mpi_flags() if how.mpi else ((), ())
     flags = (*FLAGS, f"-I{INCLUDE}", *front, *(("-DD5_RAJA",) if how.raja else ()))
     exports = (f"{proxy}_gradient", f"{proxy}_tangent")
-    options = Options(openmp=how.openmp, fast_math=FAST[proxy], back=back, apart=exports, owned=True)
+    options = BuildOptions(openmp=how.openmp, fast_math=FAST[proxy], back=back, apart=exports, owned=True)
     engine = find_engine()
     texts = [path.read_bytes() for path in (Path(pipeline.__file__), MESSAGES, *sorted(SOURCES.glob("*.[ch]pp")))]
     words = repr((proxy, engine.version, find_clang(engine).version, cpu_model(), flags, options)).encode()

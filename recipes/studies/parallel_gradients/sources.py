@@ -23,7 +23,7 @@ from deep500.operators.cpp.cache import building, cache_folder, enter_folder
 from deep500.operators.cpp.compilers import cpu_model
 from deep500.operators.enzyme import pipeline, regions
 from deep500.operators.enzyme.engine import find_clang, find_engine
-from deep500.operators.enzyme.pipeline import Options, compile_library
+from deep500.operators.enzyme.pipeline import BuildOptions, compile_library
 from recipes.studies.parallel_gradients.building import FLAGS, SOURCES
 from recipes.studies.parallel_gradients.launching import SETTINGS
 
@@ -76,7 +76,7 @@ class Original:
 
 ORIGINALS = (
     # Loops over an element's corners are unrolled before Enzyme, which else gets what they leave in local arrays wrong
-    # (the strain rates, on which the next time step depends). Roots stay in their branches, see Options.
+    # (the strain rates, on which the next time step depends). Roots stay in their branches, see BuildOptions.
     Original(
         "LULESH 2.0",
         (*FILES, "lulesh.h"),
@@ -173,7 +173,7 @@ def build(checkout: Path, openmp: bool) -> Path:
         whole = re.sub(sought, instead, whole, flags=re.MULTILINE)
     threaded = original.threaded if openmp else ()
     flags = (*FLAGS, *threaded, *(flag.format(checkout.resolve()) for flag in original.flags))
-    options = Options(openmp=openmp, timeout=600, **original.options)
+    options = BuildOptions(openmp=openmp, timeout=600, **original.options)
     engine = find_engine()
     words = repr((engine.version, find_clang(engine).version, cpu_model(), flags, options)).encode()
     headers = b"".join(path.read_bytes() for path in sorted(checkout.glob("**/*.h*")) if path.is_file())

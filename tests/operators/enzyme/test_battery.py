@@ -13,7 +13,7 @@ from deep500.errors import CompileError, EnzymeError, MissingEngine
 from deep500.operators.cpp.commands import LINK
 from deep500.operators.enzyme.build import CONTAINERS, EAGER
 from deep500.operators.enzyme.engine import find_clang, find_engine
-from deep500.operators.enzyme.pipeline import Options, compile_library
+from deep500.operators.enzyme.pipeline import BuildOptions, compile_library
 from deep500.operators.enzyme.wrapper import SORTING
 from tests.operators.enzyme_battery import ENTRY, ROWS, Row
 
@@ -39,7 +39,7 @@ class Built:
         source, library = folder / "row.cpp", folder / "row.so"
         source.write_text(CONTAINERS + row.unit(SORTING + ENTRY), encoding="utf-8")
         ways = ((), EAGER) if "sort(" in row.body else (EAGER, ())  # as operators are built
-        options = Options(turn=True, back=LINK[1:])
+        options = BuildOptions(turn=True, back=LINK[1:])
         try:
             compile_library(source, library, [f"-I{INCLUDE}", *ways[0]], options)
         except EnzymeError:

@@ -17,7 +17,7 @@ from deep500.operators.enzyme.diagnose import explain, hints, pragmas
 from deep500.operators.enzyme.engine import find_clang, find_engine
 from deep500.operators.enzyme.ir import fix_reductions
 from deep500.operators.enzyme.loops import REVERSE
-from deep500.operators.enzyme.pipeline import Options, compile_library
+from deep500.operators.enzyme.pipeline import BuildOptions, compile_library
 from deep500.operators.enzyme.wrapper import SORTING
 from tests.operators import enzyme_sources as sources
 from tests.operators.enzyme_units import OMP, OPENMP_REFUSED, REFUSED, loop, unit
@@ -44,7 +44,7 @@ def build(tmp_path: Path) -> Build:
         source = tmp_path / "unit.cpp"
         source.write_text(text)
         library = tmp_path / f"unit{next(count)}.so"  # the loader knows libraries by their path
-        compile_library(source, library, [], Options(**options))  # type: ignore[arg-type]
+        compile_library(source, library, [], BuildOptions(**options))  # type: ignore[arg-type]
         return library
 
     return made
@@ -58,7 +58,7 @@ def test_what_is_included_is_listed(tmp_path: Path) -> None:
     source = tmp_path / "unit.cpp"
     source.write_text(loop("", "y[i] = FACTOR * x[i];").replace("\n", '\n#include <cmath>\n#include "outer.h"\n', 1))
     listing = tmp_path / "unit.d"
-    compile_library(source, tmp_path / "unit.so", [], Options(listing=listing))
+    compile_library(source, tmp_path / "unit.so", [], BuildOptions(listing=listing))
     words = listing.read_text().partition(": ")[2].replace("\\ ", "\0").split()
     names = [(tmp_path / word.replace("\0", " ")).resolve() for word in words]
     expected = [source, tmp_path / "outer.h", tmp_path / "deep place" / "inner.h"]
@@ -95,7 +95,7 @@ def test_strict_arithmetic_stays_strict(tmp_path: Path) -> None:
     clang = find_clang(engine)
     ir_of = {}
     for fast in (False, True):
-        options = Options(fast_math=fast, name="unit", source=source)
+        options = BuildOptions(fast_math=fast, name="unit", source=source)
         pipeline.prepare(clang, source, ir, ["-g0"], options)
         ir_of[fast] = pipeline.differentiate(engine, clang, ir, options)[1]
     assert "fmul" in ir_of[False] and " fast " not in ir_of[False]
@@ -216,7 +216,9 @@ def test_loops_that_are_to_be_vector_code_wait_for_enzyme(build: Build, tmp_path
     }}"""
     source, ir = tmp_path / "simd.cpp", tmp_path / "simd.ll"
     source.write_text(unit(body))
-    pipeline.prepare(find_clang(find_engine()), source, ir, ["-g0"], Options(name="unit", source=source, openmp=True))
+    pipeline.prepare(
+        find_clang(find_engine()), source, ir, ["-g0"], BuildOptions(name="unit", source=source, openmp=True)
+    )
     assert "x double>" not in ir.read_text()
     x, c = np.linspace(-1, 1, 992), np.linspace(1, 2, 992)
     library = build(unit(body), openmp=True)
@@ -337,10 +339,10 @@ def test_memory_that_is_moved_over_itself_is_named() -> None:
 def test_messages_of_ones_own_are_refused(tmp_path: Path) -> None:
     """Enzyme's own rules for MPI crash on some calls, and a build is checked by one process."""
     ir = "define void @_ZN2d58messages3sumEv() {\n  call i32 @MPI_Iallreduce(ptr null)\n}\n"
-    pipeline.refuse_messages(ir, Options(name="f"))
+    pipeline.refuse_messages(ir, BuildOptions(name="f"))
     ir += "define void @_ZN4mine3sumEv() {\n  call i32 @MPI_Iallreduce(ptr null)\n  call i32 @MPI_Wait(ptr null)\n}\n"
     with pytest.raises(EnzymeError, match=r"f: got calls of MPI_Iallreduce, MPI_Wait; .* call d5::exchange"):
-        pipeline.refuse_messages(ir, Options(name="f"))
+        pipeline.refuse_messages(ir, BuildOptions(name="f"))
 
 
 def test_sorting_numbers_is_differentiated(build: Build) -> None:

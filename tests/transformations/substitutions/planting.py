@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.transformations.substitutions.graph.store import CONSTANT, Store, StoredGraph, Value
+from deep500.transformations.substitutions.graph.store import CONSTANT, Store, StoredGraph, StoreValue
 from deep500.transformations.substitutions.operators.arithmetic import Real
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch, operator
@@ -28,8 +28,8 @@ class Planter:
 
     def __init__(self, seed: int) -> None:
         self.random, self.store = np.random.default_rng(seed), Store()
-        self.pool: dict[int | tuple[int, ...], list[Value]] = {}
-        self.made: list[Value] = []
+        self.pool: dict[int | tuple[int, ...], list[StoreValue]] = {}
+        self.made: list[StoreValue] = []
         self.values: dict[int, tuple[np.ndarray[Any, Any], ...]] = {}
         size, other = (int(drawn) for drawn in self.random.choice([2, 3, 4], 2))
         for shape in ((), (size,), (other,), (size, size), (size, other), (other, size), (other, other)):
@@ -52,7 +52,7 @@ class Planter:
             self.values[value.node] = (array,)
             self.pool.setdefault(key, []).append(value)
 
-    def pick(self, key: int | tuple[int, ...]) -> Value:
+    def pick(self, key: int | tuple[int, ...]) -> StoreValue:
         """A value of a rank, or a kernel of a size; kernels and images are both of rank 4."""
         values = self.pool[key]
         return values[self.random.integers(len(values))]
@@ -130,7 +130,7 @@ class Planter:
                 continue
             self.pool[len(self.store.shape(self.made[-1]))].append(self.made[-1])
 
-    def _noise(self, rank: int) -> Value:
+    def _noise(self, rank: int) -> StoreValue:
         op = str(self.random.choice(["relu", "tanh", "gelu", "add", "mul", "scale", "bias", "concat", "matmul"]))
         if op in ACTIVATIONS:
             return self.store.add(op, self.pick(rank))[0]
@@ -144,7 +144,7 @@ class Planter:
         """What was made, as the outputs of a graph."""
         return StoredGraph(self.store, tuple(dict.fromkeys(self.made)))
 
-    def value(self, value: Value) -> np.ndarray[Any, Any]:
+    def value(self, value: StoreValue) -> np.ndarray[Any, Any]:
         """A value in float64, by the operators' specifications."""
         for number in self.store.reachable([value]):
             if number not in self.values:

@@ -19,7 +19,7 @@ from deep500.measure.statistics import median_interval, paired_ratio
 from deep500.networks import Network, add_loss
 from deep500.transformations.substitutions import NotEquivalent, command, file_times, optimize
 from deep500.transformations.substitutions.cost import Analytic
-from deep500.transformations.substitutions.cost.database import Database, Place, Row
+from deep500.transformations.substitutions.cost.database import Database, Place, PriceRow
 from deep500.transformations.substitutions.cost.measured import doubtful
 from deep500.transformations.substitutions.cost.ranking import Remeasured, _against_first
 from deep500.transformations.substitutions.delivery import KEY
@@ -281,7 +281,7 @@ def test_when_all_fail_the_original_stays(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_prices_that_are_doubtful_are_replaced() -> None:
     database, place = Database(":memory:"), Place("reference", "1", "m", "cpu", 1)
-    busy, quiet = Row(1e-3, 6e-4, 30, "2026-01-01"), Row(5e-4, 1e-6, 30, "2026-01-02")
+    busy, quiet = PriceRow(1e-3, 6e-4, 30, "2026-01-01"), PriceRow(5e-4, 1e-6, 30, "2026-01-02")
     assert doubtful(busy) and not doubtful(quiet)
     database.add(place, "relu", busy)
     assert database.add(place, "relu", quiet) == busy, "what is stored first stays"

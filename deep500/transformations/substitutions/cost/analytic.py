@@ -26,7 +26,7 @@ from deep500.transformations.substitutions.operators.elementwise import ACTIVATI
 
 
 @dataclass(frozen=True)
-class Machine:
+class BackendConstants:
     """Constants of one backend.
 
     Attributes:
@@ -45,17 +45,17 @@ class Machine:
 
 
 _EAGER = frozenset({"split", "transpose", "reshape"})
-MACHINES: Mapping[str, Machine] = MappingProxyType(
+MACHINES: Mapping[str, BackendConstants] = MappingProxyType(
     {
-        "reference": Machine(1.5e-6, views=_EAGER),
-        "pytorch": Machine(1e-6, views=_EAGER),
-        "onnxruntime": Machine(0.3e-6, products=1e11),
-        "jax": Machine(0.5e-6),
-        "tensorflow": Machine(1e-6),
+        "reference": BackendConstants(1.5e-6, views=_EAGER),
+        "pytorch": BackendConstants(1e-6, views=_EAGER),
+        "onnxruntime": BackendConstants(0.3e-6, products=1e11),
+        "jax": BackendConstants(0.5e-6),
+        "tensorflow": BackendConstants(1e-6),
     }
 )
 """By backend. NumPy and PyTorch split and transpose by views, ONNX Runtime and the compilers copy."""
-OTHER = Machine(1e-6)
+OTHER = BackendConstants(1e-6)
 """A backend from elsewhere."""
 FUSED = frozenset({*ACTIVATIONS, "add", "mul", "shift", "scale", "bias", "gain", "normalize", "reshape"})
 """Kinds that compilers compute in the loop of what they read, or fold into it."""

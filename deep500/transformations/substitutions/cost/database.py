@@ -41,7 +41,7 @@ _TABLE = """CREATE TABLE costs (
     repeats INTEGER NOT NULL, date TEXT NOT NULL,
     PRIMARY KEY (backend, version, machine, device, threads, unit))"""
 ROW = declare([str, number(0, 1e9), number(0, 1e9), number(0, 2**31, whole=True), str])
-"""A unit and its :class:`Row`, as a file may hold them: SQLite stores anything in any column."""
+"""A unit and its :class:`PriceRow`, as a file may hold them: SQLite stores anything in any column."""
 
 _PLACE = "backend = ? AND version = ? AND machine = ? AND device = ? AND threads = ?"
 
@@ -56,7 +56,7 @@ class Place(NamedTuple):
     threads: int
 
 
-class Row(NamedTuple):
+class PriceRow(NamedTuple):
     """A price: seconds, median absolute deviation of the single rounds (seconds), rounds, and when (ISO 8601, UTC)."""
 
     seconds: float
@@ -107,7 +107,7 @@ class Database:
 
     Example:
         >>> database, place = Database(":memory:"), Place("reference", "1", "m", "cpu", 1)
-        >>> database.add(place, "relu", Row(2e-6, 1e-8, 30, "2026-01-01T00:00:00+00:00")).seconds
+        >>> database.add(place, "relu", PriceRow(2e-6, 1e-8, 30, "2026-01-01T00:00:00+00:00")).seconds
         2e-06
         >>> sorted(database.load(place)), sorted(database.load(place._replace(machine="other")))
         (['relu'], [])
@@ -121,13 +121,13 @@ class Database:
         with self._open() as connection:
             self._check(connection)
 
-    def load(self, place: Place) -> dict[str, Row]:
+    def load(self, place: Place) -> dict[str, PriceRow]:
         """All prices of a place, by unit."""
         with self._open() as connection:
             rows = connection.execute(f"SELECT unit, seconds, mad, repeats, date FROM costs WHERE {_PLACE}", place)
-            return {unit: Row(*rest) for unit, *rest in map(self._checked, rows)}
+            return {unit: PriceRow(*rest) for unit, *rest in map(self._checked, rows)}
 
-    def add(self, place: Place, unit: str, row: Row, replace: bool = False) -> Row:
+    def add(self, place: Place, unit: str, row: PriceRow, replace: bool = False) -> PriceRow:
         """Store a price unless there is one, or with ``replace`` instead of it; the one that is stored."""
         with self._open() as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -136,7 +136,7 @@ class Database:
             query = f"SELECT unit, seconds, mad, repeats, date FROM costs WHERE {_PLACE} AND unit = ?"
             (stored,) = map(self._checked, connection.execute(query, (*place, unit)))
             connection.execute("COMMIT")
-        return Row(*stored[1:])
+        return PriceRow(*stored[1:])
 
     def _checked(self, row: tuple[Any, ...]) -> list[Any]:
         validate(list(row), ROW, f"cost database {self.path!r}", error=CacheError, do=ANEW)

@@ -12,7 +12,14 @@ from deep500.errors import InputError, UnsupportedOperator
 from deep500.measure.machine import threads_to_use
 from deep500.measure.pairs import compare_functions
 from deep500.transformations.substitutions.cost.analytic import traffic
-from deep500.transformations.substitutions.cost.database import Database, Place, Row, backend_version, machine_hash, now
+from deep500.transformations.substitutions.cost.database import (
+    Database,
+    Place,
+    PriceRow,
+    backend_version,
+    machine_hash,
+    now,
+)
 from deep500.transformations.substitutions.cost.model import Cost, OutOfTime
 from deep500.transformations.substitutions.cost.timing import (
     REPEATS,
@@ -131,18 +138,18 @@ class Measured(Cost):
             finally:
                 self.measured += 1
                 self.seconds += time.perf_counter() - begin
-            row = Row(measured.seconds, measured.mad, measured.rounds, now())
+            row = PriceRow(measured.seconds, measured.mad, measured.rounds, now())
             self._rows[key] = self._store(key, row)
         return self._rows[key].seconds
 
-    def _store(self, key: str, row: Row) -> Row:
+    def _store(self, key: str, row: PriceRow) -> PriceRow:
         """Keep a price: the new one in place of a doubtful one that is no quieter, or of any with ``fresh``."""
         before = self._doubted.pop(key, None)
         if before is not None and before.mad / max(before.seconds, RESOLUTION) < row.mad / max(row.seconds, RESOLUTION):
             return before
         return self.database.add(self.place, key, row, replace=self.fresh or before is not None)
 
-    def row(self, graph: StoredGraph, unit: Unit) -> Row:
+    def row(self, graph: StoredGraph, unit: Unit) -> PriceRow:
         """Price, deviation, rounds and date of a unit that was priced.
 
         Raises:
@@ -177,15 +184,15 @@ class Measured(Cost):
         if not {FEED, FETCH} <= self._rows.keys():
             measured = margins(self._run, self.limit)
             for key, seconds in ((FEED, measured.feed), (FETCH, measured.fetch)):
-                self._rows[key] = self._store(key, Row(seconds, 0.0, REPEATS, now()))
+                self._rows[key] = self._store(key, PriceRow(seconds, 0.0, REPEATS, now()))
         return Margins(self._rows[FEED].seconds, self._rows[FETCH].seconds)
 
 
-def doubtful(row: Row) -> bool:
+def doubtful(row: PriceRow) -> bool:
     """Return whether a price was measured while the machine was busy, as far as its spread tells.
 
     Example:
-        >>> doubtful(Row(1e-3, 1e-6, 30, "")), doubtful(Row(1e-3, 5e-4, 30, ""))
+        >>> doubtful(PriceRow(1e-3, 1e-6, 30, "")), doubtful(PriceRow(1e-3, 5e-4, 30, ""))
         (False, True)
     """
     return row.mad > max(DOUBT * row.seconds, 5 * RESOLUTION)

@@ -18,7 +18,7 @@ from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.networks.protos import node_proto
 from deep500.tensors import TensorDescriptor
-from deep500.transformations.substitutions.graph.store import Store, StoredGraph, Value
+from deep500.transformations.substitutions.graph.store import Store, StoredGraph, StoreValue
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
 from deep500.transformations.substitutions.operators.own import OWN
 from deep500.transformations.substitutions.operators.specification import Shape, ShapeMismatch
@@ -44,11 +44,11 @@ class Imported:
 
     network: Network
     graph: StoredGraph
-    names: dict[Value, str]
+    names: dict[StoreValue, str]
     opaque: dict[str, Node]
     sizes: dict[str, int]
     training: bool
-    values: dict[str, Value] = field(default_factory=dict)
+    values: dict[str, StoreValue] = field(default_factory=dict)
 
     @property
     def store(self) -> Store:
@@ -109,8 +109,8 @@ class Importer:
         network = named(network)
         self.sizes = stand_ins(network, sizes)
         self.described = _bound(network, self.sizes).descriptors()
-        self.values: dict[str, Value] = {}
-        self.names: dict[Value, str] = {}
+        self.values: dict[str, StoreValue] = {}
+        self.names: dict[StoreValue, str] = {}
         self.opaque: dict[str, Node] = {}
 
     def run(self) -> Imported:
@@ -126,7 +126,7 @@ class Importer:
         graph = StoredGraph(self.store, tuple(self.values[name] for name in self.network.outputs))
         return Imported(self.network, graph, self.names, self.opaque, self.sizes, self.training, self.values)
 
-    def _name(self, name: str, value: Value) -> None:
+    def _name(self, name: str, value: StoreValue) -> None:
         self.values[name] = value
         self.names.setdefault(value, name)
 
@@ -159,7 +159,7 @@ class Importer:
         constant = value is not None and self.store.node(value).constant
         return constant or (shape != UNKNOWN and dtype in FLOATS)
 
-    def _opaque(self, node: Node) -> tuple[Value, ...]:
+    def _opaque(self, node: Node) -> tuple[StoreValue, ...]:
         text = node_proto(replace(node, name="", inputs=(), outputs=())).SerializeToString(deterministic=True)
         gaps = repr(([bool(name) for name in node.inputs], [bool(name) for name in node.outputs], node.captured))
         identity = node.name if node.is_random or node.domain or node.graphs else ""
@@ -175,7 +175,7 @@ class Importer:
             return self.store.add("reshape", product[0], shape=shape)
         return self.store.opaque(inputs, [shape for shape, _ in types], [dtype for _, dtype in types], parameters)
 
-    def _matrix(self, node: Node, inputs: Sequence[Value]) -> Value | None:
+    def _matrix(self, node: Node, inputs: Sequence[StoreValue]) -> StoreValue | None:
         """The matrix of a product whose elements a node changes one by one, though nothing is known of how.
 
         Reshapes move behind it as behind all that works element by element: else GELU in pieces, with an `Erf` or `Pow`
@@ -190,11 +190,11 @@ class Importer:
         source, shape = self.store.shape(first.inputs[0]), self.store.shape(inputs[0])
         return first.inputs[0] if scalars and len(source) == 2 and source[-1] == shape[-1] else None
 
-    def _of(self, value: Value) -> tuple[Shape, str]:
+    def _of(self, value: StoreValue) -> tuple[Shape, str]:
         return self.store.shape(value), self.store.dtype(value)
 
     # -- what forms ask ---------------------------------------------------------------------------------------------
-    def value(self, node: Node, position: int) -> Value:
+    def value(self, node: Node, position: int) -> StoreValue:
         """The value that a node reads at a position."""
         return self.values[node.inputs[position]]
 
@@ -253,7 +253,7 @@ def _bound(network: Network, sizes: Mapping[str, int]) -> Network:
 
 
 # -- ONNX operators in the rule language: one short function each; None, or `ShapeMismatch`, leaves the node opaque ----
-Values = tuple[Value, ...] | None
+Values = tuple[StoreValue, ...] | None
 
 
 def _identity(g: Importer, node: Node) -> Values:
@@ -281,7 +281,7 @@ def _vector_axis(whole: Shape, other: Shape) -> int | None:
     return axes[0] if fits else None
 
 
-def combine(g: Importer, names: tuple[str, str, str], left: Value, right: Value) -> Values:
+def combine(g: Importer, names: tuple[str, str, str], left: StoreValue, right: StoreValue) -> Values:
     """A sum or product with ONNX's broadcasting, as far as it is one of equal shapes, a scalar, or a vector.
 
     ``names`` are those of the elementwise operator, the one with a scalar and the one with a vector.
@@ -302,13 +302,13 @@ def combine(g: Importer, names: tuple[str, str, str], left: Value, right: Value)
     return None if axis is None else g.store.add(vector, left, _reshaped(g, right, (whole[axis],)), axis=axis)
 
 
-def _zero(g: Importer, value: Value) -> bool:
+def _zero(g: Importer, value: StoreValue) -> bool:
     """Return whether a value is a constant of zeros; in training there are none, as parameters are inputs."""
     array = g.store.arrays.get(value.node)
     return array is not None and not np.any(array)
 
 
-def _reshaped(g: Importer, value: Value, shape: Shape) -> Value:
+def _reshaped(g: Importer, value: StoreValue, shape: Shape) -> StoreValue:
     array = g.store.arrays.get(value.node)
     if array is not None:
         exact = g.store.exact.get(value.node)
@@ -444,7 +444,7 @@ def _split(g: Importer, node: Node) -> Values:
     return _cut(g, g.value(node, 0), axis, [int(size) for size in sizes]) if len(node.writes) == len(sizes) else None
 
 
-def _cut(g: Importer, value: Value, axis: int, sizes: Sequence[int]) -> tuple[Value, ...]:
+def _cut(g: Importer, value: StoreValue, axis: int, sizes: Sequence[int]) -> tuple[StoreValue, ...]:
     pieces = []
     for size in sizes[:-1]:
         first, value = g.store.add("split", value, axis=axis, cut=size)

@@ -22,7 +22,7 @@ INPUT, CONSTANT, OPAQUE = "input", "constant", "opaque"
 Parameters = tuple[tuple[str, Any], ...]
 
 
-class Value(NamedTuple):
+class StoreValue(NamedTuple):
     """One output of a node of a store."""
 
     node: int
@@ -43,7 +43,7 @@ class StoreNode:
 
     op: str
     parameters: Parameters
-    inputs: tuple[Value, ...]
+    inputs: tuple[StoreValue, ...]
     shapes: tuple[Shape, ...]
     dtypes: tuple[str, ...]
     constant: bool
@@ -81,11 +81,11 @@ class Store:
         self._constants = 0
 
     # -- making nodes -----------------------------------------------------------------------------------------------
-    def input(self, name: str, shape: Shape, dtype: str) -> Value:
+    def input(self, name: str, shape: Shape, dtype: str) -> StoreValue:
         """An input of the network, or a parameter that must stay one."""
         return self._leaf(INPUT, (("name", name),), shape, dtype, False)
 
-    def constant(self, array: np.ndarray[Any, Any], exact: np.ndarray[Any, Any] | None = None) -> Value:
+    def constant(self, array: np.ndarray[Any, Any], exact: np.ndarray[Any, Any] | None = None) -> StoreValue:
         """A constant, by value: equal arrays are one.
 
         Args:
@@ -102,12 +102,12 @@ class Store:
         return value
 
     def opaque(
-        self, inputs: Sequence[Value], shapes: Sequence[Shape], dtypes: Sequence[str], parameters: Parameters
-    ) -> tuple[Value, ...]:
+        self, inputs: Sequence[StoreValue], shapes: Sequence[Shape], dtypes: Sequence[str], parameters: Parameters
+    ) -> tuple[StoreValue, ...]:
         """A node that no specification describes; ``parameters`` identify it."""
         return self._node(StoreNode(OPAQUE, parameters, tuple(inputs), tuple(shapes), tuple(dtypes), False))
 
-    def add(self, op: str, *inputs: Value, **parameters: Any) -> tuple[Value, ...]:
+    def add(self, op: str, *inputs: StoreValue, **parameters: Any) -> tuple[StoreValue, ...]:
         """Apply an operator, or find what does the same with less (`simplified`); its outputs.
 
         A constant's ``parameters`` may name its ``dtype``; it is float32 without.
@@ -120,15 +120,15 @@ class Store:
         require(len(dtypes) == 1, op, sorted(dtypes), "inputs of one dtype")
         return self._apply(op, inputs, parameters, shapes, dtypes.pop())
 
-    def again(self, node: StoreNode, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+    def again(self, node: StoreNode, inputs: tuple[StoreValue, ...]) -> tuple[StoreValue, ...]:
         """The outputs of a node's twin that reads other values of the same shapes and dtypes."""
         if node.op == OPAQUE:
             return self.opaque(inputs, node.shapes, node.dtypes, node.parameters)
         return self._apply(node.op, inputs, dict(node.parameters), node.shapes, node.dtypes[0])
 
     def _apply(
-        self, op: str, inputs: tuple[Value, ...], parameters: dict[str, Any], shapes: tuple[Shape, ...], dtype: str
-    ) -> tuple[Value, ...]:
+        self, op: str, inputs: tuple[StoreValue, ...], parameters: dict[str, Any], shapes: tuple[Shape, ...], dtype: str
+    ) -> tuple[StoreValue, ...]:
         if operator(op).commutative:
             inputs = tuple(sorted(inputs, key=self._order))
         simpler = simplified(self, op, inputs, parameters)
@@ -138,21 +138,21 @@ class Store:
         ordered = tuple(sorted(parameters.items()))
         return self._node(StoreNode(op, ordered, tuple(inputs), shapes, (dtype,) * len(shapes), constant))
 
-    def _order(self, value: Value) -> tuple[str, int]:
+    def _order(self, value: StoreValue) -> tuple[str, int]:
         """The order of operands that may change places: the same in every store, as matches and what they build is."""
         return self.digests[value.node], value.output
 
-    def _leaf(self, op: str, parameters: Parameters, shape: Shape, dtype: str, constant: bool) -> Value:
+    def _leaf(self, op: str, parameters: Parameters, shape: Shape, dtype: str, constant: bool) -> StoreValue:
         return self._node(StoreNode(op, parameters, (), (tuple(shape),), (dtype,), constant))[0]
 
-    def _node(self, node: StoreNode) -> tuple[Value, ...]:
+    def _node(self, node: StoreNode) -> tuple[StoreValue, ...]:
         key = (node.op, node.parameters, node.inputs, node.shapes, node.dtypes)
         number = self._known.get(key)
         if number is None:
             number = self._known[key] = len(self.nodes)
             self.nodes.append(node)
             self.digests.append(self._digest(node))
-        return tuple(Value(number, output) for output in range(len(node.shapes)))
+        return tuple(StoreValue(number, output) for output in range(len(node.shapes)))
 
     def _digest(self, node: StoreNode) -> str:
         read = [f"{self.digests[value.node]}.{value.output}" for value in node.inputs]
@@ -166,19 +166,19 @@ class Store:
         return hashlib.sha256(repr((node.op, parameters, node.shapes, read)).encode()).hexdigest()[:16]
 
     # -- asking -----------------------------------------------------------------------------------------------------
-    def node(self, value: Value) -> StoreNode:
+    def node(self, value: StoreValue) -> StoreNode:
         """The node that makes a value."""
         return self.nodes[value.node]
 
-    def shape(self, value: Value) -> Shape:
+    def shape(self, value: StoreValue) -> Shape:
         """Shape of a value."""
         return self.nodes[value.node].shapes[value.output]
 
-    def dtype(self, value: Value) -> str:
+    def dtype(self, value: StoreValue) -> str:
         """Element type of a value."""
         return self.nodes[value.node].dtypes[value.output]
 
-    def reachable(self, values: Iterable[Value]) -> list[int]:
+    def reachable(self, values: Iterable[StoreValue]) -> list[int]:
         """Numbers of all nodes that values depend on, their own included, ascending: a topological order."""
         numbers = {value.node for value in values}
         todo = list(numbers)
@@ -189,7 +189,7 @@ class Store:
                     todo.append(value.node)
         return sorted(numbers)
 
-    def depends(self, value: Value, on: Iterable[int]) -> bool:
+    def depends(self, value: StoreValue, on: Iterable[int]) -> bool:
         """Return whether a value depends on one of some nodes; on its own node it does."""
         targets = set(on)
         lowest = min(targets, default=0)
@@ -230,7 +230,7 @@ class StoredGraph:
     """
 
     store: Store
-    outputs: tuple[Value, ...]
+    outputs: tuple[StoreValue, ...]
 
     def nodes(self) -> list[int]:
         """Numbers of the nodes in use, in topological order."""
@@ -240,9 +240,9 @@ class StoredGraph:
     def _nodes(self) -> list[int]:
         return self.store.reachable(self.outputs)
 
-    def users(self) -> dict[Value, list[int]]:
+    def users(self) -> dict[StoreValue, list[int]]:
         """For every value in use, the nodes that read it (twice if they read it twice); -1 stands for an output."""
-        users: dict[Value, list[int]] = {}
+        users: dict[StoreValue, list[int]] = {}
         for number in self.nodes():
             for value in self.store.nodes[number].inputs:
                 users.setdefault(value, []).append(number)
@@ -250,7 +250,7 @@ class StoredGraph:
             users.setdefault(value, []).append(-1)
         return users
 
-    def replace(self, mapping: dict[Value, Value]) -> StoredGraph:
+    def replace(self, mapping: dict[StoreValue, StoreValue]) -> StoredGraph:
         """The graph in which readers of some values read others.
 
         The nodes of ``mapping``'s values stay as they are; all others are made anew where what they read changed.
@@ -284,7 +284,7 @@ class StoredGraph:
                 continue
             inputs = tuple(moved.get(read, read) for read in node.inputs)
             for output, new in enumerate(store.again(node, inputs)):
-                old = Value(number, output)
+                old = StoreValue(number, output)
                 if new != old:
                     moved.setdefault(old, new)
         return StoredGraph(store, tuple(moved.get(read, read) for read in self.outputs))
@@ -294,10 +294,10 @@ class StoredGraph:
 # Each case is an axiom read in one direction: parts of concatenations (25, 26 and associativity), transposing twice
 # (29), nested reshapes, biases of zeros, of sums and of biases; and reshapes that keep the last axis move behind what
 # works element by element or along that axis, so that products of matrices meet what follows them.
-Values = tuple[Value, ...]
+Values = tuple[StoreValue, ...]
 
 
-def parts(store: Store, value: Value, axis: int) -> list[Value]:
+def parts(store: Store, value: StoreValue, axis: int) -> list[StoreValue]:
     """Pieces of nested concatenations along one axis, in order.
 
     Example:
@@ -313,7 +313,7 @@ def parts(store: Store, value: Value, axis: int) -> list[Value]:
     return [part for operand in node.inputs for part in parts(store, operand, axis)]
 
 
-def joined(store: Store, values: Sequence[Value], axis: int) -> Value:
+def joined(store: Store, values: Sequence[StoreValue], axis: int) -> StoreValue:
     """The concatenation of one or more values, from left to right."""
     whole = values[0]
     for value in values[1:]:

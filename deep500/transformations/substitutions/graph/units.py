@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deep500.transformations.substitutions.graph.store import CONSTANT, INPUT, StoredGraph, StoreNode, Value
+from deep500.transformations.substitutions.graph.store import CONSTANT, INPUT, StoredGraph, StoreNode, StoreValue
 
-Users = dict[Value, list[int]]
+Users = dict[StoreValue, list[int]]
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Unit:
 
     kind: str
     nodes: tuple[int, ...]
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
+    inputs: tuple[StoreValue, ...]
+    outputs: tuple[StoreValue, ...]
     settings: tuple[tuple[str, Any], ...] = ()
 
     def key(self, graph: StoredGraph) -> tuple[Any, ...]:
@@ -75,7 +75,7 @@ class Units:
     def __iter__(self) -> Iterator[Unit]:
         covered: set[int] = set()
         units: list[Unit] = []
-        self.sunk: dict[int, Value] = {}  # terms of sums -> the bias that they take in
+        self.sunk: dict[int, StoreValue] = {}  # terms of sums -> the bias that they take in
         for number in reversed(self.numbers):
             node = self.store.nodes[number]
             if number in covered or node.constant or node.op == INPUT:
@@ -91,14 +91,14 @@ class Units:
         return iter(units[::-1])
 
     # -- what belongs together --------------------------------------------------------------------------------------
-    def alone(self, value: Value) -> bool:
+    def alone(self, value: StoreValue) -> bool:
         """Return whether a value has one reader and is no output."""
         readers = self.users.get(value, ())
         return len(readers) == 1 and readers[0] != -1
 
     def plain(self, number: int, node: StoreNode) -> Unit | None:
         """A unit of one node."""
-        outputs = tuple(Value(number, output) for output in range(len(node.shapes)))
+        outputs = tuple(StoreValue(number, output) for output in range(len(node.shapes)))
         return Unit(node.op, (number,), node.inputs, outputs, node.parameters)
 
     def bias(self, number: int, node: StoreNode) -> Unit | None:
@@ -108,15 +108,15 @@ class Units:
         if axis == 1 and not before.constant and self.alone(whole):
             if before.op == "conv":
                 inputs = (*before.inputs, vector)
-                return Unit("conv+bias", (whole.node, number), inputs, (Value(number),), before.parameters)
+                return Unit("conv+bias", (whole.node, number), inputs, (StoreValue(number),), before.parameters)
             if before.op == "matmul" and len(before.shapes[0]) == 2:
                 return self._gemm(whole.node, before, (vector,), number)
             if self._normalizes(before):
                 inputs = (*before.inputs, vector)
-                return Unit("normalize", (whole.node, number), inputs, (Value(number),))
+                return Unit("normalize", (whole.node, number), inputs, (StoreValue(number),))
             if before.op == "add" and (target := self._term(before)) is not None:
                 self.sunk[target] = vector
-                return Unit("add", (whole.node, number), before.inputs, (Value(number),))
+                return Unit("add", (whole.node, number), before.inputs, (StoreValue(number),))
         return self.plain(number, node)
 
     def _normalizes(self, node: StoreNode) -> bool:
@@ -135,13 +135,13 @@ class Units:
         sums = (self.store.node(term) for term in terms if self.store.node(term).op == "add")
         return next((sunk_into for term in sums if (sunk_into := self._term(term)) is not None), None)
 
-    def _with_bias(self, number: int, node: StoreNode, vector: Value) -> Unit:
+    def _with_bias(self, number: int, node: StoreNode, vector: StoreValue) -> Unit:
         """A term of a sum with the bias that came down to it."""
         if node.op == "matmul":
             return self._gemm(number, node, (vector,), number)
         kind = "conv+bias" if node.op == "conv" else "normalize"
         settings = node.parameters if node.op == "conv" else ()
-        return Unit(kind, (number,), (*node.inputs, vector), (Value(number),), settings)
+        return Unit(kind, (number,), (*node.inputs, vector), (StoreValue(number),), settings)
 
     def matmul(self, number: int, node: StoreNode) -> Unit | None:
         """A product, with transposes of its operands where it reads such."""
@@ -149,29 +149,31 @@ class Units:
             return self._gemm(number, node, (), number)
         return self.plain(number, node)
 
-    def _turned(self, value: Value) -> bool:
+    def _turned(self, value: StoreValue) -> bool:
         node = self.store.node(value)
         return node.op == "transpose" and not node.constant
 
-    def _gemm(self, number: int, node: StoreNode, rest: tuple[Value, ...], last: int) -> Unit:
+    def _gemm(self, number: int, node: StoreNode, rest: tuple[StoreValue, ...], last: int) -> Unit:
         turned = tuple(self._turned(value) for value in node.inputs)
         operands = zip(node.inputs, turned, strict=True)
         inputs = tuple(self.store.node(value).inputs[0] if t else value for value, t in operands)
         settings = (("transA", int(turned[0])), ("transB", int(turned[1])))
-        return Unit("gemm", tuple(dict.fromkeys((number, last))), (*inputs, *rest), (Value(last),), settings)
+        return Unit("gemm", tuple(dict.fromkeys((number, last))), (*inputs, *rest), (StoreValue(last),), settings)
 
     def transpose(self, number: int, node: StoreNode) -> Unit | None:
         """Nothing where only products read it: they take it in."""
-        readers = [self.store.nodes[reader] if reader >= 0 else None for reader in self.users.get(Value(number), ())]
+        readers = [
+            self.store.nodes[reader] if reader >= 0 else None for reader in self.users.get(StoreValue(number), ())
+        ]
         taken = all(reader is not None and reader.op == "matmul" and len(reader.shapes[0]) == 2 for reader in readers)
         return None if taken and len(node.shapes[0]) == 2 else self.plain(number, node)
 
     def concat(self, number: int, node: StoreNode) -> Unit | None:
         """A chain of concatenations along one axis."""
-        nodes, inputs = self._chain(Value(number), node.parameter("axis"), True)
-        return Unit("concat", tuple(nodes), tuple(inputs), (Value(number),), node.parameters)
+        nodes, inputs = self._chain(StoreValue(number), node.parameter("axis"), True)
+        return Unit("concat", tuple(nodes), tuple(inputs), (StoreValue(number),), node.parameters)
 
-    def _chain(self, value: Value, axis: int, first: bool) -> tuple[list[int], list[Value]]:
+    def _chain(self, value: StoreValue, axis: int, first: bool) -> tuple[list[int], list[StoreValue]]:
         node = self.store.node(value)
         inner = node.op == "concat" and node.parameter("axis") == axis and not node.constant
         if not inner or not (first or self.alone(value)):
@@ -189,9 +191,9 @@ class Units:
         sizes = tuple(self.store.shape(value)[axis] for value in outputs)
         return Unit("split", tuple(nodes), (whole,), tuple(outputs), (("axis", axis), ("sizes", sizes)))
 
-    def _cuts(self, number: int, axis: int) -> tuple[list[int], list[Value]]:
+    def _cuts(self, number: int, axis: int) -> tuple[list[int], list[StoreValue]]:
         nodes, outputs = [number], []
-        for half in (Value(number, 0), Value(number, 1)):
+        for half in (StoreValue(number, 0), StoreValue(number, 1)):
             readers = self.users.get(half, [])
             reader = self.store.nodes[readers[0]] if readers and readers[0] >= 0 and self.alone(half) else None
             if reader is not None and reader.op == "split" and reader.parameter("axis") == axis:
@@ -213,11 +215,11 @@ _MAKERS: dict[str, Callable[[Units, int, StoreNode], Unit | None]] = {
 }
 
 
-def ordered(units: Sequence[Unit], outputs: Sequence[Value]) -> list[Unit]:
+def ordered(units: Sequence[Unit], outputs: Sequence[StoreValue]) -> list[Unit]:
     """Units so that each follows what it reads, in an order that does not depend on a store's numbers."""
     maker = {value: unit for unit in units for value in unit.outputs}
     placed: dict[tuple[int, ...], Unit] = {}
-    todo: list[tuple[Value, bool]] = [(read, False) for read in reversed(outputs)]
+    todo: list[tuple[StoreValue, bool]] = [(read, False) for read in reversed(outputs)]
     while todo:
         value, ready = todo.pop()
         unit = maker.get(value)

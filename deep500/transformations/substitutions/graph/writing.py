@@ -12,7 +12,7 @@ from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.transformations.substitutions.graph.importing import Imported, named
 from deep500.transformations.substitutions.graph.stacked import unstacked
-from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, Store, StoredGraph, Value, parts
+from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, Store, StoredGraph, StoreValue, parts
 from deep500.transformations.substitutions.graph.units import Unit, Units, ordered
 from deep500.transformations.substitutions.operators.arithmetic import Real
 from deep500.transformations.substitutions.operators.specification import operator
@@ -20,7 +20,7 @@ from deep500.transformations.substitutions.operators.specification import operat
 Array = np.ndarray[Any, Any]
 
 
-def constant_array(store: Store, value: Value, wide: bool = False) -> Array:
+def constant_array(store: Store, value: StoreValue, wide: bool = False) -> Array:
     """Array of a constant value, computed in float64 and rounded once to its dtype; with ``wide`` not at all.
 
     Example:
@@ -35,18 +35,18 @@ def constant_array(store: Store, value: Value, wide: bool = False) -> Array:
     joined = _joined(store, value, wide)
     if joined is not None:
         return joined
-    known: dict[Value, Array] = {}
+    known: dict[StoreValue, Array] = {}
     for number in store.reachable([value]):
         node = store.nodes[number]
         if number in store.arrays:
-            known[Value(number)] = np.asarray(store.exact.get(number, store.arrays[number]), np.float64)[None]
+            known[StoreValue(number)] = np.asarray(store.exact.get(number, store.arrays[number]), np.float64)[None]
             continue
         results = operator(node.op).evaluate(Real(), [known[read] for read in node.inputs], dict(node.parameters))
-        known.update({Value(number, output): result for output, result in enumerate(results)})
+        known.update({StoreValue(number, output): result for output, result in enumerate(results)})
     return np.ascontiguousarray(known[value][0].astype("float64" if wide else store.dtype(value)))
 
 
-def _joined(store: Store, value: Value, wide: bool) -> Array | None:
+def _joined(store: Store, value: StoreValue, wide: bool) -> Array | None:
     """A concatenation, of parts that are computed each for itself and copied once; None if it is none.
 
     Nested as they are, concatenations would copy their first parts as often as they have others, and in float64.
@@ -75,7 +75,7 @@ class Writer:
         self,
         network: Network,
         graph: StoredGraph,
-        names: dict[Value, str],
+        names: dict[StoreValue, str],
         opaque: dict[str, Node] | None = None,
         dynamic: Sequence[int] = (),
         training: bool = False,
@@ -99,7 +99,7 @@ class Writer:
                 self._taken.add(name)
                 return name
 
-    def name(self, value: Value) -> str:
+    def name(self, value: StoreValue) -> str:
         """A value's name; a constant is computed and becomes a parameter."""
         if self.store.node(value).constant and not self.network.has_value(self.names.get(value, "")):
             self.names.setdefault(value, self.fresh("folded"))

@@ -20,7 +20,7 @@ import numpy as np
 from deep500.errors import Deep500Error
 from deep500.registry import load_backend
 from deep500.transformations.substitutions.operators.arithmetic import Array, Real
-from deep500.transformations.substitutions.proofs.lowering import Case, lower
+from deep500.transformations.substitutions.proofs.lowering import AxiomCase, lower
 from deep500.transformations.substitutions.proofs.validation import Sides
 
 FACTOR = 8.0
@@ -78,7 +78,7 @@ class KernelCheck:
     seconds: float
 
 
-def check_kernels(backend: str, chosen: Sequence[Case], dtype: str = "float32") -> KernelCheck:
+def check_kernels(backend: str, chosen: Sequence[AxiomCase], dtype: str = "float32") -> KernelCheck:
     """Run both sides of every case on a backend and compare them with each other and with the specification.
 
     Raises:
@@ -115,7 +115,7 @@ def check_kernels(backend: str, chosen: Sequence[Case], dtype: str = "float32") 
     return KernelCheck(backend, dtype, ran, worst, differences, refused, time.perf_counter() - start)
 
 
-def _run(backend: str, batch: list[Case], dtype: str) -> list[tuple[Array, Array]]:
+def _run(backend: str, batch: list[AxiomCase], dtype: str) -> list[tuple[Array, Array]]:
     executor = load_backend(backend).from_model(lower(batch, dtype))
     inputs = {
         f"c{n}_{name}": value.astype(dtype) for n, case in enumerate(batch) for name, value in case.inputs.items()
@@ -125,7 +125,7 @@ def _run(backend: str, batch: list[Case], dtype: str) -> list[tuple[Array, Array
     return [(to_numpy(outputs[f"c{n}_left"]), to_numpy(outputs[f"c{n}_right"])) for n in range(len(batch))]
 
 
-def _compare(case: Case, sides: tuple[Array, Array], dtype: str) -> tuple[float, str]:
+def _compare(case: AxiomCase, sides: tuple[Array, Array], dtype: str) -> tuple[float, str]:
     """Greatest difference as a share of the tolerance, and what differs."""
     rounded = {name: value.astype(dtype).astype(np.float64)[None] for name, value in case.inputs.items()}
     expected = case.evaluate(Sides(rounded, case.parameters, Real()))[0][0]

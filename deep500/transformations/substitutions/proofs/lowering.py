@@ -19,7 +19,7 @@ from deep500.transformations.substitutions.rules.patterns import parse
 
 
 @dataclass(frozen=True)
-class Case:
+class AxiomCase:
     """One axiom with sizes for which it applies.
 
     Attributes:
@@ -42,19 +42,19 @@ class Case:
         return left, sides.evaluate(parse(self.right))
 
 
-def cases(axiom: Axiom, count: int, seed: int = 0, trials: int = 50_000) -> list[Case]:
+def cases(axiom: Axiom, count: int, seed: int = 0, trials: int = 50_000) -> list[AxiomCase]:
     """Random sizes, and normally distributed values, for which a side of the axiom fits together.
 
     Raises:
         ShapeMismatch: fewer than ``count`` of all ``trials`` do.
     """
     generator = np.random.default_rng(seed)
-    fitting: list[Case] = []
+    fitting: list[AxiomCase] = []
     for _ in range(trials):
         draw = Draw(axiom, generator)
         values = {name: generator.normal(size=shape) for name, shape in draw.shapes.items()}
         for left, right in directions(axiom):
-            case = Case(axiom, left, right, values, draw.parameters)
+            case = AxiomCase(axiom, left, right, values, draw.parameters)
             if len(fitting) < count and _applies(case):
                 fitting.append(case)
         if len(fitting) == count:
@@ -62,7 +62,7 @@ def cases(axiom: Axiom, count: int, seed: int = 0, trials: int = 50_000) -> list
     raise ShapeMismatch(f"{axiom.name}: got {len(fitting)} cases that fit in {trials}; expected {count}; draw more")
 
 
-def _applies(case: Case) -> bool:
+def _applies(case: AxiomCase) -> bool:
     sides = Sides({name: value[None] for name, value in case.inputs.items()}, case.parameters, Real())
     try:
         sides.evaluate(parse(case.left))
@@ -79,10 +79,10 @@ class _Wire:
     shape: Shape
 
 
-class _Writer(Sides):
+class _PatternWriter(Sides):
     """Writes the operators of a pattern into a network instead of evaluating them."""
 
-    def __init__(self, network: Network, case: Case, wires: Mapping[str, _Wire], dtype: str, names: Iterator[str]):
+    def __init__(self, network: Network, case: AxiomCase, wires: Mapping[str, _Wire], dtype: str, names: Iterator[str]):
         super().__init__(wires, case.parameters, Real())
         self.network, self.dtype, self.names = network, dtype, names
 
@@ -101,7 +101,7 @@ def _plain(value: Any) -> Any:
     return numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
 
 
-def lower(chosen: Sequence[Case], dtype: str = "float32") -> Network:
+def lower(chosen: Sequence[AxiomCase], dtype: str = "float32") -> Network:
     """One network with the inputs ``c0_x``, ... and the outputs ``c0_left``, ``c0_right`` of every case.
 
     Example:
@@ -116,7 +116,7 @@ def lower(chosen: Sequence[Case], dtype: str = "float32") -> Network:
         for name, value in case.inputs.items():
             wires[name] = _Wire(f"c{number}_{name}", (1, *value.shape))
             network.add_input(wires[name].name, value.shape, dtype)
-        both = case.evaluate(_Writer(network, case, wires, dtype, names))
+        both = case.evaluate(_PatternWriter(network, case, wires, dtype, names))
         for side, wire in zip(("left", "right"), both, strict=True):
             network.add_node("Identity", [wire.name], [f"c{number}_{side}"])
             network.add_output(f"c{number}_{side}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from deep500.transformations.substitutions.graph.store import Store, Value
+from deep500.transformations.substitutions.graph.store import Store, StoreValue
 from deep500.transformations.substitutions.operators.specification import require
 from deep500.transformations.substitutions.rules.conditions import (
     Bindings,
@@ -16,7 +16,7 @@ from deep500.transformations.substitutions.rules.conditions import (
 )
 from deep500.transformations.substitutions.rules.patterns import CONSTANTS, Pattern, arguments, literal, names
 
-Builder = Callable[[Store, Bindings, str], Value]
+Builder = Callable[[Store, Bindings, str], StoreValue]
 SIBLINGS = ("add", "mul")  # operators whose operands have one shape: a constant takes the other's
 KEEPING = ("gain", "scale")  # operators that keep the shape of their first operand, and may stand between
 
@@ -93,8 +93,8 @@ def builder(pattern: Pattern) -> Builder:
     fixed = {kind: literal(word, kind) for word, kind in zip(words, kinds, strict=True)}
     free = [(kind, word) for word, kind in zip(words, kinds, strict=True) if fixed[kind] is None]
 
-    def build(store: Store, bindings: Bindings, dtype: str) -> Value:
-        operands: list[Value] = []
+    def build(store: Store, bindings: Bindings, dtype: str) -> StoreValue:
+        operands: list[StoreValue] = []
         for part, shaped in parts:
             if shaped is not None:
                 bindings.setdefault(shaped, store.shape(operands[0]))
@@ -113,7 +113,7 @@ def builder(pattern: Pattern) -> Builder:
     return build
 
 
-def _bind_cut(store: Store, first: Value, words: list[str], fixed: dict[str, Any], bindings: Bindings) -> None:
+def _bind_cut(store: Store, first: StoreValue, words: list[str], fixed: dict[str, Any], bindings: Bindings) -> None:
     axis = fixed["axis"] if fixed["axis"] is not None else bindings[words[0]]
     shape = store.shape(first)
     require(axis < len(shape), "concat", shape, f"an axis {axis}")

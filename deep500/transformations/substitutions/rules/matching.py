@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.transformations.substitutions.graph.store import CONSTANT, Store, StoredGraph, Value
+from deep500.transformations.substitutions.graph.store import CONSTANT, Store, StoredGraph, StoreValue
 from deep500.transformations.substitutions.operators.arithmetic import Real
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch, operator, require
@@ -40,7 +40,7 @@ FLOATS = ("float16", "float32", "float64", "bfloat16")
 
 # -- one pattern on one node -------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Check:
+class OperatorMatch:
     """One operator of a source: what the value in a register must be, and what it gives.
 
     Attributes:
@@ -67,7 +67,7 @@ class CompiledPattern:
     """One pattern, its sums and products in one order."""
 
     key: Key
-    checks: tuple[Check, ...]
+    checks: tuple[OperatorMatch, ...]
     registers: int
 
 
@@ -79,7 +79,7 @@ def compiled(pattern: Pattern) -> CompiledPattern:
         >>> compiled(parse("(add (matmul x y) z)")).key
         ('add', 'matmul', None)
     """
-    checks: list[Check] = []
+    checks: list[OperatorMatch] = []
     todo, registers = [(pattern, 0)], 1
     while todo:
         current, register = todo.pop(0)
@@ -101,7 +101,7 @@ def compiled(pattern: Pattern) -> CompiledPattern:
         fixed = tuple((kind, value) for kind, value in values.items() if value is not None)
         words = dict(zip(kinds, parameters, strict=True))
         free = tuple((kind, words[kind]) for kind, value in values.items() if value is None)
-        checks.append(Check(register, current[0], output, fixed, free, tuple(targets), cut))
+        checks.append(OperatorMatch(register, current[0], output, fixed, free, tuple(targets), cut))
     kinds_of = tuple(None if isinstance(operand, str) else operand[0] for operand in arguments(pattern)[2])
     return CompiledPattern((pattern[0], *kinds_of), tuple(checks), registers)
 
@@ -151,7 +151,7 @@ def is_constant(op: str, array: np.ndarray[Any, Any]) -> bool:
     return bool(np.array_equal(constant[0].astype(array.dtype), array))
 
 
-def run(source: CompiledPattern, store: Store, kinds: Kinds, root: Value) -> Bindings | None:
+def run(source: CompiledPattern, store: Store, kinds: Kinds, root: StoreValue) -> Bindings | None:
     """The bindings under which a compiled pattern is ``root``; None if it is not."""
     registers, bindings = [root] * source.registers, dict[str, Any]()
     for check in source.checks:
@@ -160,7 +160,9 @@ def run(source: CompiledPattern, store: Store, kinds: Kinds, root: Value) -> Bin
     return bindings
 
 
-def holds(check: Check, store: Store, kinds: Kinds, value: Value, bindings: Bindings, registers: list[Value]) -> bool:
+def holds(
+    check: OperatorMatch, store: Store, kinds: Kinds, value: StoreValue, bindings: Bindings, registers: list[StoreValue]
+) -> bool:
     """Return whether a value is what a check asks for; binds names, and sets the registers of what it reads.
 
     Args:
@@ -316,7 +318,7 @@ class Match:
 
     directed: DirectedRule = field(repr=False)
     store: Store = field(repr=False)
-    sites: tuple[Value, ...]
+    sites: tuple[StoreValue, ...]
     bindings: Bindings
 
     @property
@@ -326,7 +328,7 @@ class Match:
         return " ".join([self.directed.name, *chosen])
 
     @property
-    def bound(self) -> tuple[Value, ...]:
+    def bound(self) -> tuple[StoreValue, ...]:
         """The values that the rule's variables stand for, in the order of the variables."""
         return tuple(self.bindings[name] for name in self.directed.tensors)
 
@@ -335,7 +337,7 @@ class Match:
         """Positions in ``bound`` of the variables that every output of the rule is made from."""
         return self.directed.common
 
-    def build(self) -> dict[Value, Value]:
+    def build(self) -> dict[StoreValue, StoreValue]:
         """Make the other side in the store: site -> its replacement.
 
         Raises:
@@ -408,7 +410,7 @@ class Matcher:
         for number in graph.nodes() if among is None else among:
             for position, output, source in _candidates(store, kinds, number, index):
                 directed = self.directed[position]
-                root = Value(number, source.checks[0].output)
+                root = StoreValue(number, source.checks[0].output)
                 bindings = run(source, store, kinds, root)
                 if bindings is None:
                     continue
@@ -431,7 +433,7 @@ def _candidates(store: Store, kinds: Kinds, number: int, index: Index) -> Iterat
 
 
 def with_conditions(
-    directed: DirectedRule, store: Store, sites: tuple[Value, ...], bindings: Bindings, only: str | None
+    directed: DirectedRule, store: Store, sites: tuple[StoreValue, ...], bindings: Bindings, only: str | None
 ) -> Iterator[Match]:
     """A match for every choice of parameters that meets the conditions."""
     for solved in solve(directed.steps, bindings, store.shape):
@@ -450,14 +452,14 @@ def joined(
     """
 
     def weak(value: Any) -> bool:
-        constant = isinstance(value, Value) and store.node(value).constant
-        return not isinstance(value, Value) or (constant and len(store.shape(value)) < 2)
+        constant = isinstance(value, StoreValue) and store.node(value).constant
+        return not isinstance(value, StoreValue) or (constant and len(store.shape(value)) < 2)
 
-    def common(root: Value, bindings: Bindings) -> tuple[Any, ...]:
+    def common(root: StoreValue, bindings: Bindings) -> tuple[Any, ...]:
         shared = tuple(bindings[name] for name in directed.shared)
         return (*shared, store.node(root).inputs[0].node) if all(map(weak, shared)) else shared
 
-    index: dict[tuple[Any, ...], list[tuple[Value, Bindings]]] = {}
+    index: dict[tuple[Any, ...], list[tuple[StoreValue, Bindings]]] = {}
     for root, bindings in sides[1]:
         index.setdefault(common(root, bindings), []).append((root, bindings))
     for root, bindings in sides[0]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deep500.transformations.substitutions.cost.model import Cost, OutOfTime
-from deep500.transformations.substitutions.graph.store import StoredGraph, Value
+from deep500.transformations.substitutions.graph.store import StoredGraph, StoreValue
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.rules.matching import Match, Matcher
 from deep500.transformations.substitutions.search.groups import Group, follow, groups, part_readers
@@ -89,7 +89,7 @@ class Backtracking:
     keep: int = 4
     patience: int = 12
     progress: Callable[[float, float, float, str], None] | None = None
-    _seen: set[tuple[Value, ...]] = field(default_factory=set)
+    _seen: set[tuple[StoreValue, ...]] = field(default_factory=set)
     _queue: list[tuple[float, int, State, Move]] = field(default_factory=list)
     _where: str = ""
     _changes: dict[Any, float] = field(default_factory=dict)
@@ -310,7 +310,7 @@ def _region(around: Surroundings, match: Match) -> set[int]:
 
 def _change(around: Surroundings, *matches: Match) -> float:
     """Change of cost by moves made at once, as far as they can be."""
-    mapping, bound = dict[Value, Value](), set[Value]()
+    mapping, bound = dict[StoreValue, StoreValue](), set[StoreValue]()
     for match in matches:
         try:
             mapping.update((old, new) for old, new in match.build().items() if old != new)

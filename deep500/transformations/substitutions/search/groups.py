@@ -12,13 +12,13 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from deep500.transformations.substitutions.graph.store import Store, StoredGraph, Value, parts
+from deep500.transformations.substitutions.graph.store import Store, StoredGraph, StoreValue, parts
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.rules.matching import Match, Matcher
 from deep500.transformations.substitutions.search.moves import AppliedRule, apply, place
 
 MOST = 64  # applications of one group
-Users = dict[Value, list[int]]
+Users = dict[StoreValue, list[int]]
 
 
 class Group(NamedTuple):
@@ -32,14 +32,14 @@ class Group(NamedTuple):
 
     rule: str
     position: int
-    value: Value
+    value: StoreValue
 
     def holds(self, match: Match) -> bool:
         """Return whether a match is one of the group."""
         return match.rule == self.rule and whole(match.store, match.bound[self.position]) == self.value
 
 
-def whole(store: Store, value: Value) -> Value:
+def whole(store: Store, value: StoreValue) -> StoreValue:
     """The tensor that a value is a part of: splits are followed down to what they cut.
 
     Example:
@@ -71,7 +71,7 @@ def groups(matches: Sequence[Match]) -> dict[Group, list[Match]]:
         for position in match.shared:
             value = whole(match.store, match.bound[position])
             by_value.setdefault(Group(match.rule, position, value), []).append(match)
-    known: set[tuple[str, tuple[tuple[Value, ...], ...]]] = set()
+    known: set[tuple[str, tuple[tuple[StoreValue, ...], ...]]] = set()
     chosen = {}
     for group, members in by_value.items():
         sites = tuple(match.sites for match in members)
@@ -100,7 +100,7 @@ def follow(
         yield graph, step
 
 
-def _in_order(graph: StoredGraph, matches: list[Match], shared: Value) -> list[Match]:
+def _in_order(graph: StoredGraph, matches: list[Match], shared: StoreValue) -> list[Match]:
     """First pairs whose readers do alike, as far as one looks, the smaller ones first, so that like grows with like.
 
     Both orders of a pair are among the matches. Where readers join what is merged with parts of a tensor, its order is
@@ -109,7 +109,7 @@ def _in_order(graph: StoredGraph, matches: list[Match], shared: Value) -> list[M
     """
     if not matches or len(matches[0].sites) < 2:
         return matches
-    users, known = graph.users(), dict[tuple[Value, int], frozenset[Any]]()
+    users, known = graph.users(), dict[tuple[StoreValue, int], frozenset[Any]]()
     sites = dict.fromkeys(value for match in matches for value in match.sites)
     places = _places(graph, sites, shared, users, _cut_axis(matches))
 
@@ -140,7 +140,9 @@ def _cut_axis(matches: Sequence[Match]) -> int:
 Place = tuple[int, tuple[str, ...], int]
 
 
-def _places(graph: StoredGraph, values: Iterable[Value], shared: Value, users: Users, axis: int) -> dict[Value, Place]:
+def _places(
+    graph: StoredGraph, values: Iterable[StoreValue], shared: StoreValue, users: Users, axis: int
+) -> dict[StoreValue, Place]:
     """Places of values among the others."""
     places = {value: _place(graph, value, shared, users, axis) for value in values}
     common = set.intersection(*(set(names) for _, names, _ in places.values()))
@@ -149,7 +151,7 @@ def _places(graph: StoredGraph, values: Iterable[Value], shared: Value, users: U
     }
 
 
-def _place(graph: StoredGraph, value: Value, shared: Value, users: Users, axis: int) -> Place:
+def _place(graph: StoredGraph, value: StoreValue, shared: StoreValue, users: Users, axis: int) -> Place:
     """Place of the parts that a value's readers join it with, else the constants that make it and these."""
     store, leaf = graph.store, next(_leaves(graph, value, users))
     path = [value]
@@ -168,27 +170,27 @@ def _place(graph: StoredGraph, value: Value, shared: Value, users: Users, axis: 
     return 1, tuple(constants or [store.digests[read.node] for read in operands[:1]]), value.output
 
 
-def _in_concatenation(graph: StoredGraph, part: Value, number: int, users: Users) -> Place:
+def _in_concatenation(graph: StoredGraph, part: StoreValue, number: int, users: Users) -> Place:
     """Place of a part in a concatenation, or in the one that this is a part of."""
     store, axis = graph.store, graph.store.nodes[number].parameter("axis")
     larger: int | None = number
     while larger is not None:
-        number, readers = larger, users.get(Value(larger), ())
+        number, readers = larger, users.get(StoreValue(larger), ())
         joining = (n for n in readers if n >= 0 and store.nodes[n].op == "concat")
         larger = next((n for n in joining if store.nodes[n].parameter("axis") == axis), None)
-    every = parts(store, Value(number), axis)
+    every = parts(store, StoreValue(number), axis)
     before = every[: every.index(part)] if part in every else every
     return 0, (store.digests[number],), sum(store.shape(value)[axis] for value in before)
 
 
-def _first(store: Store, value: Value) -> Value:
+def _first(store: Store, value: StoreValue) -> StoreValue:
     """The first part of what a concatenation joins."""
     while store.node(value).op == "concat":
         value = store.node(value).inputs[0]
     return value
 
 
-def _origin(store: Store, value: Value, axis: int) -> tuple[Value, int | None]:
+def _origin(store: Store, value: StoreValue, axis: int) -> tuple[StoreValue, int | None]:
     """The tensor that a part was cut from, and its begin there along an axis; None if it was not cut along that."""
     offset = None
     while store.node(value).op == "split":
@@ -199,17 +201,17 @@ def _origin(store: Store, value: Value, axis: int) -> tuple[Value, int | None]:
     return value, offset
 
 
-def _leaves(graph: StoredGraph, value: Value, users: Users) -> Iterator[Value]:
+def _leaves(graph: StoredGraph, value: StoreValue, users: Users) -> Iterator[StoreValue]:
     """The parts that a value is cut into, in order; itself if it is not cut."""
     cuts = [n for n in users.get(value, ()) if n >= 0 and graph.store.nodes[n].op == "split"]
     if not cuts:
         yield value
     for number in cuts:
         for output in (0, 1):
-            yield from _leaves(graph, Value(number, output), users)
+            yield from _leaves(graph, StoreValue(number, output), users)
 
 
-def label(graph: StoredGraph, value: Value, users: Users, depth: int = 3) -> frozenset[Any]:
+def label(graph: StoredGraph, value: StoreValue, users: Users, depth: int = 3) -> frozenset[Any]:
     """Label of a value's use: operators of its readers and theirs, splits looked through.
 
     Example:
@@ -226,7 +228,7 @@ def label(graph: StoredGraph, value: Value, users: Users, depth: int = 3) -> fro
             labels.add(("", frozenset()))
             continue
         node = graph.store.nodes[number]
-        outputs = [Value(number, output) for output in range(len(node.shapes))]
+        outputs = [StoreValue(number, output) for output in range(len(node.shapes))]
         if node.op == "split":
             for result in outputs:
                 labels |= label(graph, result, users, depth)

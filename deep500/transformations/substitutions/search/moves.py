@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from deep500.errors import NetworkError
-from deep500.transformations.substitutions.graph.store import Store, StoredGraph, Value
+from deep500.transformations.substitutions.graph.store import Store, StoredGraph, StoreValue
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.rules.matching import Match, Matcher
 
@@ -32,7 +32,7 @@ def place(store: Store, match: Match) -> tuple[str, ...]:
     return tuple(name(store, value) for value in (*match.sites, *match.bound))
 
 
-def name(store: Store, value: Value) -> str:
+def name(store: Store, value: StoreValue) -> str:
     """A name of a value that holds in other stores of the same network."""
     return f"{store.digests[value.node]}.{value.output}"
 

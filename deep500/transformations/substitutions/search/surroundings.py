@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from deep500.transformations.substitutions.graph.store import StoredGraph, Value
+from deep500.transformations.substitutions.graph.store import StoredGraph, StoreValue
 from deep500.transformations.substitutions.graph.units import Units
 
-Users = dict[Value, list[int]]
+Users = dict[StoreValue, list[int]]
 
 
 class Surroundings:
@@ -29,7 +29,7 @@ class Surroundings:
         self.users = graph.users()
         self.present = set(graph.nodes())
 
-    def change(self, mapping: dict[Value, Value], bound: Iterable[Value]) -> float:
+    def change(self, mapping: dict[StoreValue, StoreValue], bound: Iterable[StoreValue]) -> float:
         """Seconds that replacing values adds (below 0: saves).
 
         Args:
@@ -62,7 +62,7 @@ class Surroundings:
         users = self._users_after(mapping, twins, new, dead | readers)
         return self._price(after, users) - self._price(around, self.users)
 
-    def inside(self, replaced: Iterable[Value], ends: Collection[int]) -> set[int]:
+    def inside(self, replaced: Iterable[StoreValue], ends: Collection[int]) -> set[int]:
         """Nodes from replaced values down to the variables."""
         inside = {value.node for value in replaced}.difference(ends)
         todo = list(inside)
@@ -73,16 +73,16 @@ class Surroundings:
                     todo.append(value.node)
         return inside
 
-    def _dead(self, mapping: dict[Value, Value], inside: set[int]) -> set[int]:
+    def _dead(self, mapping: dict[StoreValue, StoreValue], inside: set[int]) -> set[int]:
         """Nodes without readers once the values are replaced."""
         dead: set[int] = set()
         for number in sorted(inside, reverse=True):
-            outputs = (Value(number, output) for output in range(len(self.store.nodes[number].shapes)))
+            outputs = (StoreValue(number, output) for output in range(len(self.store.nodes[number].shapes)))
             if all(value in mapping or all(n in dead for n in self.users.get(value, ())) for value in outputs):
                 dead.add(number)
         return dead
 
-    def _twins(self, mapping: dict[Value, Value], readers: set[int]) -> dict[int, tuple[Value, ...]]:
+    def _twins(self, mapping: dict[StoreValue, StoreValue], readers: set[int]) -> dict[int, tuple[StoreValue, ...]]:
         """Values that readers of replaced values become."""
         twins = {}
         for number in readers:
@@ -90,7 +90,7 @@ class Surroundings:
             twins[number] = self.store.again(node, tuple(mapping.get(value, value) for value in node.inputs))
         return twins
 
-    def _new(self, values: list[Value]) -> set[int]:
+    def _new(self, values: list[StoreValue]) -> set[int]:
         """Nodes that the graph does not have yet."""
         added: set[int] = set()
         todo = [value.node for value in values]
@@ -102,7 +102,11 @@ class Surroundings:
         return added
 
     def _users_after(
-        self, mapping: dict[Value, Value], twins: dict[int, tuple[Value, ...]], new: set[int], gone: set[int]
+        self,
+        mapping: dict[StoreValue, StoreValue],
+        twins: dict[int, tuple[StoreValue, ...]],
+        new: set[int],
+        gone: set[int],
     ) -> Users:
         """Readers of the values around, as they would be."""
         users: Users = {}
@@ -112,26 +116,26 @@ class Surroundings:
                 users.setdefault(read, [n for n in self.users.get(read, ()) if n not in gone]).append(number)
         for number, values in twins.items():
             for output, value in enumerate(values):
-                before = self.users.get(Value(number, output), ())
+                before = self.users.get(StoreValue(number, output), ())
                 users.setdefault(value, []).extend(before)
         for old, value in mapping.items():
             if -1 in self.users.get(old, ()):
                 users.setdefault(value, list(self.users.get(value, ()))).append(-1)
-        return _Fallback(users, self.users, gone)
+        return _Readers(users, self.users, gone)
 
     def _price(self, numbers: set[int], users: Users) -> float:
         units = Units(self.graph, sorted(numbers), users)
         return sum(self.cost.unit(self.graph, unit) for unit in units)
 
 
-class _Fallback(dict[Value, list[int]]):
+class _Readers(dict[StoreValue, list[int]]):
     """Readers as they would be; for values that nothing new reads, those they have now that stay."""
 
     def __init__(self, users: Users, before: Users, gone: set[int]) -> None:
         super().__init__(users)
         self.before, self.gone = before, gone
 
-    def get(self, value: Value, default: Any = None) -> Any:
+    def get(self, value: StoreValue, default: Any = None) -> Any:
         """The readers of a value."""
         if value not in self:
             if value not in self.before:

@@ -94,7 +94,7 @@ def generation(depth: int = 3, seed: int = 0) -> Generation:
 
 
 @dataclass(frozen=True)
-class Verification:
+class RuleVerification:
     """E5: verdicts on rules.
 
     Attributes:
@@ -124,7 +124,7 @@ class Verification:
         return table(("E5", "here", "TASO"), rows)
 
 
-def verification(rules: Sequence[Rule], seed: int = 0, sample: int = 0, limit: int = SOLVER_LIMIT) -> Verification:
+def verification(rules: Sequence[Rule], seed: int = 0, sample: int = 0, limit: int = SOLVER_LIMIT) -> RuleVerification:
     """E5: prove rules from the axioms, whatever verdict they carry.
 
     Args:
@@ -140,12 +140,12 @@ def verification(rules: Sequence[Rule], seed: int = 0, sample: int = 0, limit: i
     decided = prove(rules, seed)
     seconds, verdicts = time.process_time() - start, dict(Counter(rule.verdict for rule in decided))
     if not sample:
-        return Verification(verdicts, seconds)
+        return RuleVerification(verdicts, seconds)
     chosen = random.Random(seed).sample(decided, min(sample, len(decided)))
     start = time.process_time()
     tried = attempts(chosen, TermSolver(), limit)
     same = sum(attempt.proved == (rule.verdict == "proved") for rule, attempt in zip(chosen, tried, strict=True))
-    return Verification(verdicts, seconds, len(chosen), same, time.process_time() - start)
+    return RuleVerification(verdicts, seconds, len(chosen), same, time.process_time() - start)
 
 
 @dataclass(frozen=True)

@@ -90,12 +90,12 @@ class Form:
     # -- writing ----------------------------------------------------------------------------------------------------
     def write(self, chosen: Collection[Slot]) -> PatternRule:
         """The rule with names for the ``chosen`` literals, and for all cuts."""
-        writer = _Writer(self, frozenset(chosen))
+        writer = _RuleWriter(self, frozenset(chosen))
         left, right = (tuple(map(writer.write, side)) for side in (self.rule.source, self.rule.target))
         return PatternRule(*canonical(left, right, tuple(writer.where())), self.rule.id, "unknown", None)
 
 
-class _Writer:
+class _RuleWriter:
     def __init__(self, form: Form, chosen: frozenset[Slot]) -> None:
         self.form, self.chosen, self.sizes = form, chosen, form.sizes
         self.names: dict[Any, str] = {}

@@ -32,7 +32,7 @@ from deep500.transformations.workshop.substitutions.terms import (
 
 
 @dataclass(frozen=True)
-class Counterexample:
+class Refutation:
     """A place where two sides differ.
 
     Attributes:
@@ -80,7 +80,7 @@ def instantiate(term: Expression, symbols: Mapping[str, int]) -> Expression:
     return term._replace(parameters=parameters, inputs=tuple(instantiate(operand, symbols) for operand in term.inputs))
 
 
-def counterexample(rule: Rule, seed: int = 0, trials: int = 12) -> Counterexample | None:
+def counterexample(rule: Rule, seed: int = 0, trials: int = 12) -> Refutation | None:
     """The first of ``trials`` random choices of sizes (1 to 5) and values where a rule fails; None if none does.
 
     A choice for which a side has no shape is passed over: it does not meet the rule's conditions.
@@ -102,7 +102,7 @@ def counterexample(rule: Rule, seed: int = 0, trials: int = 12) -> Counterexampl
     return None
 
 
-def _differs(rule: Rule, symbols: Mapping[str, int], prime: int, seed: int) -> Counterexample | None:
+def _differs(rule: Rule, symbols: Mapping[str, int], prime: int, seed: int) -> Refutation | None:
     generator, values = np.random.default_rng(seed), {}
     for variable in variables(*rule.source, *rule.target):
         shape = tuple(extent(size, symbols) for size in KINDS[variable.kind])
@@ -114,8 +114,8 @@ def _differs(rule: Rule, symbols: Mapping[str, int], prime: int, seed: int) -> C
         except (ShapeMismatch, ValueError):
             continue
         if left.shape != right.shape:
-            return Counterexample(output, shapes, seed, prime, None)
+            return Refutation(output, shapes, seed, prime, None)
         if not np.array_equal(left, right):
             index = tuple(int(position) for position in np.argwhere(left != right)[0][1:])
-            return Counterexample(output, shapes, seed, prime, index)
+            return Refutation(output, shapes, seed, prime, index)
     return None

@@ -44,7 +44,7 @@ WINDOWS: tuple[dict[str, Any], ...] = (
 """What names of windows stand for: two choices each."""
 
 
-class Sizes:
+class PatternSizes:
     """Shapes of patterns for unknown sizes, and what operators require of them.
 
     Args:
@@ -214,7 +214,7 @@ class _Question:
     def __init__(
         self, rule: PatternRule, sides: tuple[list[Pattern], list[Pattern]], rank: int, choice: dict[str, Any]
     ):
-        (source, target), self.sizes, self.choice = sides, Sizes(rank, choice), choice
+        (source, target), self.sizes, self.choice = sides, PatternSizes(rank, choice), choice
         sizes, self.z3 = self.sizes, self.sizes.z3
         before = [sizes.shape(pattern) for pattern in source]
         premises, sizes.required = sizes.required, []
@@ -275,7 +275,7 @@ def _questions(rule: PatternRule) -> Iterator[_Question]:
                 continue  # an axis that these tensors do not have
 
 
-def _synthesized(sizes: Sizes, source: list[Pattern], target: list[Pattern]) -> Iterator[Any]:
+def _synthesized(sizes: PatternSizes, source: list[Pattern], target: list[Pattern]) -> Iterator[Any]:
     """What building a target binds: the parts of its concatenations, and shapes of constants beside what they join."""
     known = set().union(*map(names, source))
     todo = list(target)

@@ -15,11 +15,11 @@ from deep500.transformations.substitutions.cost.analytic import (
     MACHINES,
     ONNX,
     OTHER,
-    Machine,
+    BackendConstants,
     operations,
     traffic,
 )
-from deep500.transformations.substitutions.graph.store import Store, StoredGraph, Value
+from deep500.transformations.substitutions.graph.store import Store, StoredGraph, StoreValue
 from deep500.transformations.substitutions.graph.units import Unit, Units
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
 from deep500.transformations.substitutions.operators.specification import operators
@@ -29,7 +29,7 @@ WINDOW = {"kernel": (K, K), "strides": (1, 1), "pads": (1, 1, 1, 1)}
 F4 = 4  # bytes of a float32
 
 
-def _store() -> tuple[Store, dict[str, Value]]:
+def _store() -> tuple[Store, dict[str, StoreValue]]:
     store = Store()
     made = {
         "image": store.input("image", (N, C, H, H), "float32"),
@@ -43,7 +43,7 @@ def _store() -> tuple[Store, dict[str, Value]]:
     return store, made
 
 
-def _units(store: Store, *values: Value) -> list[tuple[Unit, StoredGraph]]:
+def _units(store: Store, *values: StoreValue) -> list[tuple[Unit, StoredGraph]]:
     graph = StoredGraph(store, values)
     return [(unit, graph) for unit in Units(graph)]
 
@@ -193,7 +193,7 @@ def test_it_is_the_same_in_every_process() -> None:
 
 
 def test_machines_are_plausible() -> None:
-    for machine in (*MACHINES.values(), OTHER, Machine(1e-6)):
+    for machine in (*MACHINES.values(), OTHER, BackendConstants(1e-6)):
         assert 0 < machine.overhead < 1e-4
         assert machine.others < machine.products
         assert "concat" not in machine.views

@@ -16,21 +16,21 @@ from deep500.transformations.substitutions.cost.database import (
     APPLICATION,
     Database,
     Place,
-    Row,
+    PriceRow,
     backend_version,
     default_path,
     machine_hash,
     now,
 )
-from deep500.transformations.substitutions.graph.store import Store, StoredGraph, Value
+from deep500.transformations.substitutions.graph.store import Store, StoredGraph, StoreValue
 from deep500.transformations.substitutions.graph.units import Units
 from tests.conftest import HANG
 
 HERE = Place("reference", "numpy 2", "this", "cpu", 1)
-ROW = Row(2e-6, 1e-8, 30, "2026-01-01T00:00:00+00:00")
+ROW = PriceRow(2e-6, 1e-8, 30, "2026-01-01T00:00:00+00:00")
 CONV = {"kernel": (3, 3), "strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "groups": 1}
 
-Make = Callable[[Store], tuple[Value, ...]]
+Make = Callable[[Store], tuple[StoreValue, ...]]
 
 
 def _conv(
@@ -38,7 +38,7 @@ def _conv(
 ) -> Make:
     settings = {**CONV, **other}
 
-    def make(store: Store) -> tuple[Value, ...]:
+    def make(store: Store) -> tuple[StoreValue, ...]:
         kernel = (8, shape[1] // settings["groups"], *settings["kernel"])
         w = store.constant(np.ones(kernel, dtype)) if constant else store.input("w", kernel, dtype)
         return store.add("conv", store.input("x", shape, dtype), w, **settings)
@@ -47,7 +47,7 @@ def _conv(
 
 
 def _sum(same: bool) -> Make:
-    def make(store: Store) -> tuple[Value, ...]:
+    def make(store: Store) -> tuple[StoreValue, ...]:
         x, y = (store.input(name, (3, 4), "float32") for name in "xy")
         return store.add("add", x, x if same else y)
 
@@ -55,7 +55,7 @@ def _sum(same: bool) -> Make:
 
 
 def _cut(*cuts: int) -> Make:
-    def make(store: Store) -> tuple[Value, ...]:
+    def make(store: Store) -> tuple[StoreValue, ...]:
         rest, made = store.input("x", (12, 4), "float32"), []
         for cut in cuts:
             part, rest = store.add("split", rest, axis=0, cut=cut)
@@ -66,7 +66,7 @@ def _cut(*cuts: int) -> Make:
 
 
 def _transposed(turned: bool) -> Make:
-    def make(store: Store) -> tuple[Value, ...]:
+    def make(store: Store) -> tuple[StoreValue, ...]:
         x, w = (store.input(name, (4, 4), "float32") for name in "xw")
         return store.add("matmul", x, store.add("transpose", w, perm=(1, 0))[0] if turned else w)
 
@@ -230,13 +230,13 @@ def test_a_database_that_is_held_is_an_error(tmp_path: Path, monkeypatch: pytest
 # -- many processes ---------------------------------------------------------------------------------------------------
 WRITER = """
 import sys
-from deep500.transformations.substitutions.cost.database import Database, Place, Row
+from deep500.transformations.substitutions.cost.database import Database, Place, PriceRow
 path, number = sys.argv[1], int(sys.argv[2])
 sys.stdin.readline()  # all begin together
 database, place = Database(path), Place("reference", "numpy 2", "this", "cpu", 1)
 for n in range(40):
-    shared = database.add(place, f"shared {n}", Row(number + 1.0, 0.0, 1, "now"))
-    database.add(place, f"own {number} {n}", Row(number + 1.0, 0.0, 1, "now"))
+    shared = database.add(place, f"shared {n}", PriceRow(number + 1.0, 0.0, 1, "now"))
+    database.add(place, f"own {number} {n}", PriceRow(number + 1.0, 0.0, 1, "now"))
     print(shared.seconds)
 """
 

@@ -15,7 +15,7 @@ from deep500.networks import Network, create
 from deep500.registry import backend_names, is_installed
 from deep500.transformations.substitutions.cost import Measured, measured, remeasure, timing
 from deep500.transformations.substitutions.cost.timing import BYTES, COPIES, Margins, Runner, Slope, slope
-from deep500.transformations.substitutions.graph.store import Store, StoredGraph, Value
+from deep500.transformations.substitutions.graph.store import Store, StoredGraph, StoreValue
 from deep500.transformations.substitutions.graph.units import Units
 
 BACKENDS = [
@@ -24,7 +24,7 @@ BACKENDS = [
 ]
 
 
-def _conv(store: Store, kernel: int, channels: int, size: int = 14) -> tuple[Value, ...]:
+def _conv(store: Store, kernel: int, channels: int, size: int = 14) -> tuple[StoreValue, ...]:
     pads = (kernel // 2,) * 4
     w = store.constant(np.full((channels, channels, kernel, kernel), 0.01, "float32"))
     x = store.input("x", (1, channels, size, size), "float32")

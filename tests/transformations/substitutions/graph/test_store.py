@@ -15,7 +15,7 @@ from deep500.networks.dtype import to_dtype
 from deep500.networks.execution.inputs import make_inputs
 from deep500.registry import load_backend
 from deep500.transformations.substitutions.graph.importing import import_network, stand_ins
-from deep500.transformations.substitutions.graph.store import CycleError, Store, StoredGraph, Value, parts
+from deep500.transformations.substitutions.graph.store import CycleError, Store, StoredGraph, StoreValue, parts
 from deep500.transformations.substitutions.graph.units import Units, ordered
 from deep500.transformations.substitutions.graph.writing import constant_array, export_network, unit_network
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
@@ -259,7 +259,7 @@ def graph_of(*ops: str) -> tuple[Store, StoredGraph, list[str]]:
 def test_biases_go_into_products_without_other_readers() -> None:
     assert graph_of("matmul", "bias", "relu")[2] == ["gemm", "relu"]
     store, graph, _ = graph_of("matmul", "bias")
-    (product,) = (Value(n) for n in graph.nodes() if store.nodes[n].op == "matmul")
+    (product,) = (StoreValue(n) for n in graph.nodes() if store.nodes[n].op == "matmul")
     assert [unit.kind for unit in Units(StoredGraph(store, (*graph.outputs, product)))] == ["matmul", "bias"]
 
 
@@ -295,7 +295,7 @@ def test_the_order_of_units_does_not_depend_on_a_stores_numbers() -> None:
     busy = import_network(network)
     for number in list(busy.graph.nodes()):
         if busy.store.nodes[number].op == "relu":
-            busy.store.add("tanh", Value(number))
+            busy.store.add("tanh", StoreValue(number))
     kinds = [
         [unit.kind for unit in ordered(list(Units(source.graph)), source.graph.outputs)] for source in (plain, busy)
     ]

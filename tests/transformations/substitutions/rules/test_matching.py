@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from deep500.transformations.substitutions.graph.store import CycleError, Store, StoredGraph, Value
+from deep500.transformations.substitutions.graph.store import CycleError, Store, StoredGraph, StoreValue
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.rules.matching import Match, Matcher, is_constant
 from deep500.transformations.substitutions.rules.rule_file import PatternRule, read
@@ -34,7 +34,7 @@ IDENTITY = PatternRule(
 )
 
 
-def _weights(store: Store, count: int, shape: tuple[int, ...] = (4, 4), dtype: str = "float32") -> list[Value]:
+def _weights(store: Store, count: int, shape: tuple[int, ...] = (4, 4), dtype: str = "float32") -> list[StoreValue]:
     random = np.random.default_rng(0)
     return [store.constant(random.normal(size=shape).astype(dtype)) for _ in range(count)]
 
