@@ -134,7 +134,10 @@ class RecomputationRecord:
             )
         report = content.pop("profile")
         report["lines"] = tuple(ProfileLine(**line) for line in report["lines"])
-        curves = tuple((curve.pop("label"), _curve(path, **curve)) for curve in content.pop("curves"))
+        curves = tuple(
+            (curve.pop("label"), _curve(path, curve["at"], curve["held"], curve["turn"]))
+            for curve in content.pop("curves")
+        )
         return cls(
             profile=ProfileReport(**report),
             curves=curves,
