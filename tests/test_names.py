@@ -1,0 +1,81 @@
+"""Names say the thing: no class stands twice, no value has an empty name, no docstring begins with "What"."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACES = ("deep500", "frameworks", "recipes", "custom_ops")
+EMPTY = set("one said told found made own each kept wanted given held of".split())
+PENDING = set("Cost Group Library Place Plan Record Replay Rule Stage Stretch Target Trace _Backward _Refused".split())
+"""Names that still stand twice."""
+
+CLEAN = [
+    "deep500/recipe", "deep500/results", "deep500/report", "deep500/metrics", "deep500/cli.py", "deep500/completion.py",
+    "deep500/guard.py", "recipes", "custom_ops",
+]  # fmt: skip
+ALLOWED = {
+    ("deep500/metrics/work.py", "of"),  # what users write: Flops(of="step")
+    ("deep500/results/recomputation.py", "kept"),  # an entry of the file of results
+}
+
+
+def sources(place: str) -> Iterator[Path]:
+    """Python files below a folder, or the file itself; the links within ``deep500`` lead to other places."""
+    path = ROOT / place
+    for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+        if file.relative_to(ROOT).parts[:2] not in (("deep500", "frameworks"), ("deep500", "custom_ops")):
+            yield file
+
+
+def alike(places: list[str]) -> bool:
+    """Whether classes must be named alike: those of several backends, and the forms of an optimizer of the core."""
+    outside = [place for place in places if not place.startswith("frameworks/")]
+    optimizers = all("/optimizers" in place for place in places) and len(outside) == 1
+    return not outside or optimizers
+
+
+def test_no_class_name_stands_twice() -> None:
+    places = defaultdict(list)
+    for file in (file for place in PLACES for file in sources(place)):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(f"{file.relative_to(ROOT)}:{node.lineno}")
+    assert len(places) > 500, "the sources were not read"
+    twice = {name for name, found in places.items() if len(found) > 1 and not alike(found)}
+    assert twice == PENDING
+
+
+def empty_names(tree: ast.AST) -> Iterator[str]:
+    """Names of values, arguments and functions that say nothing, and docstrings that begin with "What"."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in EMPTY:
+            yield node.id
+        elif isinstance(node, ast.arg) and node.arg in EMPTY:
+            yield node.arg
+        elif isinstance(node, ast.FunctionDef) and node.name.lstrip("_") in EMPTY:
+            yield node.name
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)):
+            text = ast.get_docstring(node) or ""
+            if text.split(maxsplit=1)[:1] == ["What"]:
+                yield text.partition("\n")[0]
+
+
+@pytest.mark.parametrize("place", CLEAN)
+def test_names_say_the_thing(place: str) -> None:
+    for file in sources(place):
+        name = str(file.relative_to(ROOT))
+        odd = set(empty_names(ast.parse(file.read_text(encoding="utf-8"))))
+        assert {word for word in odd if (name, word) not in ALLOWED} == set(), name
+
+
+def test_empty_names_are_found() -> None:
+    code = (
+        '"""What it is."""\nfor one in x: pass\ndef _of(held): return (made := held)\ndef count(): "Number of them."\n'
+    )
+    assert sorted(empty_names(ast.parse(code))) == ["What it is.", "_of", "held", "made", "one"]
