@@ -20,7 +20,7 @@ SUITE = "conformance/test_conformance"  # ONNX's own cases run every kernel
 # fmt: off
 TABLE: dict[str, dict[str, str]] = {
     "deep500": {
-        "__main__": "test_cli",
+        "__main__ guard": "test_cli",
         "faces": "test_imports",
         "loading": "recipes/test_names",
         "notebooks": "newcomer/test_notebooks",
@@ -117,11 +117,10 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "deep500/recipe": {
         "build": "test_custom_ops",
-        "calls overrides": "test_schema",
-        "guard": "./test_cli",
+        "calls checking describing overrides steps": "test_schema",
+        "target": "test_own_backend",
         "loader": "test_recipes",
         "ranks": "distributed/test_launch",
-        "training": "test_training_keys",
         "turns": "compare/test_against",
         "*": "test_run",
     },
