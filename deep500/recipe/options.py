@@ -127,28 +127,16 @@ class Parser(argparse.ArgumentParser):
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a recipe on a parser."""
     add = parser.add_argument
-    add(
-        "overrides",
-        nargs="*",
-        metavar="key=value",
-        help="change a MUTABLE key, e.g. batch_size=128 optimizer_kwargs.lr=0.05",
-    )
+    # fmt: off
+    add("overrides", nargs="*", metavar="key=value",
+        help="change a MUTABLE key, e.g. batch_size=128 optimizer_kwargs.lr=0.05")
     add("--framework", metavar="NAME", help="run on another backend: every object of one is exchanged for its namesake")
-    add(
-        "--ranks",
-        type=_at_least(1),
-        metavar="P",
-        help="train on P processes of this machine (batch_size stays that of "
-        "all together); on a cluster use mpirun, srun or torchrun around the same command instead",
-    )
-    add(
-        "--repeat",
-        type=_repetitions,
-        default=1,
-        metavar="N",
+    add("--ranks", type=_at_least(1), metavar="P",
+        help="train on P processes of this machine (batch_size stays that of all together); on a cluster use mpirun, "
+        "srun or torchrun around the same command instead")
+    add("--repeat", type=_repetitions, default=1, metavar="N",
         help="train with N seeds; judge the median, report the spread. auto: one seed more, until the intervals over "
-        "seeds of every judged metric and of the step time are tight, or --budget ends",
-    )
+        "seeds of every judged metric and of the step time are tight, or --budget ends")
     add("--budget", type=float, metavar="SECONDS", help="with --repeat auto: most seconds of training, over all seeds")
     add("--precision", type=float, metavar="REL", help="with --repeat auto: tight means within this part (0.05)")
     add("--device", metavar="D", help="cpu, gpu or gpu:<number>")
@@ -156,18 +144,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--dry-run", action="store_true", help="two batches of everything, no verdict")
     add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
     add("--resume", nargs="?", const="", metavar="DIR", help="go on with an unfinished run: DIR, or the newest")
-    add(
-        "--resume-or-start",
-        action="store_true",
+    add("--resume-or-start", action="store_true",
         help="go on with the newest unfinished run of the same recipe and words, else begin one: for schedulers that "
-        "start a job again",
-    )
-    add(
-        "--stop-after",
-        type=_at_least(1),
-        metavar="SEEDS",
-        help="train at most this many seeds now; --resume goes on with the next, in a process of its own",
-    )
+        "start a job again")
+    add("--stop-after", type=_at_least(1), metavar="SEEDS",
+        help="train at most this many seeds now; --resume goes on with the next, in a process of its own")
     add("--turns", metavar="NAME:SIDE", help=argparse.SUPPRESS)  # said by 'deep500 run A --against B' to its launches
     add("--strict", action="store_true", help="missing hardware or data is an error, not a fall-back")
     add("--open", action="store_true", help="allow changes to FIXED keys; the report says so")
@@ -175,15 +156,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--data", type=Path, metavar="DIR", help="the folder with data sets ($DATA_ROOT, ./data)")
     add("--quiet", action="store_true", help="print the verdict only")
     add("--json", action="store_true", help="print the summary as one JSON object and nothing else")
-    add(
-        "--log",
-        action="append",
-        default=[],
-        metavar="WHERE",
+    add("--log", action="append", default=[], metavar="WHERE",
         help="log epochs and loss while training: csv and tensorboard (files below ./logs), mlflow, wandb (as their "
-        "clients are set up); may be given several times",
-    )
+        "clients are set up); may be given several times")
     add("--list-mutable", action="store_true", help="list what may be changed, and stop")
+    # fmt: on
 
 
 def add_against(parser: argparse.ArgumentParser) -> None:
