@@ -1,4 +1,5 @@
-"""A recipe on its way to a run: the value that the five steps of :mod:`deep500.recipe.steps` take and hand on."""
+"""A recipe on its way to a run: the value that the five steps of :mod:`deep500.recipe.steps` take and hand on, and the
+first of them, which puts both halves together."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from deep500.errors import RecipeError
 from deep500.recipe.describing import describe
 from deep500.recipe.options import Options
+from deep500.recipe.schema import BASES, FREE, KEYS, check_name
 
 if TYPE_CHECKING:
     from deep500.recipe.repetition import Repetition
@@ -121,6 +123,47 @@ class RunPlan:
         more: dict[str, Any] = {} if self.repetition is None else {"repetition": dataclasses.asdict(self.repetition)}
         more |= {"own": self.sources} if self.sources else {}
         return {"recipe": describe(self.values), "metrics": metrics, "seeds": self.seeds, "opened": self.opened, **more}
+
+
+def merge(plan: RunPlan) -> RunPlan:
+    """Put both halves into one dict, containers copied, so that overrides never reach the caller's; no defaults yet.
+
+    Raises:
+        RecipeError: unknown key (with the nearest name), key in both halves, missing key.
+    """
+    fixed, mutable = plan.fixed, plan.mutable
+    for half, half_name in ((fixed, "FIXED"), (mutable, "MUTABLE")):
+        if not isinstance(half, Mapping):
+            raise RecipeError(f"got {type(half).__name__} as {half_name}; expected a dict; write {half_name} = {{...}}")
+        for name in half:
+            check_name(name, f"in {half_name}")
+    both = sorted(set(fixed) & set(mutable))
+    if both:
+        raise RecipeError(
+            f"got {both[0]!r} in FIXED and in MUTABLE; expected it in one of them; remove it from the other"
+        )
+    plan.values = {key: _copied(value) for key, value in {**fixed, **mutable}.items()}
+    for name, key in KEYS.items():
+        if key.required and name not in plan.values:
+            raise RecipeError(f"got no {name!r}; expected {key.meaning}; add it to FIXED or MUTABLE")
+    if "dataset" not in plan.values and "environment" not in plan.values:
+        raise RecipeError(f"got no 'dataset'; expected {KEYS['dataset'].meaning}; add it to FIXED or MUTABLE")
+    if "dataset" in plan.values and "environment" in plan.values:
+        raise RecipeError("got 'dataset' and 'environment'; expected one of them: remove the other")
+    for name, base in BASES.items():
+        if name in fixed or (base in fixed and name not in mutable):
+            plan.closed[name] = "FIXED"
+        elif name not in mutable and base not in mutable and base not in FREE:
+            plan.closed[name] = "left at its default by the recipe"
+    return plan
+
+
+def _copied(value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _copied(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_copied(item) for item in value)
+    return value
 
 
 def _facts(metric: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The keys of a recipe, one table that everything else reads, and the first step to a run: both halves together.
+"""The keys of a recipe: one table that everything else reads.
 
 A recipe is FIXED + MUTABLE + METRICS. Each key belongs to one half; a key of kind ``callable`` accepts companions
 ``<key>_args`` (a sequence) and ``<key>_kwargs`` (a dict), which are passed when the object is made.
@@ -13,7 +13,6 @@ from typing import Any
 
 from deep500.errors import PlanError, RecipeError, nearest
 from deep500.events import HOOKS
-from deep500.recipe.plan import RunPlan
 from deep500.recipe.transformations import SUBSTITUTIONS
 from deep500.tasks import TASKS, Task
 from deep500.transformations.mixed_precision import PRECISIONS
@@ -186,47 +185,6 @@ BASES = {name: name for name in KEYS} | {
 
 FREE = ("seed", "checkpointing", "keep_checkpoints")
 """Keys that stay mutable unless FIXED names them: other values leave results comparable, or the same."""
-
-
-def merge(plan: RunPlan) -> RunPlan:
-    """Put both halves into one dict, containers copied, so that overrides never reach the caller's; no defaults yet.
-
-    Raises:
-        RecipeError: unknown key (with the nearest name), key in both halves, missing key.
-    """
-    fixed, mutable = plan.fixed, plan.mutable
-    for half, half_name in ((fixed, "FIXED"), (mutable, "MUTABLE")):
-        if not isinstance(half, Mapping):
-            raise RecipeError(f"got {type(half).__name__} as {half_name}; expected a dict; write {half_name} = {{...}}")
-        for name in half:
-            check_name(name, f"in {half_name}")
-    both = sorted(set(fixed) & set(mutable))
-    if both:
-        raise RecipeError(
-            f"got {both[0]!r} in FIXED and in MUTABLE; expected it in one of them; remove it from the other"
-        )
-    plan.values = {key: _copied(value) for key, value in {**fixed, **mutable}.items()}
-    for name, key in KEYS.items():
-        if key.required and name not in plan.values:
-            raise RecipeError(f"got no {name!r}; expected {key.meaning}; add it to FIXED or MUTABLE")
-    if "dataset" not in plan.values and "environment" not in plan.values:
-        raise RecipeError(f"got no 'dataset'; expected {KEYS['dataset'].meaning}; add it to FIXED or MUTABLE")
-    if "dataset" in plan.values and "environment" in plan.values:
-        raise RecipeError("got 'dataset' and 'environment'; expected one of them: remove the other")
-    for name, base in BASES.items():
-        if name in fixed or (base in fixed and name not in mutable):
-            plan.closed[name] = "FIXED"
-        elif name not in mutable and base not in mutable and base not in FREE:
-            plan.closed[name] = "left at its default by the recipe"
-    return plan
-
-
-def _copied(value: Any) -> Any:
-    if type(value) is dict:
-        return {key: _copied(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_copied(item) for item in value)
-    return value
 
 
 def check_name(key: Any, where: str) -> None:

@@ -13,8 +13,7 @@ from deep500.recipe.checking import check
 from deep500.recipe.names import load_names
 from deep500.recipe.options import Options
 from deep500.recipe.overrides import override
-from deep500.recipe.plan import RunPlan
-from deep500.recipe.schema import merge
+from deep500.recipe.plan import RunPlan, merge
 from deep500.recipe.target import retarget
 
 

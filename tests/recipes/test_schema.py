@@ -15,8 +15,8 @@ from deep500.recipe.calls import accepts, check_call
 from deep500.recipe.describing import describe
 from deep500.recipe.options import parse_options
 from deep500.recipe.overrides import convert
-from deep500.recipe.plan import RunPlan
-from deep500.recipe.schema import BASES, KEYS, merge
+from deep500.recipe.plan import RunPlan, merge
+from deep500.recipe.schema import BASES, KEYS
 from deep500.recipe.steps import make_plan
 from deep500.training.data.augmentation import Crop
 from deep500.training.data.samplers import ShuffleSampler
