@@ -119,6 +119,7 @@ def add_detection_loss(
     longest: float = math.log(1000 / 16),
     output: str | None = None,
     loss: str = "loss",
+    **focal: float,
 ) -> AnyGraph:
     """Add inputs ``anchor_label`` and ``anchor_box`` and the scalar output ``loss`` to a detector, and return it.
 
@@ -132,6 +133,7 @@ def add_detection_loss(
         box_weight: of the boxes beside the classes.
         variances, longest: of the offsets, see :mod:`deep500.tasks.boxes`.
         output, loss: names of that output (None: the first) and of the new one.
+        focal: ``alpha`` and ``gamma`` of :func:`focal_loss`.
 
     Inputs that are added:
         ``anchor_label`` int64 (N, anchors): class, -1 background, -2 not judged;
@@ -156,7 +158,7 @@ def add_detection_loss(
     offsets = op("Slice", output, op.ints(0), op.ints(4), op.ints(-1))
     logits = op("Slice", output, op.ints(4), op.ints(shape[2]), op.ints(-1))
     judged, present, target = _flags(op, shape[2] - 4, dtype)
-    classes = op("Mul", focal_loss(op, logits, target, dtype=dtype), judged)
+    classes = op("Mul", focal_loss(op, logits, target, dtype=dtype, **focal), judged)
     if box_loss == "giou":
         corners = decoded(op, offsets, anchors, variances, longest, dtype)
         boxes = op("Unsqueeze", giou_loss(op, corners, "anchor_box", dtype), op.ints(-1))

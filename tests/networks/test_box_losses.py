@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from deep500.errors import NetworkError
+from deep500.frameworks import reference
 from deep500.networks import Network
 from deep500.networks.box_losses import add_detection_loss, focal_loss, giou_loss
 from deep500.networks.emit import Emitter
@@ -73,6 +74,16 @@ def torch_loss(value, label, box, box_loss, alpha=0.25, gamma=2.0):
     loss = total / there.sum().clamp(min=1)
     loss.backward()
     return loss.item(), raw.grad.numpy()
+
+
+def test_alpha_and_gamma_reach_the_focal_loss():
+    label, box = targets("smooth_l1")
+    for focal in ({"gamma": 0.0}, {"alpha": 0.9}, {"alpha": 0.1, "gamma": 3.0}):
+        net, value = detector("float64")
+        executor = reference.from_model(add_detection_loss(net, ANCHORS, **focal))
+        feeds = {"shift": np.zeros(1), "anchor_label": label, "anchor_box": box.astype("float64")}
+        want, _ = torch_loss(value, label, box, "smooth_l1", **focal)
+        assert float(executor.inference(feeds)["loss"]) == pytest.approx(want, rel=1e-12)
 
 
 @pytest.mark.parametrize("box_loss", ["smooth_l1", "giou"])
