@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from deep500.errors import MissingEngine
+from deep500.operators.enzyme.engine import find_clang, find_engine
+
 ENTRY = """
 template <class R, class... A> R __enzyme_autodiff(void *, A...);
 extern int enzyme_dup, enzyme_const, enzyme_dupnoneed;
@@ -113,3 +118,15 @@ OPENMP_REFUSED = {
     ),
 }
 # fmt: on
+
+
+def _missing() -> str:
+    """Why nothing can be differentiated here; empty: an engine is installed."""
+    try:
+        find_clang(find_engine())
+    except MissingEngine as error:
+        return str(error)
+    return ""
+
+
+needs_engine = pytest.mark.skipif(bool(_missing()), reason=_missing())

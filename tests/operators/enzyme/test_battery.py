@@ -9,27 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deep500.errors import CompileError, EnzymeError, MissingEngine
+from deep500.errors import CompileError, EnzymeError
 from deep500.operators.cpp.commands import LINK
 from deep500.operators.enzyme.build import CONTAINERS, EAGER
-from deep500.operators.enzyme.engine import find_clang, find_engine
 from deep500.operators.enzyme.pipeline import BuildOptions, compile_library
 from deep500.operators.enzyme.wrapper import SORTING
 from tests.operators.enzyme_battery import ENTRY, ROWS, Row
+from tests.operators.enzyme_units import needs_engine
 
 INCLUDE = Path(__file__).resolve().parents[3] / "deep500" / "operators" / "include"
 EIGHTH_ORDER = ((1, 4 / 5), (2, -1 / 5), (3, 4 / 105), (4, -1 / 280))
 
 
-def _missing() -> str:
-    try:
-        find_clang(find_engine())
-    except MissingEngine as error:
-        return str(error)
-    return ""
-
-
-pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing())
+pytestmark = needs_engine
 
 
 class Built:

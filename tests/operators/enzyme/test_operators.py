@@ -9,25 +9,17 @@ import numpy as np
 import pytest
 
 import deep500 as d5
-from deep500.errors import EnzymeError, InputError, MissingEngine, UnsupportedOperator
+from deep500.errors import EnzymeError, InputError, UnsupportedOperator
 from deep500.operators.cpp.spec import BuildSpec
 from deep500.operators.enzyme import pipeline, verify
-from deep500.operators.enzyme.engine import find_clang, find_engine
+from deep500.operators.enzyme.engine import find_engine
 from deep500.operators.enzyme.loops import turn_loops
 from deep500.operators.enzyme.verify import examples
 from deep500.tensors import numpy_dtype
 from tests.operators import enzyme_sources as sources
+from tests.operators.enzyme_units import needs_engine
 
-
-def _missing() -> str:
-    try:
-        find_clang(find_engine())
-    except MissingEngine as error:
-        return str(error)
-    return ""
-
-
-pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing())
+pytestmark = needs_engine
 DOWNWARDS = re.compile(r"= add (?:nsw |nuw )*i64 %[^,\n]+, -1\n")
 PLUGINS = Path(d5.__file__).resolve().parent / "custom_ops"
 

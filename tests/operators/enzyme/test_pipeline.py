@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deep500.errors import CompileError, EnzymeError, MissingEngine
+from deep500.errors import CompileError, EnzymeError
 from deep500.operators.enzyme import pipeline
 from deep500.operators.enzyme.diagnose import explain, hints, pragmas
 from deep500.operators.enzyme.engine import find_clang, find_engine
@@ -20,18 +20,9 @@ from deep500.operators.enzyme.loops import REVERSE
 from deep500.operators.enzyme.pipeline import BuildOptions, compile_library
 from deep500.operators.enzyme.wrapper import SORTING
 from tests.operators import enzyme_sources as sources
-from tests.operators.enzyme_units import OMP, OPENMP_REFUSED, REFUSED, loop, unit
+from tests.operators.enzyme_units import OMP, OPENMP_REFUSED, REFUSED, loop, needs_engine, unit
 
-
-def _missing() -> str:
-    try:
-        find_clang(find_engine())
-    except MissingEngine as error:
-        return str(error)
-    return ""
-
-
-pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing())
+pytestmark = needs_engine
 Build = Callable[..., Path]
 
 
