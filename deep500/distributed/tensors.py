@@ -13,7 +13,7 @@ import numpy as np
 
 from deep500.distributed.buckets import carrier
 from deep500.distributed.transports.communicator import ANY, Communicator
-from deep500.networks.execution.executor import BoundNetwork
+from deep500.networks.execution.bound import BoundNetwork
 
 Reduction = Callable[[Sequence[Any]], Any]
 """What makes one array of several: ``sum``, or your own function of a list."""

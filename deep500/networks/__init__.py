@@ -7,9 +7,9 @@ from deep500.faces import load_when_used
 if TYPE_CHECKING:
     from deep500.networks.dtype import to_dtype as to_dtype
     from deep500.networks.emit import Emitter as Emitter
-    from deep500.networks.execution.executor import BoundNetwork as BoundNetwork
+    from deep500.networks.execution.bound import BoundNetwork as BoundNetwork
     from deep500.networks.execution.executor import GraphExecutor as GraphExecutor
-    from deep500.networks.execution.executor import InputCheck as InputCheck
+    from deep500.networks.execution.input_check import InputCheck as InputCheck
     from deep500.networks.execution.modes import training_network as training_network
     from deep500.networks.gradients.autodiff import gradient_names as gradient_names
     from deep500.networks.gradients.autodiff import with_gradient as with_gradient

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import InputError
-from deep500.networks.execution.executor import BoundNetwork, GraphExecutor
+from deep500.networks.execution.bound import BoundNetwork
+from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.training.loss_scaling import SCALE, SCALED, LossScaling
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import InputError
-from deep500.networks.execution.executor import BoundNetwork
+from deep500.networks.execution.bound import BoundNetwork
 from deep500.networks.losses import SCALE as SCALE
 from deep500.networks.losses import SCALED as SCALED
 from deep500.tensors import total

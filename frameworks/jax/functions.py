@@ -23,8 +23,8 @@ from deep500.frameworks.jax.dtypes import as_argument, enable_x64, is_float
 from deep500.frameworks.jax.operators import OPS
 from deep500.frameworks.jax.operators.table import DependsOnData
 from deep500.networks.custom import every_node, is_custom
-from deep500.networks.execution.executor import input_check
 from deep500.networks.execution.grouping import planned
+from deep500.networks.execution.input_check import input_check
 from deep500.networks.execution.labels import check_range, label_checks
 from deep500.networks.execution.program import Program
 from deep500.networks.execution.refusals import loss_not_scalar, unreached_loss

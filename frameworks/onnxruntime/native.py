@@ -14,7 +14,8 @@ from deep500.frameworks.onnxruntime.dtypes import is_plain
 from deep500.frameworks.onnxruntime.program import run_session
 from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, options
 from deep500.networks.execution.emitted_gradient import ArrayNetwork
-from deep500.networks.execution.executor import GraphExecutor, InputCheck
+from deep500.networks.execution.executor import GraphExecutor
+from deep500.networks.execution.input_check import InputCheck
 from deep500.networks.execution.native import NativeNetwork, refuse_edit, refuse_plan, sketch
 from deep500.networks.network import Network
 from deep500.tensors import TensorDescriptor, dtype_from_onnx

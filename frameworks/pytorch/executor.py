@@ -24,7 +24,7 @@ from deep500.frameworks.pytorch.numerics import adopt
 from deep500.frameworks.pytorch.options import TorchOptions
 from deep500.frameworks.pytorch.sending import Sender
 from deep500.keywords import hands_on
-from deep500.networks.execution.executor import InputCheck, input_check
+from deep500.networks.execution.input_check import InputCheck, input_check
 from deep500.networks.execution.labels import check_range, label_checks
 from deep500.networks.execution.precision import Numerics
 from deep500.networks.execution.program import from_network

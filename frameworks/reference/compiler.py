@@ -23,7 +23,7 @@ from deep500.networks.execution.operands import STATIC, check_network, check_ope
 from deep500.networks.execution.refusals import unfit_operands
 from deep500.networks.execution.sizes import GROWING, check_sizes
 from deep500.networks.execution.slicing import needed_nodes, values_read
-from deep500.networks.network import Network, Parameter
+from deep500.networks.graph import Graph, Parameter
 from deep500.networks.node import Node, captures, from_proto
 from deep500.tensors import TensorDescriptor
 
@@ -56,7 +56,7 @@ class Plan:
 
     def __init__(
         self,
-        network: Network | _Graph,
+        network: Graph | _Body,
         outputs: Sequence[str],
         random: Random,
         live: Mapping[str, Parameter] | None = None,
@@ -75,9 +75,9 @@ class Plan:
         for name in (*self.inputs, *self.parameters, *(v for node in nodes for v in node.writes)):
             self.slots[name] = len(self.slots)
         described = any(is_custom(node) or node.op_type in GROWING for node in nodes)
-        known = network.descriptors() if isinstance(network, Network) and described else {}
+        known = network.descriptors() if isinstance(network, Graph) and described else {}
         check_sizes(nodes, known)
-        if isinstance(network, Network):
+        if isinstance(network, Graph):
             check_network(network, nodes)
         fed = [getattr(network.inputs[name], "dtype", "") for name in self.inputs]
         narrow = narrow or may_be_narrow([*fed, *(str(p.value.dtype) for p in self.parameters.values())], nodes)
@@ -170,7 +170,7 @@ def _checked(kernel: Callable[..., Any], node: Node) -> Callable[..., Any]:
     return call
 
 
-class _Graph(NamedTuple):
+class _Body(NamedTuple):
     """A sub-graph, with what :class:`Plan` wants of a network."""
 
     inputs: dict[str, Any]
@@ -187,7 +187,7 @@ class BodyPlan:
         self.outputs = [v.name for v in graph.output]
         every = dict.fromkeys([*self.inputs, *captures(graph)])
         nodes = tuple(from_proto(node) for node in graph.node)
-        self.plan = Plan(_Graph(every, constants, nodes), self.outputs, random, narrow=narrow)
+        self.plan = Plan(_Body(every, constants, nodes), self.outputs, random, narrow=narrow)
 
     def __call__(self, values: Sequence[Any], captured: Mapping[str, Any]) -> list[Any]:
         results = self.plan.run({**captured, **dict(zip(self.inputs, values, strict=True))})

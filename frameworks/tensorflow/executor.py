@@ -20,8 +20,8 @@ from deep500.frameworks.tensorflow.runtime import tf
 from deep500.frameworks.tensorflow.tracing import traced
 from deep500.keywords import hands_on
 from deep500.networks.execution.differentiating import DifferentiatingExecutor
-from deep500.networks.execution.executor import InputCheck, input_check
 from deep500.networks.execution.grouping import planned
+from deep500.networks.execution.input_check import InputCheck, input_check
 from deep500.networks.execution.options import Options
 from deep500.networks.execution.precision import Numerics
 from deep500.networks.execution.program import Program, from_network

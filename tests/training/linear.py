@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from deep500.networks.execution.executor import BoundNetwork, GraphExecutor
+from deep500.networks.execution.bound import BoundNetwork
+from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.losses import gradient_name
 from deep500.networks.network import Network
 

@@ -12,7 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from deep500.devices import Device, fall_back, to_device
-from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck
+from deep500.networks.execution.bound import BoundNetwork
+from deep500.networks.execution.executor import GraphExecutor
+from deep500.networks.execution.input_check import InputCheck
 from deep500.networks.execution.options import Options
 from deep500.networks.execution.precision import used_precision
 from deep500.networks.execution.refusals import unknown_parameter, unknown_value

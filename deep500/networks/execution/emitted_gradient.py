@@ -14,7 +14,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from deep500.devices import Device
-from deep500.networks.execution.executor import BoundNetwork, GraphExecutor, InputCheck, input_check
+from deep500.networks.execution.bound import BoundNetwork
+from deep500.networks.execution.executor import GraphExecutor
+from deep500.networks.execution.input_check import InputCheck, input_check
 from deep500.networks.execution.refusals import unfit_parameter, unknown_value, unreached_loss
 from deep500.networks.execution.slicing import check_outputs, sources
 from deep500.networks.losses import find_loss, gradient_name

@@ -1,4 +1,4 @@
-"""`GraphExecutor`: a network compiled for a device, and `BoundNetwork`: the same network with live tensors.
+"""`GraphExecutor`: a network compiled for a device; `BoundNetwork` is the same network with live tensors.
 
 Requirements of the seam, for those who write a backend:
 
@@ -10,7 +10,7 @@ Requirements of the seam, for those who write a backend:
 * Inputs may be NumPy arrays or the framework's tensors. They are checked by name, dtype and shape at every call.
 * A run needs only the inputs on which what it computes depends: the outputs that it returns, and in training the loss.
   To miss one of those, or to give an unknown one, is an InputError. Any other may be absent, and is not checked
-  (:func:`input_check`).
+  (:func:`~deep500.networks.execution.input_check.input_check`).
 * Editing ``executor.network`` recompiles before the next run: compare ``network.version``.
 * Gradients are those of one run, under ``gradient_name(parameter)``; they never accumulate. A trainable parameter that
   the loss does not reach has zeros, and is not in ``network.gradient(loss)``: optimizers leave it alone.
@@ -24,138 +24,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol
 
-import numpy as np
-
 from deep500.devices import Device, to_device
-from deep500.errors import InputError, PlanError, UnsupportedOperator, nearest
+from deep500.errors import PlanError, UnsupportedOperator
 from deep500.events import SILENT, Events
-from deep500.networks.execution.slicing import sources
-from deep500.networks.gradients.gradient_nodes import replace_gradient_nodes
+from deep500.networks.execution.bound import BoundNetwork
 from deep500.networks.network import Network
-from deep500.tensors import TensorDescriptor, numpy_dtype
-
-
-class ShardedState(Protocol):
-    """Parameters of which each process has a part; all processes call a method together."""
-
-    def whole_state(self) -> dict[str, np.ndarray]:
-        """Return what :meth:`BoundNetwork.state` does for parameters that are here."""
-
-    def load_whole_state(self, state: Mapping[str, Any]) -> None:
-        """Keep this process's part of a state; raises InputError if it is not of these parameters."""
-
-
-class BoundNetwork(Network):
-    """A network whose parameters live in an executor; made by backends from a plain network, which stays as it is
-    unless it is given up (``copy=False``).
-
-    Attributes:
-        own_arrays: whether runs use the parameters' arrays themselves. Where they do not, because tensors are copies,
-            no second copy is made: the arrays are those of the plain network, and only read.
-    """
-
-    own_arrays = True
-    sharded: ShardedState | None = None
-    """Gathers the parameters where ranks have parts of them (a scheme supplies itself): states are of the whole."""
-
-    def __init__(self, network: Network, copy: bool = True) -> None:
-        twin = replace_gradient_nodes(network)  # backends have no kernel for ONNX's Gradient
-        twin = twin.copy(self.own_arrays) if copy else twin
-        super().__init__(twin.name)
-        self.take_over(twin)
-
-    def bare(self) -> Network:  # type: ignore[override]  # a plain one, which needs no executor
-        return Network(self.name)
-
-    @abc.abstractmethod
-    def fetch_tensors(self, names: Sequence[str]) -> list[Any]:
-        """Live tensors, in the order asked for: parameters, gradients and outputs of the last run.
-
-        Raises NetworkError for a name that is none of these (an inner value: declare it with ``add_output`` first).
-        """
-
-    @abc.abstractmethod
-    def feed_tensor(self, name: str, value: Any) -> None:
-        """Overwrite a parameter with an array or tensor of its shape (copied); raises InputError if it does not fit."""
-
-    def assign_tensor(self, name: str, value: Any) -> None:
-        """Like :meth:`feed_tensor` for a tensor of the framework's own that the caller gives up: need not copy."""
-        self.feed_tensor(name, value)
-
-    def release_tensor(self, name: str) -> None:
-        """Let go of a parameter's memory until :meth:`assign_tensor` gives it some again; it reads as NaN meanwhile."""
-        raise UnsupportedOperator(
-            f"got {type(self).__name__} to let go of parameter {name!r}, whose backend cannot; expected one whose "
-            "parameters are taken and given back: use 'reference' or 'pytorch'"
-        )
-
-    def leave_gradients(self, gradients: Mapping[str, Any]) -> None:
-        """Put tensors, by parameter, in the place of the gradients of the last run; backends say where."""
-        raise UnsupportedOperator(
-            f"got gradients for {type(self).__name__}, which keeps none; expected a network that a training run left "
-            "gradients in: use an executor that trains"
-        )
-
-    def weighted_sum(self, terms: Sequence[Sequence[Any]], weights: Sequence[float]) -> list[Any]:
-        """``sum_i weights[i] * terms[i][j]`` for every j, new tensors of their dtypes; nothing waits for the device.
-
-        Backends override it where one call for all is faster than one per tensor.
-        """
-        with np.errstate(invalid="ignore", over="ignore"):  # gradients that overflowed are found by who asks
-            sums = [weights[0] * tensor for tensor in terms[0]]
-            for term, weight in zip(terms[1:], weights[1:], strict=True):
-                sums = [total + weight * tensor for total, tensor in zip(sums, term, strict=True)]
-        return sums
-
-    def concatenate(self, tensors: Sequence[Any]) -> Any:
-        """Tensors in a row along their first axis; backends override it."""
-        return np.concatenate(tensors)
-
-    def get_params(self) -> list[str]:
-        """Names of the trainable parameters."""
-        return self.trainable()
-
-    def state(self) -> dict[str, np.ndarray]:
-        """All parameters, running statistics included, as arrays (copies)."""
-        if self.sharded is not None:
-            return self.sharded.whole_state()
-        return {name: np.array(tensor) for name, tensor in zip(self.parameters, self._fetch_all(), strict=True)}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Overwrite all parameters; the names must be exactly those of :meth:`state`."""
-        if self.sharded is not None:
-            self.sharded.load_whole_state(state)
-            return
-        if odd := sorted(state.keys() ^ self.parameters.keys()):
-            raise InputError(
-                f"got a state that differs in {odd[:4]}; expected the network's parameters: use the same network"
-            )
-        for name, value in state.items():
-            self.feed_tensor(name, value)
-
-    def _fetch_all(self) -> list[Any]:
-        return [self.to_numpy(tensor) for tensor in self.fetch_tensors(list(self.parameters))]
-
-    @staticmethod
-    def to_numpy(tensor: Any) -> np.ndarray:
-        """A tensor of the framework as an array; backends override it where ``np.asarray`` does not do."""
-        return np.asarray(tensor)
-
-    def to_tensor(self, array: np.ndarray) -> Any:
-        """An array as a tensor of the framework's own on the device (a copy, same dtype); backends override it."""
-        return np.array(array)
-
-    def forget_results(self) -> None:
-        """Let go of the outputs of the last run; a backend that keeps none has nothing to do."""
-
-    def _hollow(self, name: str) -> np.ndarray:
-        """NaN in the shape of a parameter, which takes no memory."""
-        old = self.parameter(name).value
-        return np.broadcast_to(np.array(np.nan, old.dtype), old.shape)
-
-    def sync(self) -> None:
-        for name, value in self.state().items():
-            self.parameter(name).value = value
 
 
 class RecomputedRegion(Protocol):
@@ -336,79 +209,3 @@ class GraphExecutor(abc.ABC):
     @abc.abstractmethod
     def synchronize(self) -> None:
         """Wait until the device has finished its work."""
-
-
-class InputCheck:
-    """Checks the inputs of one compiled function; made once, called at every step.
-
-    Example:
-        >>> check = InputCheck({"x": TensorDescriptor("float32", ("N", 3))})
-        >>> check({"x": np.zeros((2, 3), "float32")})
-    """
-
-    def __init__(self, expected: Mapping[str, TensorDescriptor], also_known: Sequence[str] = ()) -> None:
-        self.expected = {n: (d, _array_dtype(d.dtype)) for n, d in expected.items()}
-        self.ignored = frozenset(also_known)
-        self._accepted: list[Any] | None = None  # names, dtypes and shapes of the last inputs that were right
-
-    def __call__(self, inputs: Mapping[str, Any]) -> None:
-        """Raise :class:`InputError` for an unknown or missing name, a wrong dtype or a wrong shape."""
-        try:
-            signature = [(name, value.dtype, value.shape) for name, value in inputs.items()]
-        except AttributeError:  # a sequence, an optional value, or no array at all
-            signature = None
-        if signature is not None and signature == self._accepted:
-            return  # the usual case of every step but the first: microseconds count here
-        for name in inputs:
-            if name not in self.expected and name not in self.ignored:
-                raise InputError(f"got input {name!r}; expected {list(self.expected)}: {nearest(name, self.expected)}")
-        symbols: dict[str, int] = {}
-        for name, (descriptor, dtype) in self.expected.items():
-            if name not in inputs:
-                raise InputError(f"got no input {name!r}; expected {list(self.expected)}: add it to the dict")
-            value = inputs[name]
-            self._check_one(name, value, descriptor, dtype, symbols)
-        self._accepted = signature
-
-    @staticmethod
-    def _check_one(
-        name: str, value: Any, descriptor: TensorDescriptor, dtype: str | None, symbols: dict[str, int]
-    ) -> None:
-        if "(" in (descriptor.dtype or ""):  # a sequence or an optional value: a list, an array or None
-            return
-        shape = getattr(value, "shape", None)
-        if shape is None:
-            raise InputError(
-                f"input {name!r}: got {type(value).__name__}; expected an array: convert it with np.asarray"
-            )
-        got = getattr(value.dtype, "name", None) or str(value.dtype).rpartition(".")[2]  # torch's have no name
-        if not getattr(value.dtype, "isnative", True):
-            got = f"{got} in another byte order"
-        if dtype is not None and got != dtype:
-            raise InputError(f"input {name!r}: got dtype {got}; expected {dtype}: convert it with .astype({dtype!r})")
-        if not descriptor.accepts(tuple(shape)):
-            raise InputError(f"input {name!r}: got shape {tuple(shape)}; expected {descriptor}: reshape it")
-        for want, size in zip(descriptor.shape or (), shape, strict=False):
-            if isinstance(want, str) and symbols.setdefault(want, size) != size:
-                raise InputError(
-                    f"input {name!r}: got size {size} for {want!r}; expected {symbols[want]}, as before it: "
-                    "give all inputs the same one"
-                )
-
-
-def input_check(network: Network, values: Sequence[str]) -> InputCheck:
-    """The check of a run that computes these values: inputs on which none of them depends may be absent.
-
-    Example:
-        >>> net = Network(); net.add_input("x", ("N", 3)); net.add_input("unread", ("N",))
-        >>> net.add_node("Relu", ["x"], ["y"])
-        >>> sorted(input_check(net, ["y"]).expected)
-        ['x']
-    """
-    behind = sources(network.nodes, values)
-    needed = {name: described for name, described in network.inputs.items() if name in behind}
-    return InputCheck(needed, [name for name in network.inputs if name not in needed])
-
-
-def _array_dtype(dtype: str | None) -> str | None:
-    return None if dtype is None or "(" in dtype else numpy_dtype(dtype).name

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
 from deep500.errors import InputError, NetworkError, UnsupportedOperator
+from deep500.networks.execution.bound import BoundNetwork
 from deep500.networks.execution.differentiating import DifferentiatingExecutor
-from deep500.networks.execution.executor import BoundNetwork, InputCheck
+from deep500.networks.execution.input_check import InputCheck
 from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.network import Network, Parameter
 from deep500.tensors import TensorDescriptor

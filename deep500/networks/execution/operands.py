@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import NetworkError
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.node import Node
 from deep500.tensors import Dim
 
@@ -23,7 +23,7 @@ MOST_TRIPS = 10**7
 _Check = Callable[[Node, Operands, Shape], str | None]
 
 
-def check_network(network: Network, nodes: Iterable[Node]) -> None:
+def check_network(network: Graph, nodes: Iterable[Node]) -> None:
     """Check every node whose operands are arrays of the network that do not train.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from deep500.errors import NetworkError, nearest
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.node import Node
 
 
@@ -48,7 +48,7 @@ def sources(nodes: Sequence[Node], values: Iterable[str]) -> set[str]:
     return values_read(needed_nodes(nodes, given), given)
 
 
-def check_outputs(network: Network, outputs: Iterable[str]) -> None:
+def check_outputs(network: Graph, outputs: Iterable[str]) -> None:
     """Raise NetworkError for a name that is no value of the network."""
     for name in outputs:
         if not network.has_value(name):

@@ -15,7 +15,8 @@ from typing import Any
 
 from deep500.errors import BudgetError, PlanError
 from deep500.networks.execution.capabilities import MeasuresStages, measure_stages
-from deep500.networks.execution.executor import GraphExecutor, InputCheck
+from deep500.networks.execution.executor import GraphExecutor
+from deep500.networks.execution.input_check import InputCheck
 from deep500.networks.hashing import structure_hash
 from deep500.networks.losses import add_loss
 from deep500.networks.network import Network
