@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deep500.distributed.transports.communicator import Communicator, Traffic
+from deep500.distributed.transports.communicator import Communicator
+from deep500.distributed.transports.traffic import Traffic
 from deep500.errors import CommunicationError, InputError
 
 ClockReader = Callable[[], int]

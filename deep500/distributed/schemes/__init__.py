@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from deep500.distributed.compression.topk import TopK as TopK
     from deep500.distributed.optimizer import DistributedOptimizer
     from deep500.distributed.schemes.asynchronous import InconsistentParameterServer as InconsistentParameterServer
+    from deep500.distributed.schemes.averaging import LocalSGD as LocalSGD
+    from deep500.distributed.schemes.averaging import ModelAverage as ModelAverage
     from deep500.distributed.schemes.diloco import DiLoCo as DiLoCo
     from deep500.distributed.schemes.gossip import ConsistentNeighbors as ConsistentNeighbors
     from deep500.distributed.schemes.gossip import InconsistentDecentralized as InconsistentDecentralized
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
     from deep500.distributed.schemes.stale import StaleSynchronous as StaleSynchronous
     from deep500.distributed.schemes.synchronous import ConsistentDecentralized as ConsistentDecentralized
     from deep500.distributed.schemes.synchronous import ConsistentParameterServer as ConsistentParameterServer
-    from deep500.distributed.schemes.synchronous import LocalSGD as LocalSGD
-    from deep500.distributed.schemes.synchronous import ModelAverage as ModelAverage
 
 
 def by_name() -> dict[str, type[DistributedOptimizer]]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deep500.distributed.buckets import Buckets, carrier
-from deep500.distributed.schemes.synchronous import LocalSGD
+from deep500.distributed.schemes.averaging import LocalSGD
 from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
 from deep500.training.optimizers.base import Optimizer
@@ -23,7 +23,7 @@ class DiLoCo(LocalSGD):
     ``w <- w - outer_lr (d + outer_momentum v)`` with Nesterov's momentum, ``w <- w - outer_lr v`` without. The paper
     takes AdamW as base optimizer and keeps its state on each rank, as here.
 
-    With ``outer_lr=1, outer_momentum=0`` it is :class:`~deep500.distributed.schemes.synchronous.LocalSGD`. With one
+    With ``outer_lr=1, outer_momentum=0`` it is :class:`~deep500.distributed.schemes.averaging.LocalSGD`. With one
     rank the outer step is taken too (it is then the Lookahead optimizer, Zhang et al. 2019, with momentum).
 
     Payload per rank: the bytes of all parameters every ``every`` steps.

@@ -101,7 +101,7 @@ class ConsistentNeighbors(Gossip):
             see :mod:`deep500.distributed.schemes.mixing`.
         mix_last: mix after the update instead, ``w_p <- sum_q W_pq (w_q - lr g_q)`` (adapt, then combine: Cattivelli
             and Sayed 2010); with ``"complete"`` and equal shares that is
-            :class:`~deep500.distributed.schemes.synchronous.ModelAverage`.
+            :class:`~deep500.distributed.schemes.averaging.ModelAverage`.
 
     Raises:
         InputError: the matrix is not doubly stochastic.

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from deep500.distributed.transports.communicator import ANY, Communicator, Pending, default_timeout
+from deep500.distributed.transports.communicator import ANY, Communicator, default_timeout
+from deep500.distributed.transports.turns import Round, Turns
 from deep500.errors import CommunicationError, InputError
 
 T = TypeVar("T")
@@ -47,7 +48,7 @@ class Threads:
             the first exception of any rank, with a note that names the rank.
             CommunicationError: all ranks wait for each other, or one computes for longer than the time-out.
         """
-        turns = _Turns(self.size, self.seed, self.timeout)
+        turns = Turns(self.size, self.seed, self.timeout)
         results: list[Any] = [None] * self.size
 
         def work(rank: int) -> None:
@@ -68,120 +69,12 @@ class Threads:
         return results
 
 
-class _Turns:
-    """Whose turn it is, what the others wait for, and what they hand to each other."""
-
-    def __init__(self, size: int, seed: int | None, timeout: float) -> None:
-        self.size, self.timeout = size, timeout
-        self.rng = None if seed is None else np.random.default_rng(seed)
-        self.wake = [threading.Event() for _ in range(size)]
-        self.waiting: dict[int, tuple[str, Callable[[], bool]]] = {
-            rank: ("start", lambda: True) for rank in range(size)
-        }
-        self.failure: tuple[int, BaseException] | None = None
-        self.mail: dict[tuple[int, int, int], deque[np.ndarray]] = {}  # (source, destination, tag)
-        self.rounds: dict[int, _Round] = {}
-        self.running = 0
-        self.progress = 0
-        self.wake[0].set()
-
-    def begin(self, rank: int) -> None:
-        """Wait for the first turn."""
-        self._sleep(rank)
-        del self.waiting[rank]
-
-    def wait(self, rank: int, what: str, ready: Callable[[], bool]) -> None:
-        """Let others run until ``ready()``, and at least once if they can."""
-        self.waiting[rank] = (what, ready)
-        self._next(rank)
-        self._sleep(rank)
-        del self.waiting[rank]
-
-    def _sleep(self, rank: int) -> None:
-        while not self.wake[rank].wait(1.0):
-            if self.failure is not None:
-                break
-        if self.failure is not None:
-            raise _OtherFailed
-        self.wake[rank].clear()
-        self.running = rank
-        self.progress += 1
-
-    def _next(self, rank: int) -> None:
-        """Give the turn to a rank that can go on."""
-        # Round robin from the next rank on: without a seed the schedule is fixed, and every rank gets its turn.
-        order = [(rank + step) % self.size for step in range(1, self.size + 1)]
-        able = [other for other in order if other in self.waiting and self.waiting[other][1]()]
-        if able:
-            self.wake[able[0] if self.rng is None else int(self.rng.choice(able))].set()
-        elif self.waiting:
-            stuck = ", ".join(f"rank {other} in {what}" for other, (what, _) in sorted(self.waiting.items()))
-            gone = [other for other in range(self.size) if other not in self.waiting]
-            ended = f" (ended: {', '.join(map(str, gone))})" if gone else ""
-            raise CommunicationError(
-                f"got ranks that all wait: {stuck}{ended}; expected one rank to send: every rank must make the same "
-                "collective calls, and every receive needs a send"
-            )
-
-    def end(self, rank: int) -> None:
-        """The rank is finished."""
-        self.waiting.pop(rank, None)
-        try:
-            if self.failure is None:
-                self._next(rank)
-        except CommunicationError as error:
-            self.fail(rank, error)
-
-    def fail(self, rank: int, error: BaseException) -> None:
-        """End everything; the first failure is the one that counts."""
-        if self.failure is None and not isinstance(error, _OtherFailed):
-            self.failure = (rank, error)
-        for event in self.wake:
-            event.set()
-
-    def watch(self, threads: list[threading.Thread]) -> None:
-        """Return when all ranks have ended; raise what the first failed one raised."""
-        # A rank hangs if no turn has changed hands during a whole time-out while others wait.
-        seen = -1
-        for thread in threads:
-            while thread.is_alive() and self.failure is None:
-                thread.join(self.timeout)
-                if thread.is_alive() and self.progress == seen and self.waiting and self.failure is None:
-                    stuck = ", ".join(f"rank {other} in {what}" for other, (what, _) in sorted(self.waiting.items()))
-                    self.fail(
-                        self.running,
-                        CommunicationError(
-                            f"got rank {self.running} computing for more than {self.timeout:g} s while others wait "
-                            f"({stuck}); expected it to communicate: it hangs, or the time-out is too short"
-                        ),
-                    )
-                seen = self.progress
-        if self.failure is not None:
-            rank, error = self.failure
-            error.add_note(f"[rank {rank}]") if hasattr(error, "add_note") else None
-            raise error
-
-
-class _OtherFailed(BaseException):
-    """Another rank failed: end without a traceback."""
-
-
-class _Round:
-    """One collective call: the ranks' inputs and the result."""
-
-    def __init__(self, call: tuple[Any, ...], rank: int) -> None:
-        self.call, self.first = call, rank
-        self.brought: dict[int, np.ndarray] = {}
-        self.result: Any = None
-        self.taken = 0
-
-
 class ThreadRank(Communicator):
     """One rank of :class:`Threads`."""
 
     transport = "threads"
 
-    def __init__(self, rank: int, turns: _Turns) -> None:
+    def __init__(self, rank: int, turns: Turns) -> None:
         super().__init__(rank, turns.size, turns.timeout)
         self._turns = turns
         self._calls = itertools.count()
@@ -190,7 +83,7 @@ class ThreadRank(Communicator):
         """Bring an array to the next collective call; the last rank to come combines all of them, in their order."""
         number, turns = next(self._calls), self._turns
         call = (kind, array.dtype.str, array.shape, root)
-        meeting = turns.rounds.setdefault(number, _Round(call, self.rank))
+        meeting = turns.rounds.setdefault(number, Round(call, self.rank))
         if meeting.call != call:
             raise CommunicationError(
                 f"got {call} on rank {self.rank}, {meeting.call} on rank {meeting.first} as collective call {number}; "
@@ -208,9 +101,6 @@ class ThreadRank(Communicator):
 
     def _all_reduce(self, array: np.ndarray) -> None:
         array[...] = self._meet("all_reduce", array, None, _sum)
-
-    def _start_all_reduce(self, array: np.ndarray) -> Pending:
-        return Pending(lambda: self._all_reduce(array))
 
     def _broadcast(self, array: np.ndarray, root: int) -> None:
         array[...] = self._meet("broadcast", array, root, lambda arrays: arrays[root].copy())
