@@ -139,7 +139,7 @@ class Buckets:
             bucket.close()
 
     @classmethod
-    def of(cls, arrays: Sequence[np.ndarray], size: int = BUCKET_BYTES) -> Buckets:
+    def like(cls, arrays: Sequence[np.ndarray], size: int = BUCKET_BYTES) -> Buckets:
         """Buckets for arrays like these."""
         return cls([a.shape for a in arrays], [a.dtype for a in arrays], size)
 
@@ -154,7 +154,7 @@ class Buckets:
             bucket.put(index, array, weight)
 
     def views(self) -> list[np.ndarray]:
-        """What the buckets hold now, in the arrays' order and dtypes; overwritten by the next call."""
+        """The arrays that the buckets hold now, in their order and dtypes; overwritten by the next call."""
         views = [self.place[position][0].views[self.place[position][1]] for position in range(len(self.dtypes))]
         return [view.astype(dtype, copy=False) for view, dtype in zip(views, self.dtypes, strict=True)]
 

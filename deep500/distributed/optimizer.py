@@ -131,7 +131,7 @@ class DistributedOptimizer(Traits, Replica):
         self.count_samples = partial(batch_length, label="label")  # a trainer puts its task's in place
         if self.comm.size > 1:
             check_networks(self.comm, self.network)
-            self.set_all(Buckets.of(arrays := self.all_arrays()).broadcast(self.comm, arrays))
+            self.set_all(Buckets.like(arrays := self.all_arrays()).broadcast(self.comm, arrays))
             self.exchanges_gradients = type(self).exchange_gradients is not DistributedOptimizer.exchange_gradients
             base_optimizer.exchange = self
 
@@ -151,7 +151,7 @@ class DistributedOptimizer(Traits, Replica):
 
     # -- between the base optimizer and the other ranks ---------------------------------------------------------------
     def agreed_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
-        """What :meth:`exchange_gradients` makes of them."""
+        """Gradients of all ranks for those of this one: the base optimizer asks, :meth:`exchange_gradients` answers."""
         with self.communicating():
             return self.exchange_gradients(names, gradients)
 
@@ -192,7 +192,7 @@ class DistributedOptimizer(Traits, Replica):
         statistics = set(self.running_statistics())
         names = [name for name in self.floating() if name in statistics or not self.consistent]
         before = dict(zip(names, map(np.array, self.arrays(self.network.fetch_tensors(names))), strict=True))
-        self.feed_arrays(names, Buckets.of(arrays := list(before.values())).mean(self.comm, arrays))
+        self.feed_arrays(names, Buckets.like(arrays := list(before.values())).mean(self.comm, arrays))
         try:
             yield
         finally:
@@ -200,7 +200,7 @@ class DistributedOptimizer(Traits, Replica):
             self.feed_arrays(trained, [before[name] for name in trained])
 
     def communication_facts(self) -> dict[str, Any]:
-        """What this rank communicated so far: scheme, ranks, and :meth:`Traffic.as_dict`."""
+        """Scheme, ranks, and what this rank communicated so far (:meth:`Traffic.as_dict`)."""
         return {
             "scheme": type(self).__name__,
             "ranks": self.comm.size,
@@ -210,23 +210,23 @@ class DistributedOptimizer(Traits, Replica):
 
     # -- state --------------------------------------------------------------------------------------------------------
     def own_state(self) -> dict[str, np.ndarray]:
-        """What the scheme itself remembers between steps, as arrays; nothing unless a scheme says so."""
+        """Arrays that the scheme itself remembers between steps; none unless a scheme says so."""
         return {}
 
     def load_own_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from :meth:`own_state`."""
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        own = {f"scheme/{name}": array for name, array in self.own_state().items()}
-        return {**self.base_optimizer.state_dict(), **own, "scheme.steps": np.asarray(self.steps, np.int64)}
+        scheme = {f"scheme/{name}": array for name, array in self.own_state().items()}
+        return {**self.base_optimizer.state_dict(), **scheme, "scheme.steps": np.asarray(self.steps, np.int64)}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        own = {name.removeprefix("scheme/"): array for name, array in state.items() if name.startswith("scheme/")}
+        scheme = {name.removeprefix("scheme/"): array for name, array in state.items() if name.startswith("scheme/")}
         base = {name: array for name, array in state.items() if not name.startswith("scheme")}
         self.base_optimizer.load_state_dict(base)
         self.steps = int(state.get("scheme.steps", self.base_optimizer.steps))
         try:
-            self.load_own_state(own)
+            self.load_own_state(scheme)
         except KeyError as error:
             raise InputError(
                 f"got a state without {error.args[0]!r}; expected that of {type(self).__name__}: load the state of the "

@@ -79,7 +79,7 @@ class Replica(Optimizer):
         more than the sums. What they hold is overwritten by the next exchange under the same name."""
         buckets = self._buckets_of.get(what)
         if buckets is None or not buckets.fits(arrays):
-            buckets = self._buckets_of[what] = Buckets.of(arrays)
+            buckets = self._buckets_of[what] = Buckets.like(arrays)
         return buckets
 
     def all_arrays(self) -> list[np.ndarray]:

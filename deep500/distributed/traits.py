@@ -15,7 +15,7 @@ one in each step; or the link of a server, rank 0, which carries one message at 
 
 
 class Traits:
-    """What a scheme declares of itself, as attributes of its class; recipes, trainers and predictions ask for it."""
+    """Facts about a scheme, as attributes of its class; recipes, trainers and predictions ask for them."""
 
     waits: ClassVar[Waiting | None] = None
     """Which ranks a rank waits for; ``deep500 simulate`` asks for it and refuses a scheme that has not declared it."""
@@ -37,7 +37,7 @@ class Traits:
 
     @classmethod
     def kept_by_each(cls) -> str:
-        """What each rank keeps that another number of ranks could not take over, in words; empty: nothing, so that a
+        """In words, state of each rank that another number of ranks could not take over; empty: nothing, so that a
         run may go on on another number."""
         return "" if cls.consistent else "parameters of its own"
 

@@ -25,7 +25,7 @@ from deep500.networks.shapes import infer_descriptors
 from deep500.tensors import Dim, TensorDescriptor
 
 AnyGraph = TypeVar("AnyGraph", bound="Graph")
-"""A kind of graph: functions that take one and return one return the kind that they were given."""
+"""A kind of graph: a function from graph to graph returns the kind that it takes."""
 Choice: TypeAlias = str | Collection[str] | Callable[[str, np.ndarray], bool]
 """Which arrays of a file train, as users say it: a name or pattern (``"*.weight"``), several, or a function of both."""
 
@@ -47,7 +47,7 @@ def _names(value: str | Sequence[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-def _given(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _without_absent(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if value is not None}
 
 
@@ -154,7 +154,7 @@ class Graph:
 
     @property
     def declared(self) -> dict[str, TensorDescriptor]:
-        """What a file declared of values that nodes write, and inference may miss (a copy)."""
+        """Descriptors that a file declared for values of nodes, and inference may miss (a copy)."""
         return dict(self._known)
 
     # -- editing ----------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class Graph:
         """
         outs = _names(outputs)
         name = self.fresh_name(f"{op_type}_{next(filter(None, outs), '')}") if name is None else name
-        self.insert(Node(op_type, _names(inputs), outs, name, domain, _given(attributes)))
+        self.insert(Node(op_type, _names(inputs), outs, name, domain, _without_absent(attributes)))
 
     def insert(self, node: Node) -> None:
         """Add a node as it is after everything it reads; see :meth:`add_node`."""
@@ -309,7 +309,7 @@ class Graph:
         while len(outputs) > most_outputs(op_type, domain) and not self._readers(outputs[-1]):
             outputs.pop()
         new_inputs = old.inputs if inputs is None else _names(inputs)
-        new = Node(op_type, new_inputs, tuple(outputs), name, domain, _given(attributes))
+        new = Node(op_type, new_inputs, tuple(outputs), name, domain, _without_absent(attributes))
         self._check_reads(new)
         check_node(new)
         check_storable(new)

@@ -1,4 +1,4 @@
-"""Networks to plans: a list of kernels run in order over numbered slots.
+"""Networks to programs: lists of kernels that run in order over numbered slots.
 
 Compiled once per (network, wanted outputs): nodes that no wanted value needs are left out, names become slot numbers,
 attributes are bound to their kernels, and a value is dropped after its last reader. What no kernel can do is one
@@ -45,7 +45,7 @@ class KernelStep(NamedTuple):
     node: Node
 
 
-class Plan:
+class KernelProgram:
     """A compiled network.
 
     Attributes:
@@ -84,13 +84,13 @@ class Plan:
         self.steps = self._steps(nodes, _bind_all(nodes, random, known, narrow))
 
     def _steps(self, nodes: Sequence[Node], kernels: Sequence[Callable[..., Any]]) -> list[KernelStep]:
-        kept = {self.slots[name] for name in (*self.outputs, *self.parameters)} | {0}
+        needed = {self.slots[name] for name in (*self.outputs, *self.parameters)} | {0}
         steps: list[KernelStep] = []
         for node, kernel in zip(reversed(nodes), reversed(kernels), strict=True):
             reads = tuple(self.slots[name] for name in fallback.arguments(node))
             writes = tuple(self.slots[name] for name in node.outputs)
-            done = tuple({*reads, *writes} - kept)  # walking backwards: not read later on
-            kept.update(reads)
+            done = tuple({*reads, *writes} - needed)  # walking backwards: not read later on
+            needed.update(reads)
             steps.append(KernelStep(kernel, reads, writes, done, node))
         return steps[::-1]
 
@@ -152,7 +152,7 @@ def _bind_all(
         kernel: Callable[..., Any] = (
             fallback.make_kernel(node)
             if entry is None
-            else bind(entry, node, random, partial(BodyPlan, random=random, narrow=narrow))
+            else bind(entry, node, random, partial(BodyProgram, random=random, narrow=narrow))
         )
         kernel = in_float32(kernel, node) if narrow else kernel
         is_ours = entry is not None and node.op_type in STATIC and not node.domain
@@ -171,14 +171,14 @@ def _checked(kernel: Callable[..., Any], node: Node) -> Callable[..., Any]:
 
 
 class _Body(NamedTuple):
-    """A sub-graph, with what :class:`Plan` wants of a network."""
+    """A sub-graph, with all that :class:`KernelProgram` reads of a network."""
 
     inputs: dict[str, Any]
     parameters: dict[str, Parameter]
     nodes: tuple[Node, ...]
 
 
-class BodyPlan:
+class BodyProgram:
     """The compiled body of an If, Loop or Scan; what it captures comes with every call."""
 
     def __init__(self, graph: onnx.GraphProto, random: Random, narrow: bool = False) -> None:
@@ -187,8 +187,8 @@ class BodyPlan:
         self.outputs = [v.name for v in graph.output]
         every = dict.fromkeys([*self.inputs, *captures(graph)])
         nodes = tuple(from_proto(node) for node in graph.node)
-        self.plan = Plan(_Body(every, constants, nodes), self.outputs, random, narrow=narrow)
+        self.program = KernelProgram(_Body(every, constants, nodes), self.outputs, random, narrow=narrow)
 
     def __call__(self, values: Sequence[Any], captured: Mapping[str, Any]) -> list[Any]:
-        results = self.plan.run({**captured, **dict(zip(self.inputs, values, strict=True))})
+        results = self.program.run({**captured, **dict(zip(self.inputs, values, strict=True))})
         return [results[name] for name in self.outputs]

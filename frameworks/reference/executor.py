@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from deep500.devices import Device, fall_back, to_device
-from deep500.frameworks.reference.compiler import Plan
+from deep500.frameworks.reference.compiler import KernelProgram
 from deep500.frameworks.reference.meter import HeldBytes, node_times
 from deep500.frameworks.reference.operators.table import Random
 from deep500.networks.execution.emitted_gradient import EmittedGradientExecutor
@@ -66,11 +66,11 @@ class Executor(EmittedGradientExecutor):
     def step_network(self, loss: str) -> tuple[Network, dict[str, str]]:
         return executed_step(self.network, self.checkpointing, loss)
 
-    def inference_program(self, outputs: tuple[str, ...]) -> Plan:
-        return Plan(self.network, outputs, self.random, self.network.parameters)
+    def inference_program(self, outputs: tuple[str, ...]) -> KernelProgram:
+        return KernelProgram(self.network, outputs, self.random, self.network.parameters)
 
-    def training_program(self, step: Network, outputs: Sequence[str], statistics: Sequence[str]) -> Plan:
-        return Plan(step, outputs, self.random, self.network.parameters)
+    def training_program(self, step: Network, outputs: Sequence[str], statistics: Sequence[str]) -> KernelProgram:
+        return KernelProgram(step, outputs, self.random, self.network.parameters)
 
     def reseed(self, seed: int) -> None:
         """See :meth:`GraphExecutor.reseed`."""
@@ -95,4 +95,4 @@ class Executor(EmittedGradientExecutor):
 
     def node_times(self, network: Network, inputs: Mapping[str, Any], samples: int = 5) -> dict[str, float]:
         """See :class:`TimesNodes`: of each kernel in a run of all of them."""
-        return node_times(Plan(network, network.outputs, Random(0)), inputs, samples)
+        return node_times(KernelProgram(network, network.outputs, Random(0)), inputs, samples)

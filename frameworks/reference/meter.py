@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from deep500.frameworks.reference.compiler import KernelStep, Plan
+from deep500.frameworks.reference.compiler import KernelProgram, KernelStep
 
 
 class HeldBytes:
-    """Counts the bytes of arrays between two kernels; give it to :meth:`Plan.run`.
+    """Counts the bytes of arrays between two kernels; give it to :meth:`KernelProgram.run`.
 
     An array counts once however many views of it are held, and as long as one is. What was there before, inputs and
     parameters, does not count, nor does what a kernel needs inside.
@@ -29,7 +29,7 @@ class HeldBytes:
         >>> net.add_node("Tanh", ["a"], ["b"]); net.add_node("Abs", ["b"], ["c"]); net.add_output("c")
         >>> x = np.ones((8, 3), "float32")
         >>> held = HeldBytes([x])
-        >>> _ = Plan(net, ["c"], Random()).run({"x": x}, held)
+        >>> _ = KernelProgram(net, ["c"], Random()).run({"x": x}, held)
         >>> held.peak, held.live
         (192, 96)
     """
@@ -67,14 +67,14 @@ class HeldBytes:
 
 
 class Marks:
-    """Takes the time after each kernel; give it to :meth:`Plan.run`. One look at the clock per kernel is all it costs.
+    """Takes the time after each kernel; give it to :meth:`KernelProgram.run`. It looks at the clock once per kernel.
 
     Example:
         >>> from deep500.frameworks.reference.operators.table import Random
         >>> from deep500.networks import Network
         >>> net = Network(); net.add_input("x", (8, 3)); net.add_node("Relu", ["x"], ["y"]); net.add_output("y")
-        >>> marks, plan = Marks(), Plan(net, ["y"], Random())
-        >>> _ = plan.run({"x": np.ones((8, 3), "float32")}, marks.start())
+        >>> marks, program = Marks(), KernelProgram(net, ["y"], Random())
+        >>> _ = program.run({"x": np.ones((8, 3), "float32")}, marks.start())
         >>> len(marks.seconds())
         1
     """
@@ -96,24 +96,24 @@ class Marks:
         return [after - before for before, after in pairwise(self._times)]
 
 
-def node_times(plan: Plan, inputs: Mapping[str, Any], samples: int) -> dict[str, float]:
-    """Seconds of each node of a plan by the first value that it writes: the least of ``samples`` runs after a first.
+def node_times(program: KernelProgram, inputs: Mapping[str, Any], samples: int) -> dict[str, float]:
+    """Seconds of each node of a program by the first value that it writes: the least of ``samples`` runs after a first.
 
     Example:
         >>> from deep500.frameworks.reference.operators.table import Random
         >>> from deep500.networks import Network
         >>> net = Network(); net.add_input("x", (8, 3)); net.add_node("Relu", ["x"], ["y"]); net.add_output("y")
-        >>> times = node_times(Plan(net, ["y"], Random()), {"x": np.ones((8, 3), "float32")}, 5)
+        >>> times = node_times(KernelProgram(net, ["y"], Random()), {"x": np.ones((8, 3), "float32")}, 5)
         >>> list(times), 0 < times["y"] < 1
         (['y'], True)
     """
-    plan.run(inputs)
+    program.run(inputs)
     marks, runs = Marks(), []
     for _ in range(samples):
-        plan.run(inputs, marks.start())
+        program.run(inputs, marks.start())
         runs.append(marks.seconds())
     least = map(min, zip(*runs, strict=True))
-    return {step.node.writes[0]: seconds for step, seconds in zip(plan.steps, least, strict=True)}
+    return {step.node.writes[0]: seconds for step, seconds in zip(program.steps, least, strict=True)}
 
 
 def _arrays(value: Any) -> list[np.ndarray]:

@@ -155,8 +155,8 @@ def test_gradients_have_a_mean():
     from deep500.distributed.buckets import Buckets
 
     with pytest.raises(Exception, match="got a gradient of dtype int64; expected floating point"):
-        Buckets.of([np.zeros(3, np.int64)])
-    empty = Threads(2).run(lambda comm: Buckets.of([np.zeros((0, 3))]).mean(comm, [np.zeros((0, 3))])[0].shape)
+        Buckets.like([np.zeros(3, np.int64)])
+    empty = Threads(2).run(lambda comm: Buckets.like([np.zeros((0, 3))]).mean(comm, [np.zeros((0, 3))])[0].shape)
     assert empty == [(0, 3), (0, 3)]
 
 

@@ -114,7 +114,7 @@ class Compression(DistributedOptimizer):
 
     def _laid_out(self, names: Sequence[str], arrays: Sequence[np.ndarray]) -> Buckets:
         if self._layout is None or self._layout[0] != list(names) or not self._layout[1].fits(arrays):
-            self._layout = (list(names), Buckets.of(arrays, ONE_FLAT))
+            self._layout = (list(names), Buckets.like(arrays, ONE_FLAT))
             shapes = dict(zip(names, (array.shape for array in arrays), strict=True))
             kept = {name: residual for name, residual in self.residuals.items() if shapes.get(name) == residual.shape}
             self.residuals = kept  # of parameters that an edit of the network took away, nothing is owed any more

@@ -60,7 +60,7 @@ class InconsistentParameterServer(DistributedOptimizer):
         self._waiting: list[int] = []  # workers that asked for parameters
         self._pulled: dict[int, int] = {}  # how many updates there were in the parameters that a worker has
         self._prepared = False  # whether the base optimizer has made its parameters ready for a gradient
-        self._buckets = Buckets.of(self.arrays(self.parameters()))
+        self._buckets = Buckets.like(self.arrays(self.parameters()))
         self._gradients_of: int | None = None  # version of the network for which the server has gradient tensors
         self._arrived: Sequence[np.ndarray] = ()
         self.exchanges_gradients = True
@@ -198,9 +198,9 @@ class InconsistentParameterServer(DistributedOptimizer):
         statistics = self.running_statistics()
         trained = [name for name in self.floating() if name not in statistics]
         arrays = self.arrays(self.network.fetch_tensors(trained))
-        self.feed_arrays(trained, Buckets.of(arrays).broadcast(self.comm, arrays, SERVER))
+        self.feed_arrays(trained, Buckets.like(arrays).broadcast(self.comm, arrays, SERVER))
         arrays = self.arrays(self.network.fetch_tensors(statistics))
-        self.feed_arrays(statistics, Buckets.of(arrays).mean(self.comm, arrays, float(self.comm.rank != SERVER)))
+        self.feed_arrays(statistics, Buckets.like(arrays).mean(self.comm, arrays, float(self.comm.rank != SERVER)))
 
     def communication_facts(self) -> dict[str, Any]:
         counts = {str(staleness): count for staleness, count in self.log.staleness().items()}

@@ -57,7 +57,7 @@ class Gossip(DistributedOptimizer):
         with self.communicating():
             mine = self.arrays(self.parameters())
             if self._buckets is None or not self._buckets.fits(mine):
-                self._buckets = Buckets.of(mine)
+                self._buckets = Buckets.like(mine)
             self._buckets.put(mine)
             for bucket in self._buckets.all:
                 flat = bucket.flat[:-1]

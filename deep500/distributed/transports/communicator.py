@@ -183,7 +183,7 @@ class Communicator(abc.ABC):
 
     # -- bookkeeping ------------------------------------------------------------------------------------------------
     def gather_facts(self, facts: Any) -> list[Any]:
-        """What JSON can hold, from every rank to every rank; small, and counted as control."""
+        """Give every rank the facts of all, which JSON can hold; small, and counted as control."""
         data = np.frombuffer(json.dumps(facts).encode("utf-8"), np.uint8)
         with self._timed("control"):
             lengths = self._all_gather(np.array([data.size], np.int64)).ravel()

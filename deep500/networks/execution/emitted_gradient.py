@@ -192,8 +192,8 @@ class EmittedGradientExecutor(GraphExecutor):
             returned = list(dict.fromkeys([*self.network.outputs, loss]))
             behind = sources(self.network.nodes, returned)
             updates = {parameter: value for parameter, value in updates.items() if parameter in behind}
-            wanted = list(dict.fromkeys([*returned, *gradients, *updates.values()]))
-            program = self.training_program(step, wanted, list(updates))
+            results = list(dict.fromkeys([*returned, *gradients, *updates.values()]))
+            program = self.training_program(step, results, list(updates))
             check = input_check(self.network, returned)
             self._trainings[loss] = CompiledStep(program, program.run, check, returned, gradients, updates)
         return self._trainings[loss]

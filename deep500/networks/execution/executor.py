@@ -41,7 +41,7 @@ class RecomputedRegion(Protocol):
 
 
 class Recomputation(Protocol):
-    """What an executor needs of a checkpointing plan; :mod:`deep500.transformations.recomputation` makes them.
+    """A checkpointing plan as executors see it; :mod:`deep500.transformations.recomputation` makes them.
 
     Attributes:
         regions: those that run again in the backward pass instead of being kept, outermost first.
@@ -172,8 +172,8 @@ class GraphExecutor(abc.ABC):
             ('reference', ('N', 5))
         """
         kind: Any = type(self)
-        made: GraphExecutor = kind(network, self.device, **{name: getattr(self, name) for name in self.choices})
-        return made
+        other: GraphExecutor = kind(network, self.device, **{name: getattr(self, name) for name in self.choices})
+        return other
 
     def _forget_training(self) -> None:
         """Drop compiled training runs, so that the next one follows ``self.checkpointing``; backends implement it."""

@@ -23,7 +23,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class OperatorEntry:
-    """What a table says of an operator; backends derive their own where they need to say more.
+    """An operator in a table; backends derive their own entries where they need to say more.
 
     Attributes:
         function: computes the outputs.
@@ -52,7 +52,7 @@ class OperatorEntry:
         return {**{n: v for n, v in known.items() if n not in kind._fields}, keyword: collect(kind, known)}
 
     def refuses(self, node: Node) -> str | None:
-        """What the function does not understand of a node: an attribute away from its default, or a further input."""
+        """The attribute (away from its default) or further input that the function does not understand, else None."""
         for name, value in node.attributes.items():
             known = name in self.attributes or isinstance(value, onnx.GraphProto)
             if not known and value != replace(node, attributes={}).attribute(name):

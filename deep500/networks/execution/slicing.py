@@ -22,10 +22,10 @@ def needed_nodes(nodes: Sequence[Node], values: Iterable[str]) -> list[Node]:
         >>> [node.name for node in needed_nodes(nodes, ["c"])]
         ['exp', 'abs']
     """
-    wanted, chosen = set(values), []
+    missing, chosen = set(values), []
     for node in reversed(nodes):
-        if wanted.intersection(node.writes):
-            wanted.update(node.reads)
+        if missing.intersection(node.writes):
+            missing.update(node.reads)
             chosen.append(node)
     return chosen[::-1]
 
@@ -44,8 +44,8 @@ def sources(nodes: Sequence[Node], values: Iterable[str]) -> set[str]:
         >>> sorted(sources(nodes, ["c"]))
         ['a', 'c', 'x']
     """
-    given = list(values)
-    return values_read(needed_nodes(nodes, given), given)
+    names = list(values)
+    return values_read(needed_nodes(nodes, names), names)
 
 
 def check_outputs(network: Graph, outputs: Iterable[str]) -> None:

@@ -63,7 +63,7 @@ def with_gradient(
     targets = [name for name, _ in gradient_names(network, loss)] if wrt is None else list(dict.fromkeys(wrt))
     _check_targets(network, targets)
     work = network.copy()
-    backward = _Backward.of(work, [loss], targets)
+    backward = _BackwardWalk.over(work, [loss], targets)
     backward.run({loss: backward.seed(loss)}, targets)
     return work
 
@@ -82,7 +82,7 @@ def pull_back(network: Graph, seeds: Mapping[str, str], targets: Sequence[str]) 
     Raises:
         UnsupportedOperator: as :func:`with_gradient`.
     """
-    backward = _Backward.of(network, list(seeds), targets)
+    backward = _BackwardWalk.over(network, list(seeds), targets)
     return backward.run(seeds, targets, named=False)
 
 
@@ -103,7 +103,7 @@ def gradient_names(network: Graph, loss: str = "loss", quantization: str | None 
     return [(name, gradient_name(name)) for name in network.trainable() if name in flow.values]
 
 
-class _Backward:
+class _BackwardWalk:
     """The walk from the loss to the targets over a private copy of the network."""
 
     def __init__(self, work: Graph, flow: Flow, refused: list[tuple[Node, str]]) -> None:
@@ -114,7 +114,7 @@ class _Backward:
         self.refused = refused
 
     @classmethod
-    def of(cls, work: Graph, losses: Sequence[str], targets: Sequence[str]) -> _Backward:
+    def over(cls, work: Graph, losses: Sequence[str], targets: Sequence[str]) -> _BackwardWalk:
         return cls(work, *prepare(work, losses, targets))
 
     def run(self, seeds: Mapping[str, str], targets: Sequence[str], named: bool = True) -> list[str]:

@@ -53,7 +53,7 @@ def find_flow(network: Graph, losses: Iterable[str], targets: Iterable[str], fla
 
 
 def reads(node: Node) -> tuple[str, ...]:
-    """What a node reads, as gradients count it: its inputs, then what its sub-graphs capture."""
+    """Values that a node reads, as gradients count them: its inputs, then those that its sub-graphs capture."""
     return (*node.inputs, *node.captured)
 
 
@@ -84,9 +84,9 @@ def prepare(work: Graph, losses: Sequence[str], targets: Sequence[str]) -> tuple
     while expand_nodes(work, [*(missing := _without_rule(work, flow)), *_control_flow(work, flow)], flow.descriptors):
         flow = find_flow(work, losses, targets)
     rules = {name: find_rule(work.node(name), flow.descriptors) for name in flow.inputs if name not in missing}
-    wanted = {name: rule.outputs for name, rule in rules.items() if rule is not None and rule.outputs > 1}
-    extend_outputs(work, wanted)
-    if any(is_custom(work.node(name)) for name in wanted):  # their rules read the dtypes of all outputs
+    outputs = {name: rule.outputs for name, rule in rules.items() if rule is not None and rule.outputs > 1}
+    extend_outputs(work, outputs)
+    if any(is_custom(work.node(name)) for name in outputs):  # their rules read the dtypes of all outputs
         flow = find_flow(work, losses, targets)
     without = [(work.node(name), _why_not(work.node(name), flow)) for name in missing]
     return flow, [*without, *refused_operands(work, flow)]
@@ -94,14 +94,14 @@ def prepare(work: Graph, losses: Sequence[str], targets: Sequence[str]) -> tuple
 
 def refused_operands(network: Graph, flow: Flow) -> list[tuple[Node, str]]:
     """Nodes into whose operands a gradient would flow that no backend has."""
-    found = []
+    refused = []
     for name, indices in flow.inputs.items():
         node = network.node(name)
         rule = RULES.get((node.domain, node.op_type))
-        found += [
+        refused += [
             (node, f"{rule.refused[i]} has no gradient: do not train it") for i in indices if rule and i in rule.refused
         ]
-    return found
+    return refused
 
 
 def _without_rule(network: Graph, flow: Flow) -> list[str]:
@@ -115,7 +115,7 @@ def _control_flow(network: Graph, flow: Flow) -> list[str]:
 
 
 def _why_not(node: Node, flow: Flow) -> str:
-    """What keeps a gradient from passing a node, for the error message."""
+    """The reason why a gradient cannot pass a node, for the error message."""
     if "Sequence" in node.op_type and not node.domain:
         return "sequences need lengths and positions that are known when the network is built"
     if is_custom(node):

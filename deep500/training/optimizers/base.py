@@ -1,4 +1,4 @@
-"""What an optimizer is: ``step(inputs)`` runs a network forward and backward and moves its parameters.
+"""`Optimizer`: ``step(inputs)`` runs a network forward and backward and moves its parameters.
 
 Requirements of the seam, for new optimizers here and for native ones in a framework's folder:
 

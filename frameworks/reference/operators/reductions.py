@@ -34,7 +34,7 @@ REDUCTIONS: dict[str, Callable[..., Array]] = {
 
 
 def _bound(x: Array, sign: int) -> Any:
-    """What the extreme of nothing is: the largest (1) or smallest (-1) number of the dtype."""
+    """The extreme of nothing: the largest (1) or smallest (-1) number of the dtype."""
     if x.dtype.kind in "iu":
         return np.iinfo(x.dtype).max if sign > 0 else np.iinfo(x.dtype).min
     return sign > 0 if x.dtype.kind == "b" else sign * np.inf

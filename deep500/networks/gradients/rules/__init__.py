@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from deep500.networks.gradients.rules.registry import FLAT as FLAT
     from deep500.networks.gradients.rules.registry import RULES as RULES
     from deep500.networks.gradients.rules.registry import ZERO as ZERO
-    from deep500.networks.gradients.rules.registry import Rule as Rule
+    from deep500.networks.gradients.rules.registry import GradientRule as GradientRule
     from deep500.networks.gradients.rules.registry import gradient_rule as gradient_rule
 
 load_when_used(__name__)

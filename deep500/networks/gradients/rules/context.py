@@ -149,7 +149,7 @@ class NodeView:
         return Value(self, self.emitter.constant(np.asarray(values).astype(numpy_dtype(self.dtype))))
 
     def describe(self, value: Value | str) -> TensorDescriptor:
-        """What is known of a forward value."""
+        """Dtype and shape of a forward value, as far as they are known."""
         return self._descriptors.get(str(value), TensorDescriptor(None, None))
 
     def dims(self, value: Value | str) -> tuple[Dim, ...] | None:
@@ -281,25 +281,25 @@ class GradContext(Emission):
         """Zeros of the shape of a forward value."""
         return self.zeros(self.shape(value))
 
-    def unbroadcast(self, gradient: Value, like: Value, of: Value | None = None) -> Value:
-        """Sum a gradient, which has the shape of ``of`` (the first output), over what broadcasting had repeated.
+    def unbroadcast(self, gradient: Value, like: Value) -> Value:
+        """Sum a gradient, which has the shape of the first output, over what broadcasting had repeated.
 
         The axes are constants if the shapes decide them. A symbolic size on the small side is no obstacle where the
         large side has the same symbol; any other unknown size may be 1 in some runs, so the axes are found at run time.
         """
-        small, large = self.dims(like), self.dims(self.output() if of is None else of)
+        small, large = self.dims(like), self.dims(self.output())
         if small is None or large is None or len(small) > len(large):
-            return self._unbroadcast_at_run_time(gradient, like)
+            return self.unbroadcast_at_run_time(gradient, like)
         lead = len(large) - len(small)
         pairs = list(zip(small, large[lead:], strict=True))
         if any((s != b and not isinstance(s, int)) or s is None for s, b in pairs):
-            return self._unbroadcast_at_run_time(gradient, like)
+            return self.unbroadcast_at_run_time(gradient, like)
         ones = [lead + i for i, (s, b) in enumerate(pairs) if s == 1 and b != 1]
         if not ones or not lead:
             return self.total(gradient, [*range(lead), *ones], keepdims=not lead)
         return self.reshape_like(self.total(gradient, [*range(lead), *ones]), like)
 
-    def _unbroadcast_at_run_time(self, gradient: Value, like: Value) -> Value:
+    def unbroadcast_at_run_time(self, gradient: Value, like: Value) -> Value:
         """The same with axes computed in the graph: where the shape of ``like``, filled up with ones, differs."""
         small, large = self.shape(like), self("Shape", gradient)
         missing = self("Sub", self("Shape", large), self("Shape", small))

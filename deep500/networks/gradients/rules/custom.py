@@ -16,7 +16,7 @@ import numpy as np
 from deep500.errors import Deep500Error
 from deep500.networks.custom import missing_plugins, operator_of, place_of
 from deep500.networks.gradients.rules.context import GradContext, Value
-from deep500.networks.gradients.rules.registry import RULES, Rule
+from deep500.networks.gradients.rules.registry import RULES, GradientRule
 from deep500.networks.node import Node
 from deep500.operators.base import CustomOp
 from deep500.operators.registry import DOMAIN, GRADIENT, is_registered
@@ -25,12 +25,12 @@ from deep500.tensors import TensorDescriptor, numpy_dtype
 Descriptors = Mapping[str, TensorDescriptor]
 
 
-def find_rule(node: Node, descriptors: Descriptors) -> Rule | None:
+def find_rule(node: Node, descriptors: Descriptors) -> GradientRule | None:
     """The rule of a node: the table's, else, for a custom operator with ``backward``, the one of this module."""
     rule = RULES.get((node.domain, node.op_type))
     if rule is not None or node.domain != DOMAIN or why_not(node, descriptors) is not None:
         return rule
-    return Rule(_gradient_node, outputs=_count_outputs(node, operator_of(node, descriptors), descriptors))
+    return GradientRule(_gradient_node, outputs=_count_outputs(node, operator_of(node, descriptors), descriptors))
 
 
 def _count_outputs(node: Node, operator: CustomOp, descriptors: Descriptors) -> int:

@@ -64,7 +64,7 @@ def _over_batch(g: GradContext, gradient: Value, like: Value, rank: int) -> Valu
             ones = [lead + i for i, (s, b) in enumerate(pairs) if s == 1 and b != 1]
             reduced = g.total(gradient, ones, keepdims=True)
             return g.total(reduced, range(lead))
-    return g._unbroadcast_at_run_time(gradient, like)
+    return g.unbroadcast_at_run_time(gradient, like)
 
 
 @gradient_rule("Gemm")
@@ -101,11 +101,11 @@ def einsum(g: GradContext) -> Sequence[Value | None]:
             continue
         others = [(t, v) for j, (t, v) in enumerate(zip(terms, g.inputs, strict=True)) if j != i]
         seen = set(result).union(*(t for t, _ in others))
-        kept = "".join(c for c in term if c in seen)
+        common = "".join(c for c in term if c in seen)
         sources = ",".join([result, *(t for t, _ in others)])
-        value = g("Einsum", g.grad(), *(v for _, v in others), equation=f"{sources}->{kept}")
-        own = [k for k, c in enumerate(term) if c not in seen]
-        if own:
-            value = g.expand_like(g("Unsqueeze", value, g.ints(*own)), g.input(i))
+        value = g("Einsum", g.grad(), *(v for _, v in others), equation=f"{sources}->{common}")
+        lost = [k for k, c in enumerate(term) if c not in seen]
+        if lost:
+            value = g.expand_like(g("Unsqueeze", value, g.ints(*lost)), g.input(i))
         grads.append(value)
     return grads

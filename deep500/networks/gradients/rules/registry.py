@@ -22,7 +22,7 @@ RuleFunction: TypeAlias = "Callable[[GradContext], Sequence[Value | str | None]]
 
 
 @dataclass(frozen=True)
-class Rule:
+class GradientRule:
     """How the gradient passes one operator.
 
     Attributes:
@@ -44,7 +44,7 @@ class Rule:
         return self.blocked(node) if callable(self.blocked) else self.blocked
 
 
-RULES: dict[tuple[str, str], Rule] = {}
+RULES: dict[tuple[str, str], GradientRule] = {}
 """The rule of each operator, by (domain, operator name)."""
 
 _CONSTANT_PIECES = "piecewise constant: the derivative is zero almost everywhere"
@@ -74,12 +74,12 @@ def gradient_rule(
     outputs: int = 1,
     refused: Mapping[int, str] | None = None,
 ) -> Callable[[RuleFunction], RuleFunction]:
-    """Decorator that registers a function as the rule of the named operators; see :class:`Rule` for the arguments."""
+    """Decorator that registers a function as the rule of these operators; :class:`GradientRule` has the arguments."""
 
     def register(function: RuleFunction) -> RuleFunction:
         for op_type in op_types:
             stops = blocked if callable(blocked) else frozenset(blocked)
-            RULES[(domain, op_type)] = Rule(function, stops, outputs, refused or {})
+            RULES[(domain, op_type)] = GradientRule(function, stops, outputs, refused or {})
         return function
 
     return register
