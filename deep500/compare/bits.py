@@ -254,7 +254,7 @@ def _first_step(traces: Sequence[Sequence[Sequence[Mapping[str, str]]]], steps: 
     return None
 
 
-class _Step:
+class _StepArrays:
     """The arrays that the ranks of one side left of a step."""
 
     def __init__(self, folder: Path, ranks: int) -> None:
@@ -282,7 +282,7 @@ class _Step:
 
 def _within(sides: Sequence[Replay], folders: Sequence[Path], step: int) -> Parting:
     """The first thing within a step that is not the same."""
-    first, second = (_Step(folder, side.ranks) for folder, side in zip(folders, sides, strict=True))
+    first, second = (_StepArrays(folder, side.ranks) for folder, side in zip(folders, sides, strict=True))
     alike = len(first.ranks) == len(second.ranks)
     ranks: list[int | None] = [None] if not alike else [*range(len(first.ranks))]
     together = sides[0].scheme if alike else " against ".join(side.scheme for side in sides)
@@ -298,7 +298,7 @@ def _within(sides: Sequence[Replay], folders: Sequence[Path], step: int) -> Part
     return Parting(step, f"in the step as a whole ({FUSED})", (), None, None, None, 0, 0)
 
 
-def _in_order(side: _Step, several: bool, together: str) -> Iterator[tuple[str, str, str]]:
+def _in_order(side: _StepArrays, several: bool, together: str) -> Iterator[tuple[str, str, str]]:
     """Part, name and words of everything in a step, causes before what follows from them."""
     for name in side.names(INPUT):
         yield INPUT, name, f"input {name!r}"

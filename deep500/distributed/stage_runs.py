@@ -11,7 +11,7 @@ from deep500.distributed.transports.communicator import Communicator
 from deep500.networks.execution.capabilities import PullsBack
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.tensors import numpy_dtype
-from deep500.transformations.stages import SEED, Stage
+from deep500.transformations.stages import SEED, TrainingStage
 
 
 class StageRun:
@@ -26,7 +26,7 @@ class StageRun:
             writes.
     """
 
-    def __init__(self, stage: Stage, like: GraphExecutor) -> None:
+    def __init__(self, stage: TrainingStage, like: GraphExecutor) -> None:
         self.stage, self.home = stage, like.network
         self.executor = like.like(stage.network)
         # a backend may draw otherwise where nobody reads the mask; backward it is read

@@ -13,7 +13,7 @@ from deep500.distributed.optimizer import DistributedOptimizer
 from deep500.errors import InputError
 from deep500.training.clipping import ClipGradientNorm
 from deep500.training.optimizers.base import Optimizer
-from deep500.transformations.stages import Stage
+from deep500.transformations.stages import TrainingStage
 
 
 class Staged(DistributedOptimizer):
@@ -26,7 +26,7 @@ class Staged(DistributedOptimizer):
 
     waits = "together"
     whole = False
-    stages: list[Stage]
+    stages: list[TrainingStage]
     absent: list[str]
 
     def _begin(self) -> None:
@@ -106,7 +106,7 @@ class Staged(DistributedOptimizer):
         absent = set(self.absent)
         self.feed_arrays(here := [name for name in values if name not in absent], [state[name] for name in here])
 
-    def drawn(self, stage: Stage, *place: int) -> int:
+    def drawn(self, stage: TrainingStage, *place: int) -> int:
         """The seed of a stage's run in this step, which is the same forward and backward."""
         if not stage.random:
             return 0

@@ -1,6 +1,6 @@
 """A loss on top of a network, which recipes name and training differentiates, and the names of its gradients.
 
-A loss is a function ``(at: Place, **options)`` that adds nodes and returns the scalar; :data:`LOSSES` lists them.
+A loss is a function ``(at: LossPlace, **options)`` that adds nodes and returns the scalar; :data:`LOSSES` lists them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SCALE, SCALED = "loss.scale", "loss.scaled"
 
 
 @dataclass
-class Place:
+class LossPlace:
     """Where a loss is added.
 
     Attributes:
@@ -77,7 +77,7 @@ def huber(op: Emitter, value: str, wanted: str, delta: float = 1.0, dtype: str =
 
 
 def _cross_entropy(
-    at: Place, *, ignore_index: int | None = None, label_smoothing: float = 0.0, mask: str | None = None
+    at: LossPlace, *, ignore_index: int | None = None, label_smoothing: float = 0.0, mask: str | None = None
 ) -> None:
     """-log softmax(output)[label], Softmax included; ``label`` holds int64 class numbers (items, ...).
 
@@ -111,7 +111,7 @@ def _cross_entropy(
     emit.network.add_node("Div", [total, emit("ReduceSum", weight, keepdims=0)], [at.loss], name=at.loss)
 
 
-def _mean_squared_error(at: Place) -> None:
+def _mean_squared_error(at: LossPlace) -> None:
     """Mean of (output - label)^2 over all numbers; ``label`` is like the output."""
     at.input(at.label, at.shape, at.dtype)
     difference = at.emit("Sub", at.output, at.label)
@@ -119,14 +119,14 @@ def _mean_squared_error(at: Place) -> None:
     at.emit.network.add_node("ReduceMean", [square], [at.loss], name=at.loss, keepdims=0)
 
 
-def _huber(at: Place, *, delta: float = 1.0) -> None:
+def _huber(at: LossPlace, *, delta: float = 1.0) -> None:
     """Mean of :func:`huber`; ``label`` is like the output."""
     at.input(at.label, at.shape, at.dtype)
     value = huber(at.emit, at.output, at.label, delta, at.dtype)
     at.emit.network.add_node("ReduceMean", [value], [at.loss], name=at.loss, keepdims=0)
 
 
-def _kl_divergence(at: Place) -> None:
+def _kl_divergence(at: LossPlace) -> None:
     """Sum of p (log p - log softmax(output)) over axis 1, divided by items (``batchmean``); ``label`` holds p.
 
     Places where p is 0 count 0.
@@ -143,7 +143,7 @@ def _kl_divergence(at: Place) -> None:
 
 
 def _ctc(
-    at: Place,
+    at: LossPlace,
     *,
     blank: int = 0,
     zero_infinity: bool = False,
@@ -235,7 +235,7 @@ def add_loss(
     output = network.outputs[0] if output is None else output
     described = network.descriptors()[output]
     shape = described.shape or ("N", None)
-    build(Place(Emitter(network, f"{loss}/"), output, label, loss, shape, described.dtype or "float32"), **options)
+    build(LossPlace(Emitter(network, f"{loss}/"), output, label, loss, shape, described.dtype or "float32"), **options)
     network.add_output(loss)
     return network
 

@@ -30,7 +30,7 @@ SEED = "seed/"
 
 
 @dataclass(frozen=True)
-class Stage:
+class TrainingStage:
     """A part of a network in training mode, with its gradient.
 
     Attributes:
@@ -60,7 +60,7 @@ class Stage:
     work: float
 
 
-def stages(network: Network, loss: str = "loss", count: int | None = None, crossing: int = 1) -> list[Stage]:
+def stages(network: Network, loss: str = "loss", count: int | None = None, crossing: int = 1) -> list[TrainingStage]:
     """A network in stages.
 
     The network is cut where at most ``crossing`` activations are alive; where that leaves too few stages, up to 4 may
@@ -178,7 +178,7 @@ class _Cutter:
             pieces[:2] = [[*pieces[0], *pieces[1]]]  # what only prepares the inputs
         return pieces
 
-    def stages(self, pieces: Sequence[list[Node]]) -> list[Stage]:
+    def stages(self, pieces: Sequence[list[Node]]) -> list[TrainingStage]:
         """The stages of these pieces."""
         homes = {value: number for number, piece in enumerate(pieces) for node in piece for value in node.writes}
         read: dict[str, set[int]] = {}
@@ -208,7 +208,7 @@ class _Cutter:
                 open_values.update(node.reads)
         return [node for node in self.network.nodes if node.name in chosen]
 
-    def _stage(self, piece: list[Node], receives: list[str], hands_on: list[str], outputs: list[str]) -> Stage:
+    def _stage(self, piece: list[Node], receives: list[str], hands_on: list[str], outputs: list[str]) -> TrainingStage:
         homes = dict.fromkeys(self.moving, -1)
         nodes = self._closure(piece, homes)
         part, inputs, parameters = self._part(nodes, receives)
@@ -227,7 +227,7 @@ class _Cutter:
         for total in dict.fromkeys(totals):
             if total not in train.outputs:
                 train.add_output(total)
-        return Stage(
+        return TrainingStage(
             piece[0].writes[0],
             train,
             tuple(parameters),

@@ -23,16 +23,16 @@ from deep500.frameworks.jax.operators.table import DependsOnData, JaxEntry, is_k
 from deep500.frameworks.jax.recompute import run_group
 from deep500.networks.custom import is_custom
 from deep500.networks.execution.custom import call_node
-from deep500.networks.execution.grouping import Group, Item
+from deep500.networks.execution.grouping import Item, NodeGroup
 from deep500.networks.execution.operands import STATIC, check_operands
 from deep500.networks.execution.operator_table import used_outputs
-from deep500.networks.execution.program import Program, Target, constant_value, from_graph
+from deep500.networks.execution.program import Backend, Program, constant_value, from_graph
 from deep500.networks.execution.refusals import unfit_operands
 from deep500.networks.execution.slicing import values_read
 from deep500.networks.network import Network
 from deep500.networks.node import Node, captures
 
-TARGET = Target("jax", OPS, DTYPES)
+TARGET = Backend("jax", OPS, DTYPES)
 
 Values = Mapping[str, Any]
 PureFunction = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
@@ -103,7 +103,7 @@ def run(
 def _walk(program: Program, items: Sequence[Item], env: dict[str, Any], context: RunContext, read: set[str]) -> None:
     """Run nodes and groups of them, in order."""
     for item in items:
-        if isinstance(item, Group):
+        if isinstance(item, NodeGroup):
 
             def inside(env: dict[str, Any], context: RunContext, items: Sequence[Item] = item.items) -> None:
                 _walk(program, items, env, context, read)

@@ -25,13 +25,13 @@ from deep500.frameworks.jax.memory import step_memory
 from deep500.frameworks.jax.network import JaxNetwork
 from deep500.keywords import hands_on
 from deep500.networks.execution.differentiating import DifferentiatingExecutor
-from deep500.networks.execution.options import Options
+from deep500.networks.execution.options import ExecutorOptions
 from deep500.networks.execution.program import Program, from_network
 from deep500.networks.network import Choice, Network, Parameter
 
 
 @dataclass(frozen=True, kw_only=True)
-class JaxOptions(Options):
+class JaxOptions(ExecutorOptions):
     """Options of this backend beside those of all.
 
     Where kernels are to be ``deterministic``, XLA must have been told so when the process started

@@ -22,7 +22,7 @@ import numpy as np
 from deep500.frameworks.jax.context import RunContext
 from deep500.frameworks.jax.dtypes import is_float
 from deep500.frameworks.jax.operators.table import is_known
-from deep500.networks.execution.grouping import Group
+from deep500.networks.execution.grouping import NodeGroup
 
 Inside = Callable[[dict[str, Any], RunContext], None]
 """Runs a region's nodes on an environment, which it extends."""
@@ -37,7 +37,7 @@ jax.tree_util.register_static(_Names)
 
 
 def run_group(
-    group: Group, env: dict[str, Any], context: RunContext, inside: Inside, parameters: frozenset[str]
+    group: NodeGroup, env: dict[str, Any], context: RunContext, inside: Inside, parameters: frozenset[str]
 ) -> None:
     """Run a region, so that what it computes is computed again when its gradient is wanted, and extend ``env``.
 
@@ -69,7 +69,7 @@ class _Region:
     """One run of a region: a function with a gradient of its own, and what is known once it was traced."""
 
     def __init__(
-        self, group: Group, env: Mapping[str, Any], context: RunContext, inside: Inside, parameters: frozenset[str]
+        self, group: NodeGroup, env: Mapping[str, Any], context: RunContext, inside: Inside, parameters: frozenset[str]
     ) -> None:
         self.group, self.context, self.inside = group, context, inside
         self.given = {name: env[name] for name in group.reads if is_known(env[name])}

@@ -27,7 +27,7 @@ from deep500.frameworks.onnxruntime.session import options as session_options
 from deep500.keywords import hands_on
 from deep500.networks import protos
 from deep500.networks.execution.emitted_gradient import EmittedGradientExecutor
-from deep500.networks.execution.options import Options
+from deep500.networks.execution.options import ExecutorOptions
 from deep500.networks.execution.precision import used_precision
 from deep500.networks.network import Choice, Network
 from deep500.networks.quantization import differentiable
@@ -38,7 +38,7 @@ _OPERANDS = 1024  # fixed arrays of up to this many elements may decide about sh
 
 
 @dataclass(frozen=True, kw_only=True)
-class RuntimeOptions(Options):
+class RuntimeOptions(ExecutorOptions):
     """Options of this backend beside those of all; ONNX Runtime prefers ``deterministic`` kernels, but refuses none.
 
     Attributes:

@@ -10,7 +10,7 @@ import torch
 
 from deep500.errors import InputError, MissingEngine
 from deep500.frameworks.pytorch.arrays import backward_by_arrays, by_arrays, desc_from_tensor
-from deep500.frameworks.pytorch.library import Library
+from deep500.frameworks.pytorch.library import TorchLibrary
 from deep500.frameworks.pytorch.shortcut import MOST, Method, Missing
 from deep500.operators.base import CustomOp
 from deep500.operators.bridge import can_bridge
@@ -19,7 +19,7 @@ from deep500.operators.cpp.spec import FLOATING
 Tensors = Sequence[torch.Tensor]
 
 
-def short_way(op: CustomOp, library: Library) -> Callable[..., Any] | None:
+def short_way(op: CustomOp, library: TorchLibrary) -> Callable[..., Any] | None:
     """A builtin function that runs the operator, and records gradients where they are wanted; None if there is no way.
 
     ``library`` gets faster kernels.
@@ -38,7 +38,7 @@ def short_way(op: CustomOp, library: Library) -> Callable[..., Any] | None:
 class _Compiled:
     """The builtin functions of one operator and what they do with calls that they have not seen before."""
 
-    def __init__(self, op: Any, library: Library, ins: Sequence[str], outs: Sequence[str]) -> None:
+    def __init__(self, op: Any, library: TorchLibrary, ins: Sequence[str], outs: Sequence[str]) -> None:
         self.op, self.library, self.ins, self.outs = op, library, len(ins), len(outs)
         self.instance = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(op.address("d500_instance"))
         self.forward = Method(op.address("d500_forward"), ins, outs)
@@ -97,7 +97,7 @@ class _Compiled:
         return tuple(next(gradients) if want else None for want in wanted)
 
 
-def _recorded(run: Callable[..., Any], run_backward: Callable[..., Any], library: Library) -> Callable[..., Any]:
+def _recorded(run: Callable[..., Any], run_backward: Callable[..., Any], library: TorchLibrary) -> Callable[..., Any]:
     """The operator as autograd records it."""
 
     class Recorded(torch.autograd.Function):

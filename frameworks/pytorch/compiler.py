@@ -29,13 +29,13 @@ from deep500.frameworks.pytorch.operators.movement import to_device
 from deep500.networks.custom import is_custom
 from deep500.networks.execution.folding import fold
 from deep500.networks.execution.operator_table import used_outputs
-from deep500.networks.execution.program import Program, Target, constant_value, from_graph
+from deep500.networks.execution.program import Backend, Program, constant_value, from_graph
 from deep500.networks.execution.recognition import recognised
 from deep500.networks.execution.slicing import values_read
 from deep500.networks.execution.tidying import tidied
 from deep500.networks.node import Node, captures
 
-TARGET = Target("pytorch", OPS, DTYPES)
+TARGET = Backend("pytorch", OPS, DTYPES)
 
 _HOST_SOURCES = frozenset(
     {

@@ -17,7 +17,7 @@ from deep500.errors import Deep500Error, InputError
 from deep500.frameworks.pytorch.arrays import desc_from_tensor
 from deep500.frameworks.pytorch.compiled import short_way
 from deep500.frameworks.pytorch.gpu import runs_on_card
-from deep500.frameworks.pytorch.library import Library, lasting_key
+from deep500.frameworks.pytorch.library import TorchLibrary, lasting_key
 from deep500.frameworks.pytorch.native_op import NativeOp, custom_op_from_native
 from deep500.networks.custom import named, operator_of, place_of
 from deep500.networks.execution.custom import OperatorFunctions
@@ -94,7 +94,7 @@ _functions = OperatorFunctions(_make, "torch", most=None)  # what is registered 
 
 
 def _function(op: CustomOp) -> TensorFunction:
-    library = Library(op)
+    library = TorchLibrary(op)
     short, tracing = short_way(op, library), torch.compiler.is_dynamo_compiling
 
     def by_library(*inputs: Any) -> Any:
@@ -117,7 +117,7 @@ def _native(op: NativeOp) -> TensorFunction:
     return _labelled(native, op, "native", None)
 
 
-def _labelled(function: Any, op: CustomOp, implementation: str, library: Library | None) -> TensorFunction:
+def _labelled(function: Any, op: CustomOp, implementation: str, library: TorchLibrary | None) -> TensorFunction:
     function.__name__ = function.__qualname__ = op.name
     function.op, function.implementation, function.library = op, implementation, library
     made: TensorFunction = function

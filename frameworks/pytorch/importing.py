@@ -230,7 +230,7 @@ def _export(
     private.forward = types.MethodType(lambda _, *tensors: called(*tensors), private)
     taken = {*inputs, *private.state_dict()}
     names = [name if name not in taken else f"{name}_result" for name in outputs]
-    trace, written = _gradients.Trace(), _gradients.Written(private)
+    trace, written = _gradients.ExportTrace(), _gradients.Written(private)
     with _error_of(module, "converts"):
         try:
             known = _Known(len(inputs), called.drawn)
@@ -282,7 +282,7 @@ def _backward_graph(module: torch.nn.Module, tensors: Sequence[torch.Tensor]) ->
     """The model of a backward pass, all of whose axes are free."""
     names = [_gradients.BACKWARD_INPUT.format(number) for number in range(len(tensors))]
     free = {n: {axis: f"{n}_{axis}" for axis in range(t.dim())} for n, t in zip(names, tensors, strict=True)}
-    return _traced(module, tensors, names, None, free, _gradients.Trace(), _Known(len(tensors)))
+    return _traced(module, tensors, names, None, free, _gradients.ExportTrace(), _Known(len(tensors)))
 
 
 def _export_otherwise(

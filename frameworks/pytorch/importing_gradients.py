@@ -243,7 +243,7 @@ class _Backward(torch.nn.Module):
 
 
 @dataclass
-class Trace:
+class ExportTrace:
     """Carries cuts and custom gradients into an export: what runs inside of :meth:`active` is changed.
 
     Attributes:

@@ -30,7 +30,7 @@ from deep500.tensors import Dim, TensorDescriptor
 Tensors = Sequence[torch.Tensor]
 
 
-class Library:
+class TorchLibrary:
     """One operator's registration.
 
     Attributes:

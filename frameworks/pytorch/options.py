@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deep500.errors import InputError, nearest
-from deep500.networks.execution.options import Options
+from deep500.networks.execution.options import ExecutorOptions
 
 RECOMPUTE = ("checkpoint", "explicit")
 """Ways to follow a checkpointing plan; see :class:`TorchOptions`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TorchOptions(Options):
+class TorchOptions(ExecutorOptions):
     """Options of this backend beside those of all.
 
     Attributes:

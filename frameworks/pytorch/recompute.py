@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from deep500.frameworks.pytorch.compiler import NetworkModule
 from deep500.frameworks.pytorch.operators.normalization import running_again
-from deep500.frameworks.pytorch.split import Cutter, Stretch
+from deep500.frameworks.pytorch.split import Cutter, Section
 from deep500.frameworks.pytorch.tape import Tape
 from deep500.networks.network import Network
 
@@ -85,7 +85,7 @@ def checkpointed(module: NetworkModule, cutter: Cutter) -> NetworkModule:
     return planned
 
 
-def _write(graph: fx.Graph, copies: dict[fx.Node, fx.Node], stretches: Sequence[Stretch], root: dict[str, Any]) -> None:
+def _write(graph: fx.Graph, copies: dict[fx.Node, fx.Node], stretches: Sequence[Section], root: dict[str, Any]) -> None:
     """Write stretches into a graph; ``root`` takes the regions' modules."""
     for stretch in stretches:
         if not stretch.again:
@@ -101,7 +101,7 @@ def _write(graph: fx.Graph, copies: dict[fx.Node, fx.Node], stretches: Sequence[
             copies[line] = graph.call_function(_item, (results, i))
 
 
-def _body(stretch: Stretch) -> fx.GraphModule:
+def _body(stretch: Section) -> fx.GraphModule:
     graph, root = fx.Graph(), dict[str, Any]()
     copies = {line: graph.placeholder(line.name) for line in stretch.inputs}
     _write(graph, copies, stretch.parts, root)

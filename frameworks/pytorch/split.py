@@ -23,7 +23,7 @@ Path = tuple[int, ...]
 
 
 @dataclass
-class Stretch:
+class Section:
     """Consecutive lines of code.
 
     Attributes:
@@ -38,7 +38,7 @@ class Stretch:
     region: int | None
     inputs: list[fx.Node]
     outputs: list[fx.Node]
-    parts: list[Stretch]
+    parts: list[Section]
     random: bool
 
     @property
@@ -66,7 +66,7 @@ class Cutter:
         self.results = list(results) if isinstance(results, tuple) else [results]
         self.loss = self.results[module.program.outputs.index(loss)]
 
-    def cut(self) -> list[Stretch]:
+    def cut(self) -> list[Section]:
         """The outermost stretches, in an order in which they can run."""
         return self._stretches(self._together(), 0, set(self.results))
 
@@ -112,11 +112,11 @@ class Cutter:
     def _random(self, lines: Iterable[fx.Node]) -> bool:
         return any(self.sources.get(line.name) in self.drawing for line in lines)
 
-    def _stretches(self, lines: list[fx.Node], depth: int, wanted: set[fx.Node]) -> list[Stretch]:
+    def _stretches(self, lines: list[fx.Node], depth: int, wanted: set[fx.Node]) -> list[Section]:
         """Cut lines along the regions at one depth; ``wanted`` are those that others read."""
         groups = [list(group) for _, group in groupby(lines, lambda line: self._path(line)[depth : depth + 1])]
         read = [{source for line in group for source in line.all_input_nodes} for group in groups]
-        stretches: list[Stretch] = []
+        stretches: list[Section] = []
         for i, group in enumerate(groups):
             later = wanted.union(*read[i + 1 :])
             own = set(group)
@@ -125,7 +125,7 @@ class Cutter:
             path = self._path(group[0])
             region = path[depth] if len(path) > depth else None
             parts = [] if region is None else self._stretches(group, depth + 1, set(outputs))
-            stretches.append(Stretch(group, region, inputs, outputs, parts, self._random(group)))
+            stretches.append(Section(group, region, inputs, outputs, parts, self._random(group)))
         return stretches
 
 

@@ -17,7 +17,7 @@ import torch
 
 from deep500.frameworks.pytorch.compiler import NetworkModule
 from deep500.frameworks.pytorch.operators.normalization import running_again
-from deep500.frameworks.pytorch.split import Cutter, Stretch, as_graph
+from deep500.frameworks.pytorch.split import Cutter, Section, as_graph
 
 
 @dataclass
@@ -204,7 +204,7 @@ def _generator(state: tuple[torch.Tensor, dict[int, torch.Tensor]] | None) -> It
         yield
 
 
-def _compiled(stretches: Sequence[Stretch], wanted: Collection[str]) -> list[TapePart]:
+def _compiled(stretches: Sequence[Section], wanted: Collection[str]) -> list[TapePart]:
     parts = []
     for stretch in stretches:
         code = NetworkModule({}, as_graph(stretch.lines, stretch.inputs, stretch.outputs), "Stretch")

@@ -21,7 +21,7 @@ Tensors = Sequence[torch.Tensor]
 
 
 class _Of:
-    """An operator and its :class:`~deep500.frameworks.pytorch.library.Library`, as an argument of functions."""
+    """An operator and its :class:`~deep500.frameworks.pytorch.library.TorchLibrary`, as an argument of functions."""
 
     def __init__(self, op: CustomOp, library: Any) -> None:
         self.op, self.library = op, library
@@ -31,7 +31,7 @@ def transformable(op: CustomOp, library: Any) -> Callable[..., tuple[torch.Tenso
     """The operator as a function that ``torch.func`` can transform; always a tuple.
 
     Args:
-        library: its :class:`~deep500.frameworks.pytorch.library.Library`.
+        library: its :class:`~deep500.frameworks.pytorch.library.TorchLibrary`.
     """
     of = _Of(op, library)
 

@@ -15,7 +15,7 @@ from deep500.frameworks.reference.compiler import KernelProgram
 from deep500.frameworks.reference.meter import HeldBytes, node_times
 from deep500.frameworks.reference.operators.table import Random
 from deep500.networks.execution.emitted_gradient import EmittedGradientExecutor
-from deep500.networks.execution.options import Options
+from deep500.networks.execution.options import ExecutorOptions
 from deep500.networks.execution.precision import used_precision
 from deep500.networks.network import Network
 from deep500.networks.quantization import differentiable
@@ -23,7 +23,7 @@ from deep500.transformations.recomputation.rewriting import executed_step
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReferenceOptions(Options):
+class ReferenceOptions(ExecutorOptions):
     """Options of this backend beside those of all; NumPy always computes as IEEE says, and the same bits every time.
 
     Attributes:

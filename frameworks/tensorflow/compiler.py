@@ -21,18 +21,18 @@ from deep500.frameworks.tensorflow.layout import Last, align, last_axis, to_last
 from deep500.frameworks.tensorflow.operators import OPS, NeedsValue
 from deep500.frameworks.tensorflow.operators.table import TensorFlowEntry
 from deep500.frameworks.tensorflow.operators.windows import kernel_first, kernel_last
-from deep500.frameworks.tensorflow.recompute import Record, Replay, draw, run_group
+from deep500.frameworks.tensorflow.recompute import Rerun, RunLog, draw, run_group
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.custom import is_custom
-from deep500.networks.execution.grouping import Group, Item
+from deep500.networks.execution.grouping import Item, NodeGroup
 from deep500.networks.execution.operator_table import used_outputs
-from deep500.networks.execution.program import Program, Target, constant_value, from_graph
+from deep500.networks.execution.program import Backend, Program, constant_value, from_graph
 from deep500.networks.execution.refusals import no_memory
 from deep500.networks.execution.slicing import values_read
 from deep500.networks.node import Node, captures
 from deep500.operators.failures import find_failure
 
-TARGET = Target("tensorflow", OPS, DTYPES)
+TARGET = Backend("tensorflow", OPS, DTYPES)
 
 _SMALL = 256  # parameters up to this many elements may be taken as constants
 _EMBEDDED = 4096  # constants up to this many elements are written into the graph; larger ones are captured
@@ -126,8 +126,8 @@ class Walk:
         self.values: dict[str, Any] = {}
         self.turned: dict[str, Any] = {}  # values with channels last, of those that came with channels first
         self.read = values_read(program.nodes, program.outputs)
-        self.record: Record | None = None
-        self.replay: Replay | None = None
+        self.record: RunLog | None = None
+        self.replay: Rerun | None = None
         self.reached = reached
 
     def run(self, inputs: Sequence[Any], items: Sequence[Item] | None = None) -> list[Any]:
@@ -139,7 +139,7 @@ class Walk:
     def steps(self, items: Sequence[Item]) -> None:
         """Run nodes and groups of them, in order."""
         for item in items:
-            if isinstance(item, Group):
+            if isinstance(item, NodeGroup):
                 run_group(item, self, self.reached)
             elif item.op_type == "Constant" and not item.domain:
                 self.known[item.outputs[0]] = constant_value(item)
@@ -158,7 +158,7 @@ class Walk:
             self.record.results.append(outputs if earlier is None else earlier)
         self.values.update({name: y for name, y in zip(node.outputs, outputs, strict=False) if name})
 
-    def within(self, given: tuple[Mapping[str, Any], dict[str, Any]], replay: Replay | None, record: Record) -> Walk:
+    def within(self, given: tuple[Mapping[str, Any], dict[str, Any]], replay: Rerun | None, record: RunLog) -> Walk:
         """A walk through a part of the program, with these sources and values of its own; what is known is shared."""
         sources, values = given
         walk = Walk(

@@ -22,7 +22,7 @@ from deep500.keywords import hands_on
 from deep500.networks.execution.differentiating import DifferentiatingExecutor
 from deep500.networks.execution.grouping import planned
 from deep500.networks.execution.input_check import InputCheck, input_check
-from deep500.networks.execution.options import Options
+from deep500.networks.execution.options import ExecutorOptions
 from deep500.networks.execution.precision import Numerics
 from deep500.networks.execution.program import Program, from_network
 from deep500.networks.execution.refusals import loss_not_scalar, unreached_loss
@@ -31,7 +31,7 @@ from deep500.networks.network import Choice, Network, Parameter
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorFlowOptions(Options):
+class TensorFlowOptions(ExecutorOptions):
     """Options of this backend beside those of all.
 
     TensorFlow's switch of ``precision`` is the process's: it is set before a run that wants it otherwise. Kernels that

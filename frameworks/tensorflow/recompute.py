@@ -16,13 +16,13 @@ from typing import Any
 from deep500.errors import PlanError
 from deep500.frameworks.tensorflow.layout import Last
 from deep500.frameworks.tensorflow.runtime import tf
-from deep500.networks.execution.grouping import Group
+from deep500.networks.execution.grouping import NodeGroup
 
 Walk = Any
 """A :class:`deep500.frameworks.tensorflow.compiler.Walk`, which runs regions by the functions of this file."""
 
 
-class Record:
+class RunLog:
     """What the first run of a region leaves for the second, in order.
 
     Attributes:
@@ -34,16 +34,16 @@ class Record:
         self.states: list[Any] = []
         self.results: list[Sequence[Any]] = []
 
-    def extend(self, other: Record) -> None:
+    def extend(self, other: RunLog) -> None:
         """Add what an inner region left."""
         self.states += other.states
         self.results += other.results
 
 
-class Replay:
+class Rerun:
     """The record of an earlier run, read in order."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: RunLog) -> None:
         self.states: Iterator[Any] = iter(record.states)
         self.results: Iterator[Sequence[Any]] = iter(record.results)
 
@@ -55,7 +55,7 @@ def draw(kind: str, state: Any, shape: Any, dtype: Any) -> Any:
     return operator(shape=shape, key=key, counter=counter, alg=1, dtype=dtype)
 
 
-def run_group(group: Group, walk: Walk, reached: frozenset[str]) -> None:
+def run_group(group: NodeGroup, walk: Walk, reached: frozenset[str]) -> None:
     """Run a region so that its gradient runs it again; its values become the walk's.
 
     Args:
@@ -65,10 +65,10 @@ def run_group(group: Group, walk: Walk, reached: frozenset[str]) -> None:
     """
     names, given = _arguments(group, walk)
     layouts = {name: isinstance(walk.values.get(name), Last) for name in names}
-    record = Record()
+    record = RunLog()
     written: list[tuple[str, bool]] = []
 
-    def run(tensors: Sequence[Any], replay: Replay | None, noted: Record) -> list[Any]:
+    def run(tensors: Sequence[Any], replay: Rerun | None, noted: RunLog) -> list[Any]:
         inner = walk.within(_wrapped(names, tensors, layouts, walk), replay, noted)
         inner.steps(group.items)
         written[:] = [(n, isinstance(inner.value(n), Last)) for n in group.writes if n not in inner.known]
@@ -81,7 +81,7 @@ def run_group(group: Group, walk: Walk, reached: frozenset[str]) -> None:
 
         def gradient(*arriving: Any) -> list[Any]:
             given = [g for g, mark in zip(arriving, marks, strict=True) if mark]
-            return _again(names, tensors, given, walk, lambda tied: _marked(run(tied, Replay(record), Record()), marks))
+            return _again(names, tensors, given, walk, lambda tied: _marked(run(tied, Rerun(record), RunLog()), marks))
 
         return results, gradient
 
@@ -114,7 +114,7 @@ def _marked(results: Sequence[Any], marks: Sequence[bool]) -> list[Any]:
     return [result for result, mark in zip(results, marks, strict=True) if mark]
 
 
-def _arguments(group: Group, walk: Walk) -> tuple[list[str], list[Any]]:
+def _arguments(group: NodeGroup, walk: Walk) -> tuple[list[str], list[Any]]:
     """What a region reads and is not known: tensors, those of parameters in the layout that they are held in."""
     names, tensors = [], []
     for name in group.reads:

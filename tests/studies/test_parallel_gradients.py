@@ -14,7 +14,7 @@ import pytest
 from deep500.errors import InputError, MissingBackend, MissingEngine
 from recipes.studies.parallel_gradients import __main__ as study
 from recipes.studies.parallel_gradients import building, hydro, launching, measuring, printing, sources
-from recipes.studies.parallel_gradients.hydro import Box, BoxPart, Exchange
+from recipes.studies.parallel_gradients.hydro import Box, BoxPart, ExchangeStruct
 from recipes.studies.parallel_gradients.launching import FormPoint
 from recipes.studies.parallel_gradients.measuring import Checked, TimedPoint, check
 
@@ -104,7 +104,7 @@ def test_parts_make_the_whole(ranks: int) -> None:
                     assert (getattr(part, numbers)[sent] == there).all()
 
 
-def neighbours(exchange: Exchange) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+def neighbours(exchange: ExchangeStruct) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """Of each neighbour, which places are sent and received."""
 
     def array(address: int, length: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from deep500.tensors import numpy_dtype
 from deep500.training.accumulation import pieces
 from deep500.training.data.samplers import checked_integer
 from deep500.training.optimizers.base import Optimizer, ThreeStepOptimizer
-from deep500.transformations.stages import Stage, stages
+from deep500.transformations.stages import TrainingStage, stages
 
 
 def bubble(ranks: int, micro_batches: int) -> float:
@@ -339,7 +339,7 @@ class _UnderWay:
         scheme.most_under_way = max(scheme.most_under_way, len(self.values))
 
 
-def _homes(parts: list[Stage]) -> dict[str, int]:
+def _homes(parts: list[TrainingStage]) -> dict[str, int]:
     """The rank of each parameter and running statistic.
 
     Raises:
@@ -357,7 +357,7 @@ def _homes(parts: list[Stage]) -> dict[str, int]:
     return homes
 
 
-def _passing(parts: list[Stage], network: Any, rank: int) -> list[tuple[str, str]]:
+def _passing(parts: list[TrainingStage], network: Any, rank: int) -> list[tuple[str, str]]:
     """What goes from a rank to the next: values written up to here, and inputs, that later stages read."""
     later = parts[rank + 1 :]
     wanted = dict.fromkeys(name for stage in later for name in (*stage.receives, *stage.inputs))
@@ -366,7 +366,7 @@ def _passing(parts: list[Stage], network: Any, rank: int) -> list[tuple[str, str
     return [(name, described[name].dtype or "float32") for name in wanted if name not in ahead]
 
 
-def _returning(parts: list[Stage], passed: list[tuple[str, str]], rank: int) -> list[tuple[str, str]]:
+def _returning(parts: list[TrainingStage], passed: list[tuple[str, str]], rank: int) -> list[tuple[str, str]]:
     """What comes back: gradients of those that have one in a later stage."""
     found = {name for stage in parts[rank + 1 :] for name in stage.gradients}
     return [(name, dtype) for name, dtype in passed if name in found]

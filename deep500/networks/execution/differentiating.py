@@ -15,7 +15,7 @@ from deep500.devices import Device, fall_back, to_device
 from deep500.networks.execution.bound import BoundNetwork
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.execution.input_check import InputCheck
-from deep500.networks.execution.options import Options
+from deep500.networks.execution.options import ExecutorOptions
 from deep500.networks.execution.precision import used_precision
 from deep500.networks.execution.refusals import unknown_parameter, unknown_value
 from deep500.networks.losses import find_loss, gradient_name
@@ -73,7 +73,7 @@ class DifferentiatingExecutor(GraphExecutor):
         gradients: of the last training run, by parameter; a parameter that the loss does not reach may be absent.
     """
 
-    options_type: ClassVar[type[Options]] = Options
+    options_type: ClassVar[type[ExecutorOptions]] = ExecutorOptions
     network_type: ClassVar[type[LiveNetwork]]
     network: Any
 

@@ -20,7 +20,7 @@ from deep500.networks.node import Node
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class NodeGroup:
     """Nodes that run as one.
 
     Attributes:
@@ -41,7 +41,7 @@ class Group:
         return tuple(flatten(self.items))
 
 
-Item: TypeAlias = Node | Group
+Item: TypeAlias = Node | NodeGroup
 
 
 def planned(program: Program, network: Network, plan: Recomputation | None) -> tuple[Item, ...] | None:
@@ -55,7 +55,7 @@ def planned(program: Program, network: Network, plan: Recomputation | None) -> t
         return None
     plan.check(network, plan.batch)
     items = grouped(program, network, plan.regions)
-    for node in flatten(item for item in items if isinstance(item, Group)):
+    for node in flatten(item for item in items if isinstance(item, NodeGroup)):
         inner = every_node([node]) if node.graphs else []
         if hidden := [n.name or n.op_type for n in inner if is_custom(n) or n.is_random]:
             raise PlanError(
@@ -148,13 +148,13 @@ class _Arranger:
         items += [node for node in nodes if node.name not in taken]
         return self._ordered(items)
 
-    def _group(self, name: str, nodes: Sequence[Node], inner: Sequence[tuple[str, frozenset[str]]]) -> Group:
+    def _group(self, name: str, nodes: Sequence[Node], inner: Sequence[tuple[str, frozenset[str]]]) -> NodeGroup:
         own = {node.name for node in nodes}
         written = [value for node in nodes for value in node.writes]
         reads = dict.fromkeys(value for node in nodes for value in node.reads)
         handed = [v for v in written if v in self.outputs or not self.readers.get(v, set()) <= own]
         items = self.arrange(nodes, inner)
-        return Group(name, items, tuple(v for v in reads if v not in set(written)), tuple(handed))
+        return NodeGroup(name, items, tuple(v for v in reads if v not in set(written)), tuple(handed))
 
     def _ordered(self, items: Sequence[Item]) -> tuple[Item, ...]:
         """In an order that respects what reads what, and is the program's where that leaves a choice."""
@@ -177,7 +177,7 @@ class _Arranger:
                 if not missing[j]:
                     heapq.heappush(ready, (self._place(items[j]), j))
         if len(ordered) < len(items):
-            stuck = next(item for i, item in enumerate(items) if missing[i] and isinstance(item, Group))
+            stuck = next(item for i, item in enumerate(items) if missing[i] and isinstance(item, NodeGroup))
             raise PlanError(
                 f"got region {stuck.name!r}, which other nodes both read from and feed; expected one that can run as a "
                 "whole: leave it out of the plan"

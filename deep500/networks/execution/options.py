@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class ExecutorOptions:
     """Options with which an executor of any backend is made.
 
     Attributes:

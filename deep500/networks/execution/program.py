@@ -1,6 +1,6 @@
 """What gets compiled: the slice of a network that some outputs need, with every operator one that the table has.
 
-For backends that generate code: they hand over a :class:`Target`, their table and their dtypes. An operator without an
+For backends that generate code: they hand over a :class:`Backend`, their table and their dtypes. An operator without an
 entry is replaced by the body that ONNX's schema gives it, if there is one. What is left over is one UnsupportedOperator
 that names every offending node.
 """
@@ -31,7 +31,7 @@ Descriptors = Mapping[str, TensorDescriptor]
 
 
 @dataclass(frozen=True)
-class Target:
+class Backend:
     """A backend as programs see it: its name, its table by (domain, operator), the dtypes that it can hold."""
 
     backend: str
@@ -60,7 +60,7 @@ class Program:
 
 
 def from_network(
-    network: Network, outputs: Sequence[str], target: Target, attributes: Mapping[str, str], all_inputs: bool = False
+    network: Network, outputs: Sequence[str], target: Backend, attributes: Mapping[str, str], all_inputs: bool = False
 ) -> Program:
     """The part of a network that the outputs depend on; ``attributes`` maps its parameters to module attributes."""
     check_outputs(network, outputs)
@@ -74,7 +74,7 @@ def from_network(
     return supported(program, target)
 
 
-def from_graph(graph: onnx.GraphProto, target: Target) -> Program:
+def from_graph(graph: onnx.GraphProto, target: Backend) -> Program:
     """A sub-graph (the body of If, Loop or Scan) as a program; what it captures is an input after its own."""
     constants = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
     inputs = [v.name for v in graph.input] + captures(graph)
@@ -89,7 +89,7 @@ def to_node(proto: onnx.NodeProto, name: str) -> Node:
     return Node(proto.op_type, tuple(proto.input), tuple(proto.output), proto.name or name, domain, attributes)
 
 
-def supported(program: Program, target: Target) -> Program:
+def supported(program: Program, target: Backend) -> Program:
     """The program with function bodies in place of operators that the table lacks; raises UnsupportedOperator.
 
     Custom operators (domain ``deep500``) stay: backends call what :func:`deep500.networks.custom.operator_of` finds.
@@ -116,7 +116,7 @@ def supported(program: Program, target: Target) -> Program:
     return replace(program, nodes=nodes)
 
 
-def trouble(node: Node, target: Target) -> str | None:
+def trouble(node: Node, target: Backend) -> str | None:
     """What keeps a node from being run natively, None if nothing does."""
     if node.op_type == "Constant" and not node.domain:
         return None  # becomes part of the module
@@ -135,7 +135,7 @@ def trouble(node: Node, target: Target) -> str | None:
     return None if refused is None else f"{where} with {refused}"
 
 
-def rare_dtype(node: Node, descriptors: Descriptors, target: Target) -> str | None:
+def rare_dtype(node: Node, descriptors: Descriptors, target: Backend) -> str | None:
     """A dtype among a node's values that the target lacks (strings, 4-bit numbers)."""
     for name in (*node.reads, *node.writes):
         kind = re.split(r"[(),]", (descriptors.get(name, UNKNOWN).dtype or "float32").rstrip(")"))[-1]

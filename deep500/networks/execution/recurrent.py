@@ -52,7 +52,7 @@ def gate_activations(
     return chosen
 
 
-class Arithmetic(NamedTuple):
+class CellArithmetic(NamedTuple):
     """Functions of a framework that steps are made of.
 
     Attributes:
@@ -87,7 +87,7 @@ LSTM, GRU, RNN = ("Sigmoid", "Tanh", "Tanh"), ("Sigmoid", "Tanh"), ("Tanh",)
 """Usual activations of one direction."""
 
 
-def lstm_step(a: Arithmetic, settings: Recurrent, gates: Gates, dirs: int, peepholes: Any) -> Step:
+def lstm_step(a: CellArithmetic, settings: Recurrent, gates: Gates, dirs: int, peepholes: Any) -> Step:
     """One step of an LSTM (Hochreiter & Schmidhuber 1997; peepholes: Gers & Schmidhuber 2000)."""
     functions, bound = a.functions(settings, LSTM, dirs), a.bound(settings)
 
@@ -104,7 +104,7 @@ def lstm_step(a: Arithmetic, settings: Recurrent, gates: Gates, dirs: int, peeph
     return step
 
 
-def gru_step(a: Arithmetic, settings: Recurrent, inputs: Callable[[int, Any], Any], r: Any, biases: Any) -> Step:
+def gru_step(a: CellArithmetic, settings: Recurrent, inputs: Callable[[int, Any], Any], r: Any, biases: Any) -> Step:
     """One step of a GRU (Cho et al. 2014).
 
     Args:
@@ -129,7 +129,7 @@ def gru_step(a: Arithmetic, settings: Recurrent, inputs: Callable[[int, Any], An
     return step
 
 
-def rnn_step(a: Arithmetic, settings: Recurrent, gates: Gates, dirs: int) -> Step:
+def rnn_step(a: CellArithmetic, settings: Recurrent, gates: Gates, dirs: int) -> Step:
     """One step of a plain recurrent network (Elman 1990)."""
     functions, bound = a.functions(settings, RNN, dirs), a.bound(settings)
     return lambda d, xt, states: (functions[d](bound(gates(d, xt, states[0]))),)

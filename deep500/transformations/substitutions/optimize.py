@@ -19,7 +19,7 @@ from deep500.networks.objects import as_network
 from deep500.transformations.substitutions.choosing import fastest
 from deep500.transformations.substitutions.cost import (
     Analytic,
-    Cost,
+    CostModel,
     Measured,
     OutOfTime,
     Remeasured,
@@ -178,9 +178,9 @@ def _search(
     """
     fixed, begin = tuple(imported.sizes.values()), time.perf_counter()
     runs = deployment(options.backend).backend
-    by_formula: Cost = Analytic(runs)
+    by_formula: CostModel = Analytic(runs)
 
-    def searched(cost: Cost, seconds: float, what: str, starts: Sequence[State] = ()) -> SearchResult:
+    def searched(cost: CostModel, seconds: float, what: str, starts: Sequence[State] = ()) -> SearchResult:
         def progress(_: float, best: float, first: float, where: str) -> None:
             deadline.tell(f"{what}, {where}", best, first)
 
@@ -218,7 +218,7 @@ def _search(
     return result
 
 
-def _joined(results: Sequence[SearchResult], cost: Cost, result: SearchResult) -> SearchResult:
+def _joined(results: Sequence[SearchResult], cost: CostModel, result: SearchResult) -> SearchResult:
     """One of the results with the best states of all, those that came first in any of them first."""
     states = dict[Any, State]()
     for place in range(CANDIDATES):
@@ -241,7 +241,7 @@ def _folded(imported: Imported, matcher: Matcher, backend: str, seconds: float) 
     return result.best
 
 
-def _price(cost: Cost, graph: StoredGraph) -> float:
+def _price(cost: CostModel, graph: StoredGraph) -> float:
     """Seconds of a graph; nan where there is no time to measure some of its operators."""
     try:
         return cost.total(graph)

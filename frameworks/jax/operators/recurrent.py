@@ -12,7 +12,7 @@ import numpy as np
 from deep500.frameworks.jax.operators.table import Array, op
 from deep500.networks.attributes import Recurrent
 from deep500.networks.execution.operator_table import optional
-from deep500.networks.execution.recurrent import Arithmetic, States, Step, gru_step, lstm_step, rnn_step
+from deep500.networks.execution.recurrent import CellArithmetic, States, Step, gru_step, lstm_step, rnn_step
 
 ACTIVATIONS: dict[str, Callable[[Array, float, float], Array]] = {
     "Relu": lambda x, a, b: jax.nn.relu(x),
@@ -33,7 +33,7 @@ def _linear(x: Array, w: Array, b: Array | None) -> Array:
     return x @ w.T if b is None else x @ w.T + b
 
 
-ARITHMETIC = Arithmetic(
+ARITHMETIC = CellArithmetic(
     jnp.split,
     _linear,
     lambda y, x, w, b: y + x @ w.T if b is None else y + x @ w.T + b,

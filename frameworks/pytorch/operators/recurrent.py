@@ -13,7 +13,7 @@ from deep500.frameworks.pytorch.operators.table import op
 from deep500.networks.attributes import Recurrent
 from deep500.networks.execution.operator_table import optional
 from deep500.networks.execution.patterns import DOMAIN
-from deep500.networks.execution.recurrent import GRU, LSTM, Arithmetic, Step, gru_step, lstm_step, rnn_step
+from deep500.networks.execution.recurrent import GRU, LSTM, CellArithmetic, Step, gru_step, lstm_step, rnn_step
 
 Tensor = torch.Tensor
 _IOFC_TO_IFCO = (0, 2, 3, 1)  # ONNX's order of the LSTM's gates to torch's (torch calls the cell gate g)
@@ -32,7 +32,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
     "Softplus": lambda x, a, b: F.softplus(x, threshold=40),
 }
 
-ARITHMETIC = Arithmetic(
+ARITHMETIC = CellArithmetic(
     lambda x, parts, axis: x.chunk(parts, axis),
     F.linear,
     lambda y, x, w, b: y + F.linear(x, w, b),

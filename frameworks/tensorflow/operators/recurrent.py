@@ -9,7 +9,7 @@ from deep500.frameworks.tensorflow.operators.table import number, op, sizes, sta
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.attributes import Recurrent
 from deep500.networks.execution.operator_table import optional
-from deep500.networks.execution.recurrent import Arithmetic, Step, gru_step, lstm_step, rnn_step
+from deep500.networks.execution.recurrent import CellArithmetic, Step, gru_step, lstm_step, rnn_step
 
 Tensor = Any
 ACTIVATIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
@@ -40,7 +40,7 @@ def _linear(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
     return y if b is None else y + b
 
 
-ARITHMETIC = Arithmetic(
+ARITHMETIC = CellArithmetic(
     tf.split,
     _linear,
     lambda y, x, w, b: y + _linear(x, w, b),

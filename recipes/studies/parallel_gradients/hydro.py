@@ -33,7 +33,7 @@ class Links(ctypes.Structure):
     ]
 
 
-class Exchange(ctypes.Structure):
+class ExchangeStruct(ctypes.Structure):
     """The exchange of deep500/communication.h."""
 
     _fields_ = [
@@ -58,7 +58,7 @@ class Mesh(ctypes.Structure):
 class Ways(ctypes.Structure):
     """The ways of hydro.cpp."""
 
-    _fields_ = [("corners", Links), ("beside", Links), ("shared", Exchange), ("borders", Exchange)]
+    _fields_ = [("corners", Links), ("beside", Links), ("shared", ExchangeStruct), ("borders", ExchangeStruct)]
 
 
 @dataclass(frozen=True)
@@ -231,14 +231,14 @@ class BoxPart(proxy.ProblemPart):
         arrays = (source_of, start, np.argsort(source_of, kind="stable"))
         return Links(sources, len(source_of), width, self.box.blocks, *(self._keep(a).ctypes.data for a in arrays))
 
-    def _exchange(self, sent: dict[int, Integers], received: dict[int, Integers], width: int) -> Exchange:
+    def _exchange(self, sent: dict[int, Integers], received: dict[int, Integers], width: int) -> ExchangeStruct:
         ranks = [p for p in sent if len(sent[p])]
         arrays: list[Integers] = [np.array(ranks, dtype=int)]
         for lists in (sent, received):
             parts = [lists[p] for p in ranks]
             arrays.append(np.cumsum([0, *(len(part) for part in parts)]))
             arrays.append(np.concatenate([np.zeros(0, dtype=int), *parts]))
-        return Exchange(len(ranks), width, *(self._keep(a).ctypes.data for a in arrays))
+        return ExchangeStruct(len(ranks), width, *(self._keep(a).ctypes.data for a in arrays))
 
     def _keep(self, array: np.ndarray) -> np.ndarray:
         """In memory that stays, as C++ reads it."""

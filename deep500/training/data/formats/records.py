@@ -151,7 +151,7 @@ class Records(Dataset):
     def _sample(self, value: Any, position: int, expected: tuple[int, ...] | None) -> np.ndarray:
         try:
             sample = _numbers(value, self._wanted, self.raw, self.scale)
-        except _Refused as problem:
+        except _Unfit as problem:
             raise DataError(f"{self.rows.row(position)}: column {self.input!r}: {problem}") from problem
         if self._wanted is not None and sample.size == np.prod(self._wanted, dtype=int):
             sample = sample.reshape(self._wanted)
@@ -187,7 +187,7 @@ class Records(Dataset):
         return self._digest
 
 
-class _Refused(Exception):
+class _Unfit(Exception):
     """A refused value: what was got, expected and is to be done."""
 
 
@@ -196,7 +196,7 @@ def _label(value: Any, rows: Rows, position: int) -> np.ndarray:
         value = int(value)  # as text, which is how WebDataset keeps classes
     try:
         return _numbers(value, None, None, None)
-    except _Refused as problem:
+    except _Unfit as problem:
         raise DataError(f"{rows.row(position)}: label: {problem}") from problem
 
 
@@ -208,15 +208,15 @@ def _numbers(value: Any, shape: tuple[int, ...] | None, raw: np.dtype | None, sc
         value = _decoded(value, shape, raw)
     if hasattr(value, "convert") and hasattr(value, "mode"):  # Pillow's
         if scale is not None:
-            raise _Refused(f"got an image with scale={scale}; expected none, as images come in [0, 1]: leave it out")
+            raise _Unfit(f"got an image with scale={scale}; expected none, as images come in [0, 1]: leave it out")
         return _image(value, shape)
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise _Refused(f"got {error}; expected an array of one shape: bring it to one") from error
+        raise _Unfit(f"got {error}; expected an array of one shape: bring it to one") from error
     if array.dtype.kind not in "biuf":
         got = "nothing (null)" if value is None else f"{type(value).__name__} of {array.dtype}"
-        raise _Refused(f"got {got}; expected numbers, an image or bytes: convert it, or name another column")
+        raise _Unfit(f"got {got}; expected numbers, an image or bytes: convert it, or name another column")
     return array if scale is None else np.divide(array, np.float32(scale), dtype=np.float32)
 
 
@@ -227,13 +227,13 @@ def _decoded(data: bytes, shape: tuple[int, ...] | None, raw: np.dtype | None) -
         try:
             return np.load(io.BytesIO(data), allow_pickle=False)
         except (ValueError, EOFError, OSError) as error:
-            raise _Refused(f"got .npy bytes that cannot be read ({error}); expected numbers: write it again") from error
+            raise _Unfit(f"got .npy bytes that cannot be read ({error}); expected numbers: write it again") from error
     if raw is not None and shape is not None and len(data) == raw.itemsize * int(np.prod(shape)):
         return np.frombuffer(data, raw)
     try:
         return Image.open(io.BytesIO(data))
     except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
-        raise _Refused(
+        raise _Unfit(
             f"got {len(data)} bytes that are no .npy and no image; expected one of them, or raw numbers: "
             "give their shape=... and raw=..."
         ) from error
@@ -241,11 +241,11 @@ def _decoded(data: bytes, shape: tuple[int, ...] | None, raw: np.dtype | None) -
 
 def _image(image: Any, shape: tuple[int, ...] | None) -> np.ndarray:
     if shape is not None and (len(shape) != 3 or shape[0] not in (1, 3)):
-        raise _Refused(f"got shape={shape} for an image; expected (1 or 3, height, width): correct it")
+        raise _Unfit(f"got shape={shape} for an image; expected (1 or 3, height, width): correct it")
     try:
         return fitted(image, shape)
     except (OSError, SyntaxError, ValueError) as error:  # Pillow says SyntaxError for some broken PNG files
-        raise _Refused(f"got an image that cannot be read ({error}); expected a whole one: replace it") from error
+        raise _Unfit(f"got an image that cannot be read ({error}); expected a whole one: replace it") from error
 
 
 def splits(rows: Callable[[Any], Rows], parts: Sequence[Any], input: str, label: str | None, **options: Any) -> Any:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from deep500.transformations.substitutions.cost.deployments import deployment as deployment
     from deep500.transformations.substitutions.cost.deployments import deployment_names as deployment_names
     from deep500.transformations.substitutions.cost.measured import Measured as Measured
-    from deep500.transformations.substitutions.cost.model import Cost as Cost
+    from deep500.transformations.substitutions.cost.model import CostModel as CostModel
     from deep500.transformations.substitutions.cost.model import OutOfTime as OutOfTime
     from deep500.transformations.substitutions.cost.ranking import Remeasured as Remeasured
     from deep500.transformations.substitutions.cost.ranking import remeasure as remeasure

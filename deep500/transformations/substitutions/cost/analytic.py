@@ -19,7 +19,7 @@ from deep500.errors import NetworkError
 from deep500.networks.flops import FORMULAS
 from deep500.networks.node import Node
 from deep500.tensors import numpy_dtype
-from deep500.transformations.substitutions.cost.model import Cost
+from deep500.transformations.substitutions.cost.model import CostModel
 from deep500.transformations.substitutions.graph.store import StoredGraph
 from deep500.transformations.substitutions.graph.units import Unit
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
@@ -116,7 +116,7 @@ def traffic(graph: StoredGraph, unit: Unit) -> int:
     return sum(prod(store.shape(value)) * numpy_dtype(store.dtype(value)).itemsize for value in values)
 
 
-class Analytic(Cost):
+class Analytic(CostModel):
     """Prices by formula: where nothing may be measured, and in tests.
 
     Args:

@@ -20,7 +20,7 @@ from deep500.transformations.substitutions.cost.database import (
     machine_hash,
     now,
 )
-from deep500.transformations.substitutions.cost.model import Cost, OutOfTime
+from deep500.transformations.substitutions.cost.model import CostModel, OutOfTime
 from deep500.transformations.substitutions.cost.timing import (
     REPEATS,
     RESOLUTION,
@@ -45,7 +45,7 @@ FEED, FETCH = "an input", "an output"
 """Under what a database holds `Margins`."""
 
 
-class Measured(Cost):
+class Measured(CostModel):
     """Prices by measurement: what one more copy of a unit adds to a network of such copies on the backend.
 
     A unit is measured when a search first meets it and is looked up from then on, in other processes too. What a

@@ -18,7 +18,7 @@ class OutOfTime(Exception):
     """A unit would have to be measured after the time for that is over."""
 
 
-class Cost(abc.ABC):
+class CostModel(abc.ABC):
     """Prices of units, and of graphs as their sum; what is known is looked up.
 
     How a search uses it: make one cost per search and ask ``total(graph)`` for every state. Graphs that share a store

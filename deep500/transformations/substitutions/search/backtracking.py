@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from deep500.transformations.substitutions.cost.model import Cost, OutOfTime
+from deep500.transformations.substitutions.cost.model import CostModel, OutOfTime
 from deep500.transformations.substitutions.graph.store import StoredGraph, StoreValue
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.rules.matching import Match, Matcher
@@ -82,7 +82,7 @@ class Backtracking:
     """
 
     matcher: Matcher
-    cost: Cost
+    cost: CostModel
     budget: float = 30.0
     alpha: float = 1.05
     fixed: Sequence[int] = ()
