@@ -223,7 +223,7 @@ class GradientMean:
         self._sent, self._travelling = [], []
 
     def put(self, position: int, array: np.ndarray) -> None:
-        """Copy one array in, and send the buckets that are full now.
+        """Copy one array in, times this rank's weight, and begin to sum the buckets that are full now.
 
         Raises:
             InputError: it was put in before.
@@ -249,7 +249,7 @@ class GradientMean:
         return sorted(self._absent, reverse=True)
 
     def finish(self, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-        """Put in what has not come, wait, and return the means; they are overwritten in the next round.
+        """Put in what has not come, wait for the sums over ranks, and divide; the next round overwrites the result.
 
         Args:
             arrays: in their order; those that were put in before are not looked at.

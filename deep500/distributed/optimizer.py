@@ -133,7 +133,7 @@ class DistributedOptimizer(Traits, Replica):
             check_networks(self.comm, self.network)
             self.set_all(Buckets.like(arrays := self.all_arrays()).broadcast(self.comm, arrays))
             self.exchanges_gradients = type(self).exchange_gradients is not DistributedOptimizer.exchange_gradients
-            base_optimizer.exchange = self
+            base_optimizer.exchange = self  # from here on its gradients pass through agreed_gradients
 
     # -- what a scheme says -------------------------------------------------------------------------------------------
     def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:

@@ -74,16 +74,17 @@ class KernelProgram:
         self.slots = {"": 0}
         for name in (*self.inputs, *self.parameters, *(v for node in nodes for v in node.writes)):
             self.slots[name] = len(self.slots)
-        described = any(is_custom(node) or node.op_type in GROWING for node in nodes)
-        known = network.descriptors() if isinstance(network, Graph) and described else {}
-        check_sizes(nodes, known)
+        asked = any(is_custom(node) or node.op_type in GROWING for node in nodes)  # inference costs more than the rest
+        descriptors = network.descriptors() if isinstance(network, Graph) and asked else {}
+        check_sizes(nodes, descriptors)
         if isinstance(network, Graph):
             check_network(network, nodes)
         fed = [getattr(network.inputs[name], "dtype", "") for name in self.inputs]
         narrow = narrow or may_be_narrow([*fed, *(str(p.value.dtype) for p in self.parameters.values())], nodes)
-        self.steps = self._steps(nodes, _bind_all(nodes, random, known, narrow))
+        self.steps = self._steps(nodes, _bind_all(nodes, random, descriptors, narrow))
 
     def _steps(self, nodes: Sequence[Node], kernels: Sequence[Callable[..., Any]]) -> list[KernelStep]:
+        """Kernels with the slots that they read, fill and empty, in order."""
         needed = {self.slots[name] for name in (*self.outputs, *self.parameters)} | {0}
         steps: list[KernelStep] = []
         for node, kernel in zip(reversed(nodes), reversed(kernels), strict=True):
@@ -138,8 +139,9 @@ def _as_value(result: Any) -> Any:
 
 
 def _bind_all(
-    nodes: Sequence[Node], random: Random, known: Mapping[str, TensorDescriptor], narrow: bool
+    nodes: Sequence[Node], random: Random, descriptors: Mapping[str, TensorDescriptor], narrow: bool
 ) -> list[Callable[..., Any]]:
+    """The kernel of each node: a custom operator, a function of the table, or ONNX's evaluator as the fallback."""
     check_plugins(nodes)
     missing = fallback.unknown(nodes, lambda node: find(node) is not None)
     fallback.refuse(missing, "reference", "deep500.frameworks.reference.operators.op")
@@ -147,7 +149,7 @@ def _bind_all(
     for node in nodes:
         entry = find(node)
         if is_custom(node):
-            kernels.append(CustomCall(node, known))
+            kernels.append(CustomCall(node, descriptors))
             continue
         kernel: Callable[..., Any] = (
             fallback.make_kernel(node)

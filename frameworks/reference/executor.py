@@ -58,12 +58,13 @@ class Executor(EmittedGradientExecutor):
         asked = ReferenceOptions(**options)
         network = differentiable(network, asked.quantization)
         super().__init__(fall_back(to_device(device), 0, asked.strict), network)
-        used_precision(asked.precision, self.device)
+        used_precision(asked.precision, self.device)  # raises for a name that no backend knows
         self.random = Random(asked.seed)
         self._inference(tuple(network.outputs))
 
     # -- compiling --------------------------------------------------------------------------------------------------
     def step_network(self, loss: str) -> tuple[Network, dict[str, str]]:
+        """The network in training mode ``with_gradient``, or what a recomputation plan makes of that."""
         return executed_step(self.network, self.checkpointing, loss)
 
     def inference_program(self, outputs: tuple[str, ...]) -> KernelProgram:

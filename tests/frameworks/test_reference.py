@@ -13,7 +13,7 @@ import pytest
 import deep500.networks as d5nt
 from deep500.errors import InputError, NetworkError, UnsupportedOperator
 from deep500.frameworks import reference
-from deep500.frameworks.reference.compiler import Plan
+from deep500.frameworks.reference.compiler import KernelProgram
 from deep500.frameworks.reference.operators import OPS, Random, op
 from deep500.networks import Network
 from tests.conftest import HANG
@@ -45,7 +45,7 @@ def test_parameters_are_live_arrays() -> None:
 def test_a_plan_has_only_what_is_needed_and_drops_what_is_read() -> None:
     net = product()
     net.add_node("Neg", "x", "unused", name="unused")
-    plan = Plan(net, ["z"], Random())
+    plan = KernelProgram(net, ["z"], Random())
     assert [step.node.name for step in plan.steps] == ["product", "relu"]
     names = {slot: name for name, slot in plan.slots.items()}
     assert [{names[slot] for slot in step.done} for step in plan.steps] == [{"x"}, {"y"}]
@@ -57,7 +57,7 @@ def test_unread_outputs_are_dropped_at_once() -> None:
     net.add_input("x", (4,))
     net.add_node("Split", "x", ["a", "b"], name="split", num_outputs=2)
     net.add_output("a")
-    (step,) = Plan(net, ["a"], Random()).steps
+    (step,) = KernelProgram(net, ["a"], Random()).steps
     assert len(step.done) == 2  # x and b
 
 

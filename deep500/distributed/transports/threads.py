@@ -146,6 +146,7 @@ _EXCHANGE = -2
 
 
 def _sum(arrays: list[np.ndarray]) -> np.ndarray:
+    """Add the ranks' arrays in the order of ranks, so that the bits are the same in every run."""
     total = arrays[0].copy()
     for array in arrays[1:]:
         np.add(total, array, out=total)

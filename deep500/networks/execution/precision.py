@@ -18,7 +18,7 @@ class Numerics(NamedTuple):
 
 
 def used_precision(asked: str, device: Device) -> str:
-    """What a device computes with: processors know no TF32.
+    """The precision in which a device computes: CPUs know no TF32.
 
     Example:
         >>> from deep500.devices import CPUDevice, GPUDevice

@@ -135,6 +135,7 @@ class _BackwardWalk:
         return totals
 
     def seed(self, loss: str) -> str:
+        """The gradient of the loss with respect to itself: 1 in its shape."""
         described = self.flow.descriptors.get(loss, TensorDescriptor())
         dtype = numpy_dtype(described.dtype or "float32")
         if described.shape is not None:  # it has one element: _check_loss

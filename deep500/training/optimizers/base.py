@@ -40,7 +40,7 @@ GradientTransform: TypeAlias = Callable[[Sequence[str], Sequence[Any]], Sequence
 
 
 def _noted(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that updates parameters, which notes it: schemes ask whether a step made an update."""
+    """Decorator: the method sets ``updated``, by which a scheme sees whether a step has made an update."""
 
     @wraps(method)
     def noted(self: Optimizer, *arguments: Any) -> Any:
@@ -87,10 +87,10 @@ class Optimizer(Exchange, Tunable, declares=False):
     keeps_parameters: ClassVar[bool] = False
     """Whether its state holds the parameters too, so that it misses changes that a scheme makes to the network's."""
     around: ClassVar[Mapping[str, Callable[..., Any]]] = {"update": _noted}
-    """By method what surrounds it wherever a subclass writes it: what holds however a scheme calls it."""
+    """Decorators by method: they surround it wherever a subclass defines it, also for a scheme that calls it alone."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Put :attr:`around` its methods what belongs there."""
+        """Surround the methods that the class defines as :attr:`around` says."""
         super().__init_subclass__(**options)
         for name in cls.around.keys() & vars(cls).keys():
             setattr(cls, name, cls.around[name](vars(cls)[name]))
@@ -261,7 +261,10 @@ class Optimizer(Exchange, Tunable, declares=False):
         return not plain or self.exchange.exchanges_gradients
 
     def modified(self, names: Sequence[str], parameters: Sequence[Any], gradients: Sequence[Any]) -> Sequence[Any]:
-        """The gradients after exchange with other ranks, modifier and transform (weight decay belongs to the rule)."""
+        """The gradients after exchange with other ranks, modifier and transform (weight decay belongs to the rule).
+
+        Here, and nowhere else, gradients of this process become those of all.
+        """
         if self.exchange.exchanges_gradients:
             gradients = self.exchange.agreed_gradients(names, gradients)
         if self.gradient_modifier is not None:

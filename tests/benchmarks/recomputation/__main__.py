@@ -11,7 +11,7 @@ import numpy as np
 
 import tests.benchmarks.recomputation
 from deep500.errors import BudgetError
-from deep500.frameworks.reference.compiler import Plan
+from deep500.frameworks.reference.compiler import KernelProgram
 from deep500.frameworks.reference.operators.table import Random
 from deep500.networks import add_loss, create
 from deep500.transformations.recomputation.chain import optimal_chain
@@ -94,7 +94,7 @@ def steps() -> None:
         inputs = inputs_of(net, batch)
         (want, full), (got, less) = run(step.network, inputs), run(again.network, inputs)
         same = all(np.array_equal(want[k], got[k]) for k in want)
-        compiled = [Plan(n, n.outputs, Random(0)) for n in (step.network, again.network)]
+        compiled = [KernelProgram(n, n.outputs, Random(0)) for n in (step.network, again.network)]
         times: list[list[float]] = [[], []]
         for _ in range(5):
             for seconds, compiled_plan in zip(times, compiled, strict=True):

@@ -19,7 +19,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import numpy as np
 
 from deep500.frameworks.reference import Executor
-from deep500.frameworks.reference.compiler import Plan
+from deep500.frameworks.reference.compiler import KernelProgram
 from deep500.frameworks.reference.meter import HeldBytes, Marks
 from deep500.measure.statistics import paired_ratio
 from deep500.networks import Network, add_loss, create
@@ -33,7 +33,7 @@ SUBJECTS: dict[str, tuple[Callable[[], Network], int]] = {
 }
 
 
-def compare(plan: Plan, inputs: Mapping[str, np.ndarray], turns: int) -> tuple[list[list[float]], int]:
+def compare(plan: KernelProgram, inputs: Mapping[str, np.ndarray], turns: int) -> tuple[list[list[float]], int]:
     """CPU seconds of plain, timed and counted runs, turn by turn, and the number of nodes."""
     marks = Marks()
     ways: list[Callable[[], object]] = [

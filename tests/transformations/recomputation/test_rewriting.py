@@ -11,7 +11,7 @@ import pytest
 
 from deep500.errors import BudgetError, Deep500Error, PlanError
 from deep500.frameworks.reference import Executor
-from deep500.frameworks.reference.compiler import Plan
+from deep500.frameworks.reference.compiler import KernelProgram
 from deep500.frameworks.reference.operators.table import Random
 from deep500.networks import Network, add_loss, create
 from deep500.transformations.recomputation.counting import peak_bytes
@@ -74,7 +74,7 @@ def inputs_of(net: Network, batch: int) -> dict[str, np.ndarray]:
 
 def run(net: Network, inputs: dict[str, np.ndarray], seed: int = 3) -> tuple[dict[str, Any], int]:
     """All outputs, and the most bytes of arrays that were held at once; views of one array never count beyond it."""
-    plan = Plan(net, net.outputs, Random(seed))
+    plan = KernelProgram(net, net.outputs, Random(seed))
     given = {id(p.value) for p in plan.parameters.values()} | {id(v) for v in inputs.values()}
     values: list[Any] = [None] * len(plan.slots)
     for name, value in {**inputs, **{n: p.value for n, p in plan.parameters.items()}}.items():
