@@ -98,6 +98,7 @@ def _cross_entropy(
     weights = [] if mask is None else [at.input(mask, places, at.dtype)]
     if ignored:
         counted = emit("Not", emit("Equal", at.label, emit.constant(np.int64(ignored["ignore_index"]))))
+        # what is ignored adds 0 to the sum of losses, and must not count in the number that divides it
         weights.append(emit("Cast", counted, to=dtype_to_onnx(at.dtype)))
     if label_smoothing:
         everywhere = emit("ReduceMean", log_p, emit.ints(1), keepdims=0)
@@ -134,7 +135,7 @@ def _kl_divergence(at: LossPlace) -> None:
     emit = at.emit
     at.input(at.label, at.shape, at.dtype)
     log_q = emit("LogSoftmax", at.output, axis=1)
-    some = emit("Greater", at.label, at.number(0))
+    some = emit("Greater", at.label, at.number(0))  # p log p is 0 at 0 in the limit, and NaN in arithmetic
     log_p = emit("Log", emit("Where", some, at.label, at.number(1)))
     total = emit("ReduceSum", emit("Mul", at.label, emit("Sub", log_p, log_q)), keepdims=0)
     items = emit("Gather", emit("Shape", at.output), emit.constant(np.int64(0)))

@@ -41,14 +41,14 @@ def beam_search(step: Step, items: int, longest: int, start: int, end: int, beam
     tokens = np.full((items, beam, longest + 1), end, np.int64)
     tokens[:, :, 0] = start
     worth = np.full((items, beam), -np.inf)
-    worth[:, 0] = 0.0
+    worth[:, 0] = 0.0  # all beams begin alike: only one counts, or each would choose the same first token
     over = np.zeros((items, beam), bool)
     rows = np.arange(items)[:, None]
     for place in range(longest):
         log_p = step(tokens[:, :, :-1].reshape(items * beam, longest), place).reshape(items, beam, -1)
         classes = log_p.shape[2]
         stay = np.full(classes, -np.inf)
-        stay[end] = 0.0
+        stay[end] = 0.0  # a sequence that is over goes on with `end`, at no cost
         totals = (worth[:, :, None] + np.where(over[:, :, None], stay, log_p)).reshape(items, -1)
         best = np.argsort(-totals, axis=1, kind="stable")[:, :beam]
         parent, token = best // classes, best % classes

@@ -164,7 +164,7 @@ class WarmUp(Schedule):
                     f"got a warm-up of {self.parameter!r} for a schedule of {self.schedule.parameter!r}; expected the "
                     "same: pass parameter="
                 )
-            self.listen(self.schedule.unit)
+            self.listen(self.schedule.unit)  # its own unit moves the product, too
 
     def value(self, position: int, base: float) -> float:
         return base * (self.start + (1 - self.start) * min(position, self.steps) / self.steps)

@@ -257,6 +257,7 @@ def _reverse(x: list[Tensor], y: list[Tensor], scratch: str, has: bool, knows: b
     passed = [*_pairs("x", "dx", x), *_pairs("y", "dy", y, "enzyme_dupnoneed")]
     if knows:
         taken += [f"const {t.kind} *__restrict__ known{t.index}" for t in y]
+        # in a surrogate's signature they stand between inputs and outputs
         passed[len(x) : len(x)] = [f"enzyme_const, known{t.index}" for t in y]
     if has:
         taken += [f"{scratch} *__restrict__ s", f"{scratch} *__restrict__ ds"]

@@ -72,9 +72,9 @@ class Passages(Dataset):
         places = chosen[:, None] + np.arange(self.length)
         last = len(self.tokens) - 1
         judged = places < last
-        judged[:, : self.context] &= (chosen == 0)[:, None]
+        judged[:, : self.context] &= (chosen == 0)[:, None]  # the passage before has judged them
         tokens = np.where(places <= last, self.tokens[np.minimum(places, last)], 0)
-        tokens[places == last] = 0
+        tokens[places == last] = 0  # the last token of the text is predicted, never read
         return {
             self.input_name: tokens,
             self.label_name: np.where(judged, self.tokens[np.minimum(places + 1, last)], IGNORE),

@@ -281,7 +281,7 @@ def outermost_first(regions: Sequence[Collection[str]], written: Collection[str]
         deep500.errors.PlanError: got regions that overlap in ['b']; expected nested or disjoint ones: plan again
     """
     known = frozenset(written)
-    ordered = sorted(map(frozenset, regions), key=len, reverse=True)
+    ordered = sorted(map(frozenset, regions), key=len, reverse=True)  # a region is larger than those in it
     for i, outer in enumerate(ordered):
         if unknown := sorted(outer - known):
             raise PlanError(

@@ -124,6 +124,7 @@ def deliver(
     model = _at(network, source, opset)
     version = next(o.version for o in model.opset_import if o.domain == "")
     usual = source.model.ir_version if version <= source.opset else ir_version_for(model.opset_import)
+    # below version 4 every array had to be an input as well
     model.ir_version = ir_version or max(4, source.model.ir_version, usual)
     _describe(model, source.model)
     entry = None if history.unchanged else _entry(history, rules)

@@ -235,7 +235,7 @@ def _everywhere(imported: Imported, matcher: Matcher) -> tuple[StoredGraph, list
         change: tuple[Match, StoredGraph] | None = None
         for match in matcher.matches(graph):
             new = apply(graph, match, fixed)
-            if new is not None and new.outputs not in seen:
+            if new is not None and new.outputs not in seen:  # rules may undo each other
                 change = match, new
                 break
         if change is None:

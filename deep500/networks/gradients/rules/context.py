@@ -200,7 +200,7 @@ class Emission(NodeView):
         if sizes is not None:
             return self.ints(*sizes)
         name = str(value)
-        if name not in self._shapes:
+        if name not in self._shapes:  # one Shape node for all rules that read it: many do
             self._shapes[name] = self.emitter("Shape", name)
         return Value(self, self._shapes[name])
 
@@ -261,7 +261,7 @@ class GradContext(Emission):
         dims = self.dims(like)
         if dims is not None:
             unknown = [i for i, d in enumerate(dims) if not isinstance(d, int)]
-            if len(unknown) == 1 and all(d != 0 for d in dims):
+            if len(unknown) == 1 and all(d != 0 for d in dims):  # beside a size of 0, -1 could be any number
                 return self.reshape(value, *(d if isinstance(d, int) else -1 for d in dims))
         return self("Reshape", value, self.shape(like))
 

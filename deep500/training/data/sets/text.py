@@ -55,6 +55,7 @@ def unpack_lzw(data: bytes, most_bits: int = 16) -> bytes:
         if not forget:
             if code > len(table) or (code == len(table) and not before):
                 raise DataError(f"got code {code} at bit {place}; expected at most {len(table)}: fetch the file again")
+            # a code may name the entry that it completes itself
             entry = table[code] if code < len(table) else before + before[:1]
             if before and len(table) < 1 << most_bits:
                 table.append(before + entry[:1])
