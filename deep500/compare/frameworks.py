@@ -109,6 +109,7 @@ def compare_frameworks(options: RecipeComparison) -> ComparisonResult:
         judged = batches[names[0]]
         gate = check_equivalence(subjects[0].network(), judged, [subject.candidate() for subject in subjects])
     gate.notes += notes.warnings
+    # first: on different batches nothing that follows could agree
     gate.checks[:0] = _batch_checks({name: digests(drawn) for name, drawn in batches.items()})
     marks = (("dry run", dry_run), ("stand-in data", any(half.stand_in for half in subjects[0].data)))
     labels = tuple(label for label, applies in marks if applies)

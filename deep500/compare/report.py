@@ -290,6 +290,7 @@ def _bands(
     pieces: list[tuple[list[float], list[float], list[float]]] = []
     joined = False
     for q, (a, b), fit in zip(QUANTILES, pairs, fits, strict=True):
+        # both ends are divided by those of the first run, which must be positive for a ratio to mean anything
         if not fit or a.low is None or a.high is None or b.low is None or b.high is None or a.low <= 0:
             joined = False
             continue

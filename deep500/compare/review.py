@@ -162,7 +162,7 @@ def _extract(archive: tarfile.TarFile, package: Path, out: Path) -> str:
     for member in archive:
         size += member.size
         first = member.name.split("/")[0]
-        new = not names and not (out / first).exists()
+        new = not names and not (out / first).exists()  # nothing may be written into a folder that was there before
         sound = (
             member.isreg() and member.name.isprintable() and member.name not in names and first not in ("", "..", ".")
         )

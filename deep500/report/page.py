@@ -72,6 +72,7 @@ def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | N
     manifest, epochs = record.manifest(), record.epochs()
     summary = record.summary() or UNFINISHED
     rules = _content(record, RULES_FILE, "rules")
+    # ranks have a figure and a table of their own
     series = {name: stat for name, stat in _content(record, STATS, "series").items() if not is_of_rank(name)}
     claims = sound(_content(record, CLAIMS, "claims") or []) if claims is None else sound(claims)
     scaling, ranks = Scaling.read(record.path), Ranks.read(record.path)

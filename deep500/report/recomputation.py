@@ -190,6 +190,7 @@ def front_figure(record: RecomputationRecord) -> Figure | None:
     ]
     if len(record.choices) < 3 or not places:
         return None
+    # the step without recomputation, at 100 % and 1, is always within the axes
     x, y = ([1.0 if i == 2 else 100.0, *(place[i] for place in places)] for i in (1, 2))
     plot = Plot(
         Axis.around(x, "peak memory (% of that without recomputation)"),

@@ -122,6 +122,7 @@ def judge(
         (about.stand_in and metric.kind != "rate", "stand-in data"),
     )
     reason = next((why for applies, why in reasons if applies), "")
+    # without a value it fails: else a target could be met by not measuring
     verdict = UNJUDGED if reason else PASSED if metric.passes(value, target) else FAILED
     reason = "not measured" if verdict == FAILED and value is None else reason
     details = [dict(note.details) for note in notes]

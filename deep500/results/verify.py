@@ -155,7 +155,7 @@ def examine(path: Path, more: Sequence[FolderCheck] = ()) -> Examined:
             problems += check.problems(run) if possible else []
         except ResultsError as error:
             possible, problems = True, [*problems, str(error)]
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:  # altered files hold anything
             what = f"{type(error).__name__}: {str(error)[:80]}"
             possible, problems = True, [*problems, f"{check.about}: cannot be computed again ({what})"]
         (done if possible else absent).append(check.about)

@@ -55,6 +55,7 @@ def f2_test_accuracy(run: RunView) -> RuleFinding:
         return missing("no digests of the data, which tell training from validation", "record dataset.digest()")
     if not any("test" in m["name"] or "time_to_accuracy" in m["name"] or m["name"].startswith("top_") for m in quality):
         return failed("only training quality is reported", "add TestAccuracy()")
+    # without a target it is shown, and judges nothing
     best = [m["name"] for m in quality if m["name"].startswith("best_") and m.get("target") is not None]
     if best and not run.manifest.get("selection_data"):
         return failed(f"{best[0]} picks the epoch by the data that judge it", "judge the final epoch")

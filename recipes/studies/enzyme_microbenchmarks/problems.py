@@ -74,6 +74,7 @@ def lstm(name: str, layers: int, units: int, steps: int) -> Problem:
 def lstm_full(name: str, layers: int, units: int, steps: int) -> Problem:
     """Weights as in a trained network's range, inputs and symbols at random."""
     rng = np.random.default_rng(1)
+    # divided, so that sums over all units stay where gates do not saturate
     x = rng.uniform(-1, 1, layers * (8 * units * units + 4 * units) + units * units + units) / np.sqrt(units)
     c, symbols = rng.standard_normal((steps, units)), rng.integers(0, units, steps)
     words = f"{layers} x {units}, {steps} steps"

@@ -117,7 +117,7 @@ class BoxPart(proxy.ProblemPart):
         self.nodes, self.elements = self._nodes(self.limits[rank]), self._elements(self.limits[rank])
         others = [self._nodes(limits) for limits in self.limits]
         mine = np.ones(len(self.nodes))
-        for other in range(rank):
+        for other in range(rank):  # a node on a border belongs to the first rank that has it
             mine[np.isin(self.nodes, others[other])] = 0
         nodal = (3 * self.nodes[:, None] + np.arange(3)).ravel()
         self.at = self.result_at = [nodal, nodal, self.elements, np.zeros(1, dtype=int)]

@@ -219,5 +219,5 @@ def label_of(budget: float) -> str:
 def _way(label: str, family: str, make: Callable[[], CheckpointingPlan]) -> Way:
     try:
         return Way(label, family, make())
-    except BudgetError as error:
+    except BudgetError as error:  # a row of the table, not its end
         return Way(label, family, refused=str(error))

@@ -102,6 +102,7 @@ def time_all(args: argparse.Namespace, todo: Sequence[PlannedPoint]) -> list[lis
     }
     answers: list[list[dict[str, Any]]] = [[] for _ in todo]
     rng = np.random.default_rng(0)
+    # in turns and in random order, so that drifts of the machine meet all points alike
     turns = [int(n) for _ in range(args.rounds) for n in rng.permutation(len(todo))]
     with tqdm(turns, file=sys.stderr, disable=None, unit="launch") as bar:
         for number in bar:
