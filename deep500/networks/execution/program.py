@@ -23,7 +23,7 @@ from deep500.networks.execution.operator_table import OperatorEntry
 from deep500.networks.execution.sizes import check_sizes
 from deep500.networks.execution.slicing import check_outputs, needed_nodes, values_read
 from deep500.networks.network import Network
-from deep500.networks.node import OPSET, Node, captures, decode, find_schema, rename_captures
+from deep500.networks.node import OPSET, Node, captures, find_schema, from_proto, rename_captures
 from deep500.networks.protos import UNKNOWN, node_proto, type_proto, value_info
 from deep500.tensors import TensorDescriptor
 
@@ -78,15 +78,8 @@ def from_graph(graph: onnx.GraphProto, target: Backend) -> Program:
     """A sub-graph (the body of If, Loop or Scan) as a program; what it captures is an input after its own."""
     constants = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
     inputs = [v.name for v in graph.input] + captures(graph)
-    nodes = [to_node(proto, f"{graph.name}/{i}") for i, proto in enumerate(graph.node)]
+    nodes = [from_proto(proto, proto.name or f"{graph.name}/{i}") for i, proto in enumerate(graph.node)]
     return supported(Program(inputs, [v.name for v in graph.output], nodes, constants), target)
-
-
-def to_node(proto: onnx.NodeProto, name: str) -> Node:
-    """ONNX's message as a node."""
-    attributes = {a.name: decode(onnx.helper.get_attribute_value(a)) for a in proto.attribute}
-    domain = "" if proto.domain == "ai.onnx" else proto.domain
-    return Node(proto.op_type, tuple(proto.input), tuple(proto.output), proto.name or name, domain, attributes)
 
 
 def supported(program: Program, target: Backend) -> Program:
@@ -169,7 +162,7 @@ def expand(node: Node, descriptors: Descriptors) -> list[Node] | None:
         ) from error
     names = {n: n for n in (*node.inputs, *node.outputs)}
     prefix = f"{node.name}/"
-    nodes = [to_node(proto, f"{prefix}{i}") for i, proto in enumerate(body)]
+    nodes = [from_proto(proto, proto.name or f"{prefix}{i}") for i, proto in enumerate(body)]
     return [_renamed(n, lambda v: names.get(v, prefix + v) if v else v) for n in nodes]
 
 
