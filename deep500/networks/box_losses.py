@@ -132,8 +132,7 @@ def add_detection_loss(
         box_loss: ``"smooth_l1"`` of the offsets, with beta 1/9 as in RetinaNet, or ``"giou"`` of the boxes.
         box_weight: of the boxes beside the classes.
         variances, longest: of the offsets, see :mod:`deep500.tasks.boxes`.
-        output, loss: names of that output (None: the first) and of the new one.
-        focal: ``alpha`` and ``gamma`` of :func:`focal_loss`.
+        output, loss, focal: names of that output (None: the first) and of the new one; options of :func:`focal_loss`.
 
     Inputs that are added:
         ``anchor_label`` int64 (N, anchors): class, -1 background, -2 not judged;
@@ -164,8 +163,7 @@ def add_detection_loss(
         boxes = op("Unsqueeze", giou_loss(op, corners, "anchor_box", dtype), op.ints(-1))
     else:
         boxes = smooth_l1(op, offsets, "anchor_box", 1 / 9, dtype)
-    total = op("ReduceSum", classes, keepdims=0)
-    of_boxes = op("ReduceSum", op("Mul", boxes, present), keepdims=0)
+    total, of_boxes = op("ReduceSum", classes, keepdims=0), op("ReduceSum", op("Mul", boxes, present), keepdims=0)
     total = op("Add", total, op("Mul", of_boxes, op.constant(np.array(box_weight, dtype))))
     count = op("Max", op("ReduceSum", present, keepdims=0), op.constant(np.array(1, dtype)))
     network.add_node("Div", [total, count], [loss], name=loss)
