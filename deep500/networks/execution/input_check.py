@@ -15,6 +15,7 @@ class InputCheck:
     """Checks the inputs of one compiled function; made once, called at every step.
 
     Example:
+        >>> import numpy as np
         >>> check = InputCheck({"x": TensorDescriptor("float32", ("N", 3))})
         >>> check({"x": np.zeros((2, 3), "float32")})
     """
