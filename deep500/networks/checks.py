@@ -39,8 +39,8 @@ def as_shape(name: str, shape: Sequence[Dim] | None) -> tuple[Dim, ...] | None:
     """A shape with Python's own integers; sizes must be integers >= 0, non-empty strings or None."""
     if shape is None:
         return None
-    given = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, str) else (object(),)
-    sizes: tuple[Any, ...] = tuple(int(d) if isinstance(d, np.integer) else d for d in given)
+    dims = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, str) else (object(),)
+    sizes: tuple[Any, ...] = tuple(int(d) if isinstance(d, np.integer) else d for d in dims)
     if not all(d is None or (isinstance(d, str) and d) or (isinstance(d, int) and d >= 0) for d in sizes):
         raise NetworkError(
             f"input {name!r}: got shape {shape!r}; expected a list of sizes >= 0: use a string for a free size"

@@ -89,8 +89,8 @@ def _reduced(emit: Emitter, single: str, lengths: str, dtype: str, reduction: st
     if reduction == "sum":
         return emit("ReduceSum", single, keepdims=0)
     least = emit("Max", lengths, emit.constant(np.int64(1)))
-    each = emit("Div", single, emit("Cast", least, to=dtype_to_onnx(dtype)))
-    return emit("ReduceMean", each, keepdims=0)
+    average = emit("Div", single, emit("Cast", least, to=dtype_to_onnx(dtype)))
+    return emit("ReduceMean", average, keepdims=0)
 
 
 class _Alignment:
@@ -99,9 +99,9 @@ class _Alignment:
     def __init__(self, emit: Emitter, labels: str, lengths: str, classes: int, blank: int, dtype: str) -> None:
         self.emit, self.classes, self.dtype, self.lengths = emit, classes, dtype, lengths
         self.tensor_type = dtype_to_onnx(dtype)
-        none, zero, one = (emit.constant(np.int64(n)) for n in (blank, 0, 1))
+        none, zero, step = (emit.constant(np.int64(n)) for n in (blank, 0, 1))
         first = emit("Unsqueeze", emit("Add", emit("Mul", lengths, zero), none), emit.ints(1))
-        number = emit("Range", zero, self._size(labels), one)
+        number = emit("Range", zero, self._size(labels), step)
         column = emit("Unsqueeze", lengths, emit.ints(1))
         known = emit("Where", emit("Less", number, column), labels, none)
         blanks = emit("Add", emit("Mul", known, zero), none)
@@ -111,7 +111,7 @@ class _Alignment:
         is_label = emit("Not", emit("Equal", self.places, none))
         skips = emit("And", is_label, emit("Not", emit("Equal", self.places, before)))
         self.skip = emit("Where", skips, self.constant(0), self.constant(NEVER))  # (items, places)
-        self.position = emit("Range", zero, self._size(self.places), one)
+        self.position = emit("Range", zero, self._size(self.places), step)
 
     def constant(self, value: float) -> str:
         return self.emit.constant(np.array(value, self.dtype))

@@ -114,19 +114,19 @@ class CustomCall:
     def __call__(self, *arrays: Any) -> tuple[np.ndarray, ...]:
         """The outputs; inputs that are not contiguous are copied."""
         node = self.node
-        given = [x if x.flags.c_contiguous else np.ascontiguousarray(x) for x in map(np.asarray, arrays)]
+        operands = [x if x.flags.c_contiguous else np.ascontiguousarray(x) for x in map(np.asarray, arrays)]
         if self.operator is None:
-            known = {n: TensorDescriptor(str(x.dtype), x.shape) for n, x in zip(node.inputs, given, strict=True)}
+            known = {n: TensorDescriptor(str(x.dtype), x.shape) for n, x in zip(node.inputs, operands, strict=True)}
             self.operator = operator_of(node, known)
         try:
             with np.errstate(all="ignore"):  # IEEE arithmetic, as in all of a network
-                outputs = self.operator.run(given)
+                outputs = self.operator.run(operands)
         except InputError as error:
             raise InputError(f"{place_of(node)}: {error}") from error
         except Deep500Error as error:
             raise named(node, error) from error
         except Exception as error:  # any error of the operator's own code
-            shapes = ", ".join(f"{x.dtype}{list(x.shape)}" for x in given)
+            shapes = ", ".join(f"{x.dtype}{list(x.shape)}" for x in operands)
             raise NetworkError(
                 f"{place_of(node)}: got {type(error).__name__} ({error}) from its operator for {shapes}; expected "
                 "outputs: mend the operator"

@@ -41,15 +41,15 @@ class _Run:
     def answer(self, context: Any) -> None:
         """Set the types of one node's outputs in ONNX's context, as far as they are known."""
         node = self.nodes[context.get_attribute(_NUMBER).i]
-        given = [context.get_input_type(i) for i in range(context.get_num_inputs())]
-        inferred = self._infer(node, [UNKNOWN if proto is None else descriptor_of(proto) for proto in given])
+        types = [context.get_input_type(i) for i in range(context.get_num_inputs())]
+        inferred = self._infer(node, [UNKNOWN if proto is None else descriptor_of(proto) for proto in types])
         for i, name in enumerate(node.outputs):
             described = inferred[i] if i < len(inferred) else self.declared.get(name, UNKNOWN)
             if described.dtype is not None:
                 context.set_output_type(i, type_proto(described))
 
     def _infer(self, node: Node, inputs: Sequence[TensorDescriptor]) -> list[TensorDescriptor]:
-        """What the operator infers of a node's outputs, nothing if it cannot.
+        """Ask the operator for descriptors of a node's outputs; none if it cannot infer them.
 
         The first refusal is kept in ``error`` until the run is over, rather than raised through ONNX's C++ code.
         """

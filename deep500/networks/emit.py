@@ -65,7 +65,7 @@ class Emitter:
 
     def inline(self, graph: onnx.GraphProto, inputs: Sequence[str]) -> list[str]:
         """Add the nodes of a sub-graph under fresh names, with these values as its inputs; returns its outputs."""
-        names = {value.name: given for value, given in zip(graph.input, inputs, strict=True)}
+        names = {value.name: outer for value, outer in zip(graph.input, inputs, strict=True)}
         names.update({tensor.name: self.constant(onnx.numpy_helper.to_array(tensor)) for tensor in graph.initializer})
         for proto in graph.node:
             node = from_proto(proto)

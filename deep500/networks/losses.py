@@ -52,14 +52,14 @@ class LossPlace:
         return name
 
 
-def huber(op: Emitter, value: str, wanted: str, delta: float = 1.0, dtype: str = "float32") -> str:
-    """d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), d = value - wanted (Huber 1964), element by element.
+def huber(op: Emitter, value: str, target: str, delta: float = 1.0, dtype: str = "float32") -> str:
+    """d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), d = value - target (Huber 1964), element by element.
 
     With c = min(|d|, delta) that is c (|d| - c / 2), whose derivative has no case.
 
     Args:
         op: writes the nodes.
-        value, wanted: of one shape.
+        value, target: of one shape.
         delta: from where on the loss is a straight line, positive.
         dtype: of both.
 
@@ -71,7 +71,7 @@ def huber(op: Emitter, value: str, wanted: str, delta: float = 1.0, dtype: str =
     """
     if not 0 < delta < math.inf:
         raise NetworkError(f"got delta={delta}; expected a positive number: 1.0 is usual")
-    size = op("Abs", op("Sub", value, wanted))
+    size = op("Abs", op("Sub", value, target))
     near = op("Min", size, op.constant(np.array(delta, dtype)))
     return op("Mul", near, op("Sub", size, op("Mul", near, op.constant(np.array(0.5, dtype)))))
 
@@ -102,8 +102,8 @@ def _cross_entropy(
         weights.append(emit("Cast", counted, to=dtype_to_onnx(at.dtype)))
     if label_smoothing:
         everywhere = emit("ReduceMean", log_p, emit.ints(1), keepdims=0)
-        kept = emit("Mul", single, at.number(1 - label_smoothing))
-        single = emit("Sub", kept, emit("Mul", everywhere, at.number(label_smoothing)))
+        at_label = emit("Mul", single, at.number(1 - label_smoothing))
+        single = emit("Sub", at_label, emit("Mul", everywhere, at.number(label_smoothing)))
     if not weights:
         emit.network.add_node("ReduceMean", [single], [at.loss], name=at.loss, keepdims=0)
         return

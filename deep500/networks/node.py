@@ -173,13 +173,13 @@ def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 def defined(graph: onnx.GraphProto) -> list[str]:
     """Names that a sub-graph, and those within it, define."""
-    own = (
+    names = (
         [v.name for v in graph.input] + [t.name for t in graph.initializer] + [o for n in graph.node for o in n.output]
     )
     inner = [
         n for node in graph.node for a in node.attribute if a.type == onnx.AttributeProto.GRAPH for n in defined(a.g)
     ]
-    return [n for n in (*own, *inner) if n]
+    return [n for n in (*names, *inner) if n]
 
 
 def captures(graph: onnx.GraphProto) -> list[str]:
@@ -208,8 +208,8 @@ def rename_captures(value: Any, rename: Any) -> Any:
 
 
 def _rename_in(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    own = {v.name for v in graph.input} | {o for n in graph.node for o in n.output}
-    inner = {old: new for old, new in names.items() if old not in own}
+    hidden = {v.name for v in graph.input} | {o for n in graph.node for o in n.output}
+    inner = {old: new for old, new in names.items() if old not in hidden}
     for proto in graph.node:
         proto.input[:] = [inner.get(n, n) for n in proto.input]
         for attribute in proto.attribute:

@@ -46,7 +46,7 @@ Axes = Mapping[str, Mapping[int, str]]
 
 @dataclass(frozen=True)
 class Converted:
-    """What a framework's ``importing.convert`` returns.
+    """Result of a framework's ``importing.convert``: the model, and how to compare it with the object.
 
     Attributes:
         model: the free axes of its inputs symbolic, initializers named as the framework names its parameters.
@@ -186,13 +186,13 @@ def named_inputs(example: Any, names: list[str]) -> dict[str, np.ndarray]:
         InputError: what is no array, or has no batch axis.
     """
     if isinstance(example, Mapping):
-        given = dict(example)
+        values = dict(example)
     else:
         several = example if isinstance(example, tuple) else (example,)
         if len(several) > 1 and len(names) < len(several):
             names = [f"input_{number}" for number in range(len(several))]
-        given = {"input": several[0]} if len(several) == 1 else dict(zip(names, several, strict=False))
-    arrays = {name: _array(name, value) for name, value in given.items()}
+        values = {"input": several[0]} if len(several) == 1 else dict(zip(names, several, strict=False))
+    arrays = {name: _array(name, value) for name, value in values.items()}
     return {name: resized(array, TRACED) for name, array in arrays.items()}
 
 
@@ -204,10 +204,10 @@ def free_axes(inputs: Mapping[str, np.ndarray], dynamic_axes: Mapping[str, Any])
     """
     axes: dict[str, dict[int, str]] = {name: {0: BATCH} for name in inputs}
     sizes = {BATCH: TRACED}
-    for name, wanted in dynamic_axes.items():
+    for name, free in dynamic_axes.items():
         if name not in inputs:
             raise InputError(f"got dynamic_axes of {name!r}; expected names of inputs: {', '.join(inputs)}")
-        names = wanted if isinstance(wanted, Mapping) else {axis: f"{name}_{axis}" for axis in wanted}
+        names = free if isinstance(free, Mapping) else {axis: f"{name}_{axis}" for axis in free}
         for axis, size in names.items():
             shape = inputs[name].shape
             if not 0 <= axis < len(shape):
@@ -278,7 +278,7 @@ def _read(converted: Converted, trainable: Choice | None) -> Network:
 
 
 def _quietly(convert: Callable[[], T]) -> T:
-    """What a converter returns; where it refuses, the last error that it wrote stands in its own."""
+    """Call a converter with its output kept away; where it refuses, the last error that it wrote stands in its own."""
     with quiet() as written:
         try:
             return convert()
@@ -298,14 +298,14 @@ def _check(network: Network, framework: str, model: Any, converted: Converted) -
 
     The two are compared on samples of other numbers than the trace's, by one executor of the network without dropout.
     """
-    inputs, own = _evaluated(model, converted)
+    inputs, expected = _evaluated(model, converted)
     differentiable = converted.differentiate is not None and bool(network.trainable())
-    work, loss = _weighted(network, converted.results, own) if differentiable else (network.copy(), None)
+    work, loss = _weighted(network, converted.results, expected) if differentiable else (network.copy(), None)
     executor = load_backend(framework).from_model(work)
-    zeros = {WEIGHT.format(name): np.zeros_like(y) for name, y in zip(network.outputs, own, strict=True)}
+    zeros = {WEIGHT.format(name): np.zeros_like(y) for name, y in zip(network.outputs, expected, strict=True)}
     got = executor.inference({n: a for n, a in {**inputs, **zeros}.items() if n in work.inputs})
     sizes = _free_sizes(converted, inputs)
-    for name, traced, want in zip(network.outputs, converted.results, own, strict=True):
+    for name, traced, want in zip(network.outputs, converted.results, expected, strict=True):
         pairs = zip(traced.shape, want.shape, strict=True)
         shape = tuple(a if a == b else sizes.get((a, b)) for a, b in pairs)
         network.declare({name: TensorDescriptor(str(want.dtype), shape)})  # inference of shapes may have lost some
@@ -339,8 +339,8 @@ def _evaluated(model: Any, converted: Converted) -> tuple[dict[str, np.ndarray],
         for name, axes in converted.axes.items():
             for axis, size in axes.items():
                 if size != BATCH:
-                    wanted = other(inputs[name].shape[axis], names.index(size))
-                    inputs[name] = resized(inputs[name], wanted, axis)
+                    length = other(inputs[name].shape[axis], names.index(size))
+                    inputs[name] = resized(inputs[name], length, axis)
         try:
             return inputs, converted.evaluate(inputs)
         except Exception as error:  # noqa: BLE001 - whatever the user's own code raises
@@ -405,7 +405,7 @@ def _check_gradients(network: Network, executor: Any, loss: str, model: Any, con
         name: generator.standard_normal(y.shape).astype(y.dtype) if _floating(y) and y.size else None
         for name, y in zip(network.outputs, converted.results, strict=True)
     }
-    tried, own = _differentiated(converted, list(weights.values()))
+    tried, expected = _differentiated(converted, list(weights.values()))
     got: dict[str, np.ndarray] = {}
     names = executor.network.gradient(loss)
     if names:
@@ -414,16 +414,18 @@ def _check_gradients(network: Network, executor: Any, loss: str, model: Any, con
         executor.inference_and_backprop(read, loss)
         values = executor.network.fetch_tensors([gradient for _, gradient in names])
         got = {name: executor.network.to_numpy(value) for (name, _), value in zip(names, values, strict=True)}
-    largest = max((np.abs(g).max(initial=0) for g in own.values()), default=0.0)
+    largest = max((np.abs(g).max(initial=0) for g in expected.values()), default=0.0)
     errors = {
-        name: _apart(got[name] if name in got else np.zeros_like(own[name]), own[name], SMALLEST * float(largest))
+        name: _apart(
+            got[name] if name in got else np.zeros_like(expected[name]), expected[name], SMALLEST * float(largest)
+        )
         for name in network.trainable()
-        if name in own
+        if name in expected
     }
-    doubted = [name for name, e in errors.items() if e > GRADIENT * TOLERANCES.get(str(own[name].dtype), 0.0)]
+    doubted = [name for name, e in errors.items() if e > GRADIENT * TOLERANCES.get(str(expected[name].dtype), 0.0)]
     if doubted:
         again = converted.differentiate(_disturbed(tried), list(weights.values()))  # type: ignore[misc]
-        doubted = [n for n in doubted if errors[n] > TIMES * _apart(again[n], own[n], SMALLEST * float(largest))]
+        doubted = [n for n in doubted if errors[n] > TIMES * _apart(again[n], expected[n], SMALLEST * float(largest))]
     worst = max(doubted, key=lambda name: errors[name], default=None)
     if worst is not None:
         raise NetworkError(

@@ -114,8 +114,8 @@ def add_q_loss(
     goes_on = op(
         "Sub", op.constant(np.array(discount, dtype)), op("Mul", "ended", op.constant(np.array(discount, dtype)))
     )
-    wanted = op("Add", "reward", op("Mul", goes_on, after))
-    error = op("Abs", op("Sub", _taken(op, output, width, dtype), wanted))
+    goal = op("Add", "reward", op("Mul", goes_on, after))
+    error = op("Abs", op("Sub", _taken(op, output, width, dtype), goal))
     near = op("Min", error, op.constant(np.array(1, dtype)))
     rest = op("Sub", error, op("Mul", near, op.constant(np.array(0.5, dtype))))
     return _mean(network, op("Mul", near, rest), loss)

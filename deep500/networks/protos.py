@@ -21,7 +21,7 @@ UNKNOWN = TensorDescriptor(None, None)
 
 
 class ReadableParameter(Protocol):
-    """What is read of a :class:`~deep500.networks.network.Parameter`."""
+    """The part of a :class:`~deep500.networks.network.Parameter` that is read here."""
 
     @property
     def value(self) -> np.ndarray: ...
@@ -30,7 +30,7 @@ class ReadableParameter(Protocol):
 
 
 class ReadableNetwork(Protocol):
-    """What messages, shape inference and hashes read of a :class:`~deep500.networks.network.Network`.
+    """The part of a :class:`~deep500.networks.network.Network` that messages, shape inference and hashes read.
 
     A network asks for all three, so they cannot import it: they lie below.
     """

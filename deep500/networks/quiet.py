@@ -1,4 +1,4 @@
-"""What converters of frameworks write to this process's streams, kept away from its user."""
+"""Keep what converters of frameworks write to this process's streams away from its user."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def quiet() -> Iterator[Callable[[], str]]:
         True
     """
     with contextlib.ExitStack() as stack:
-        kept = stack.enter_context(tempfile.TemporaryFile())
+        file = stack.enter_context(tempfile.TemporaryFile())
         text = ""
 
         def written() -> str:
             nonlocal text
-            if not kept.closed:
+            if not file.closed:
                 _flush()
-                kept.seek(0)
-                text = kept.read().decode(errors="replace")
+                file.seek(0)
+                text = file.read().decode(errors="replace")
             return text
 
         before = logging.root.manager.disable
@@ -44,11 +44,11 @@ def quiet() -> Iterator[Callable[[], str]]:
         _flush()
         for number in (1, 2):
             with contextlib.suppress(OSError):  # a process may have none
-                own = os.dup(number)
-                stack.callback(os.close, own)
-                os.dup2(kept.fileno(), number)
-                stack.callback(os.dup2, own, number)
-        stream = stack.enter_context(io.TextIOWrapper(os.fdopen(os.dup(kept.fileno()), "wb"), write_through=True))
+                copy = os.dup(number)
+                stack.callback(os.close, copy)
+                os.dup2(file.fileno(), number)
+                stack.callback(os.dup2, copy, number)
+        stream = stack.enter_context(io.TextIOWrapper(os.fdopen(os.dup(file.fileno()), "wb"), write_through=True))
         stack.enter_context(contextlib.redirect_stdout(stream))
         stack.enter_context(contextlib.redirect_stderr(stream))
         stack.callback(written)

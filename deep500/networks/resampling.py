@@ -1,4 +1,4 @@
-"""What ONNX's Resize does to each axis, as small NumPy arrays that any framework can apply.
+"""Steps of ONNX's Resize along each axis, as small NumPy arrays that any framework can apply.
 
 Every mode is linear in the input: per axis an index (nearest) or a matrix (linear, cubic), and where
 ``tf_crop_and_resize`` reads beyond the image. Coordinates and kernels are those of ONNX's specification of Resize.
@@ -27,7 +27,7 @@ NEAREST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 class AxisStep(NamedTuple):
-    """What happens to one axis; steps follow one another."""
+    """A step along one axis, by places or by a matrix; steps follow one another."""
 
     axis: int
     places: np.ndarray | None  # [outputs] int64: which samples to take; or

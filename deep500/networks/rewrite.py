@@ -94,10 +94,10 @@ def supersede(network: Graph, replacements: Mapping[str, Mapping[str, str]]) -> 
     network.set_nodes(nodes)
 
 
-def extend_outputs(network: Graph, wanted: Mapping[str, int]) -> None:
+def extend_outputs(network: Graph, counts: Mapping[str, int]) -> None:
     """Give nodes (by name) at least this number of outputs, the missing ones under fresh names."""
     nodes = {node.name: node for node in network.nodes}
-    for name, count in wanted.items():
+    for name, count in counts.items():
         node = nodes[name]
         outputs = list(node.outputs) + [""] * (count - len(node.outputs))
         for i, value in enumerate(outputs[:count]):

@@ -102,14 +102,14 @@ class _Inference:
         constants: Constants = {
             n: p.value for n, p in self.network.parameters.items() if not p.trainable and _decides_shapes(n, p)
         }
-        given = len(constants)
+        fixed = len(constants)
         descriptors = self.run(binding, {}) if known is None else known
         for _ in range(_ROUNDS):
             before = len(constants)
             _fold(self.network, descriptors, constants)
             if len(constants) == before:
                 break
-            descriptors = self.run(binding, dict(list(constants.items())[given:]))
+            descriptors = self.run(binding, dict(list(constants.items())[fixed:]))
             if all(map(_is_complete, descriptors.values())):
                 break
         return descriptors
@@ -143,9 +143,9 @@ class _Inference:
         graph = onnx.GraphProto()
         graph.CopyFrom(self.skeleton)
         if folded:
-            kept = [n for n in graph.node if not all(o in folded for o in n.output if o)]
+            open_nodes = [n for n in graph.node if not all(o in folded for o in n.output if o)]
             del graph.node[:]
-            graph.node.extend(kept)
+            graph.node.extend(open_nodes)
             graph.initializer.extend(tensor_proto(value, name) for name, value in folded.items())
         for value in graph.input:
             for dim in value.type.tensor_type.shape.dim:
@@ -209,7 +209,7 @@ def _plain(descriptor: TensorDescriptor, known: set[str]) -> TensorDescriptor:
 
 
 def _merge(first: TensorDescriptor, second: TensorDescriptor) -> TensorDescriptor:
-    """What ``first`` says, completed by ``second`` where they do not contradict each other."""
+    """Complete ``first`` by ``second`` where they do not contradict each other."""
     shape: Shape | None = first.shape if first.shape is not None else second.shape
     if first.shape is not None and second.shape is not None and len(first.shape) == len(second.shape):
         shape = tuple(b if a is None else a for a, b in zip(first.shape, second.shape, strict=True))
@@ -228,7 +228,7 @@ def _fold(network: ReadableNetwork, descriptors: Descriptors, constants: Constan
 
 
 def _node_value(node: Node, descriptors: Mapping[str, TensorDescriptor], constants: Constants) -> Constants:
-    """What a node writes: a Shape or Size from what is known of its input, if that is enough, else from constants."""
+    """Values that a node writes: a Shape or Size from what is known of its input, if enough, else from constants."""
     described = descriptors[node.inputs[0]] if node.inputs and node.inputs[0] else UNKNOWN
     if node.op_type == "Shape" and described.is_static:
         shape = np.array(described.shape, np.int64)
@@ -291,7 +291,7 @@ def _is_small(descriptor: TensorDescriptor) -> bool:
 
 @lru_cache(maxsize=256)
 def _evaluator(node: bytes) -> Any:
-    """What computes a node, given as bytes with numbers for names: to prepare it takes longer than to run it."""
+    """ONNX's evaluator of a node, given as bytes with numbers for names: preparing it takes longer than running it."""
     from onnx.reference import ReferenceEvaluator
 
     return ReferenceEvaluator(onnx.NodeProto.FromString(node))

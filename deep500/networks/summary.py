@@ -25,14 +25,14 @@ def summary(network: Graph) -> str:
     rows: list[tuple[str, ...]] = [_HEAD]
     seen: set[str] = set()
     for node in network.nodes:
-        own = [n for n in node.inputs if n in network.parameters and n not in seen]
-        seen.update(own)
+        first_read = [n for n in node.inputs if n in network.parameters and n not in seen]
+        seen.update(first_read)
         rows.append(
             (
                 node.name,
                 f"{node.domain}.{node.op_type}" if node.domain else node.op_type,
                 str(descriptors[node.writes[0]]),
-                f"{_count(network, own):,}",
+                f"{_count(network, first_read):,}",
                 _flops([flops[node.name]]),
             )
         )

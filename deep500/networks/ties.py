@@ -30,14 +30,14 @@ def merged_parameters(network: Graph) -> dict[str, list[str]]:
         >>> merged_parameters(net)
         {'ones': ['first', 'second']}
     """
-    found = {}
+    merged = {}
     for name, parameter in network.parameters.items():
         value = parameter.value
         if parameter.trainable and value.size > 1 and (value == value.flat[0]).all():
             readers = [node.name for node in network.consumers(name)]
             if len(readers) > 1:
-                found[name] = readers
-    return found
+                merged[name] = readers
+    return merged
 
 
 def untie(network: AnyGraph, names: Iterable[str] | None = None) -> AnyGraph:
@@ -76,10 +76,10 @@ def untie(network: AnyGraph, names: Iterable[str] | None = None) -> AnyGraph:
         for name in {*node.inputs} & readers.keys():
             readers[name] += 1
             if readers[name] > 1:
-                own = copy.fresh_name(f"{name}.{readers[name]}")
+                replica = copy.fresh_name(f"{name}.{readers[name]}")
                 parameter = copy.parameter(name)
-                copy.add_parameter(own, np.array(parameter.value), parameter.trainable)
-                names_of_node[name] = own
+                copy.add_parameter(replica, np.array(parameter.value), parameter.trainable)
+                names_of_node[name] = replica
         nodes.append(replace(node, inputs=tuple(names_of_node.get(value, value) for value in node.inputs)))
     copy.set_nodes(nodes)
     return copy

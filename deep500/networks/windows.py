@@ -49,7 +49,7 @@ class Window(NamedTuple):
         return itertools.product(*map(range, self.kernel))
 
     def part(self, tap: Sequence[int], out: Sequence[int] | None = None) -> tuple[slice, ...]:
-        """What this tap of all windows reads of the spatial axes of a padded input."""
+        """Slices of the spatial axes of a padded input that this tap of all windows reads."""
         return tuple(
             slice(t * d, t * d + (o - 1) * s + 1, s)
             for t, d, s, o in zip(tap, self.dilations, self.strides, self.out if out is None else out, strict=True)

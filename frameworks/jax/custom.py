@@ -56,7 +56,7 @@ def custom_op(op: CustomOp) -> JaxOperator:
         >>> float(jax.grad(custom_op(Cube()))(jnp.float32(2)))
         12.0
     """
-    return _functions.of(op, lambda op: (id(op), _platform()))
+    return _functions.function_for(op, lambda op: (id(op), _platform()))
 
 
 def _platform() -> str:

@@ -76,7 +76,7 @@ def custom_op(op: CustomOp) -> TensorFunction:
         >>> x.grad
         tensor(12.)
     """
-    return _functions.of(op, _key)
+    return _functions.function_for(op, _key)
 
 
 def _key(op: CustomOp) -> object:

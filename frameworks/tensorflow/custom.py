@@ -59,7 +59,7 @@ def custom_op(op: CustomOp) -> TensorFlowOperator:
         >>> float(tape.gradient(y, x))
         12.0
     """
-    return _functions.of(op)
+    return _functions.function_for(op)
 
 
 class TensorFlowOperator:

@@ -1,1 +1,1 @@
-"""What all backends share between a network and its compiled form."""
+"""The half of execution that all backends share, between a network and its compiled form."""

@@ -1,4 +1,4 @@
-"""What some executors can do beyond running a network: count memory, time nodes and stages, report gradients early.
+"""Capabilities that only some executors have: count memory, time nodes and stages, report gradients early.
 
 Each capability is a protocol of one method, which a backend's executor has or has not; nothing else declares it. The
 functions of this module ask an executor and return None (or False) where it lacks the capability: not measured.
@@ -60,7 +60,7 @@ class CountsPeakMemory(Protocol):
     def peak_memory(self, reset: bool = False) -> int | None:
         """Most bytes that the framework's allocator had handed out on the device since the last reset.
 
-        None where the framework does not count (on processors none does).
+        None where the framework does not count (on CPUs none does).
         """
 
 

@@ -32,7 +32,7 @@ Pattern: TypeAlias = Callable[["ProgramGraph", Node], "Found | None"]
 """See :mod:`deep500.networks.execution.patterns`."""
 
 
-def one(root: Node, operator: str, inputs: tuple[str, ...], domain: str = "", **attributes: Any) -> Node:
+def replacement(root: Node, operator: str, inputs: tuple[str, ...], domain: str = "", **attributes: Any) -> Node:
     """An operator in the place of a root, for its first output."""
     return Node(operator, inputs, root.outputs[:1], root.name, domain, attributes)
 
@@ -113,10 +113,10 @@ class ProgramGraph:
             todo += more
         return False
 
-    def near(self, number: float | None, wanted: float, value: str) -> bool:
+    def near(self, number: float | None, target: float, value: str) -> bool:
         """Whether a number is a constant, as exactly as the dtype of a value can tell."""
         exact = 1e-14 if self.dtype(value) == "float64" else 2e-7 if self.dtype(value) == "float32" else 1e-3
-        return number is not None and abs(number - wanted) <= exact * abs(wanted)
+        return number is not None and abs(number - target) <= exact * abs(target)
 
     def axes(self, node: Node) -> list[int] | None:
         """The axes of a reduction that keeps them, counted from the back; None if unknown."""
@@ -143,7 +143,7 @@ class ProgramGraph:
         return None
 
     def product(self, node: Node) -> Product:
-        """What a node multiplies, through all that only it reads: Mul, Div by a number, Pow by a whole one, Neg."""
+        """Factors of a node, through all that only it reads: Mul, Div by a number, Pow by a whole one, Neg."""
         result = Product()
         self._multiply(node, result)
         return result

@@ -1,4 +1,4 @@
-"""What backends share where a custom operator becomes a function of their tensors (``custom_op``)."""
+"""Turn a custom operator into a function of a framework's tensors (``custom_op``): the half that backends share."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class OperatorFunctions(Generic[Made]):
         self._made: OrderedDict[object, Made] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, op: CustomOp, key: Callable[[CustomOp], object] = id) -> Made:
+    def function_for(self, op: CustomOp, key: Callable[[CustomOp], object] = id) -> Made:
         """The function of an operator; operators of one key share it. Raises InputError for anything else."""
         if not isinstance(op, CustomOp):
             raise InputError(

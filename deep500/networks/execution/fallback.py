@@ -35,15 +35,15 @@ Kernel = Callable[..., Any]
 
 def kernels(
     nodes: Sequence[Node],
-    own: Mapping[str, Callable[[Node], Kernel]],
+    table: Mapping[str, Callable[[Node], Kernel]],
     known: Mapping[str, TensorDescriptor],
     backend: str,
 ) -> list[Kernel]:
-    """What runs each node: the backend's own function, a custom operator, else ONNX's evaluator.
+    """Find what runs each node: the backend's own function, a custom operator, else ONNX's evaluator.
 
     Args:
         nodes: in the order of a network.
-        own: by ONNX operator, what makes a kernel for a node.
+        table: by ONNX operator, what makes a kernel for a node.
         known: dtypes and shapes of the values, as far as they are known.
         backend: its name, for the message.
 
@@ -57,21 +57,21 @@ def kernels(
         ([0.0, 1.0], [0.0, 0.87])
     """
     check_plugins(nodes)
-    refuse(unknown(nodes, lambda node: not node.domain and node.op_type in own), backend, "KERNELS of the backend")
-    make = {**dict.fromkeys((node.op_type for node in nodes), make_kernel), **own}
+    refuse(unknown(nodes, lambda node: not node.domain and node.op_type in table), backend, "KERNELS of the backend")
+    make = {**dict.fromkeys((node.op_type for node in nodes), make_kernel), **table}
     return [
         CustomCall(node, known) if is_custom(node) else (make_kernel if node.domain else make[node.op_type])(node)
         for node in nodes
     ]
 
 
-def unknown(nodes: Iterable[Node], own: Callable[[Node], bool]) -> Iterator[Node]:
-    """Nodes that nothing can run, those of sub-graphs included; ``own``: whether the backend has a kernel itself."""
+def unknown(nodes: Iterable[Node], has_kernel: Callable[[Node], bool]) -> Iterator[Node]:
+    """Nodes that nothing can run, those of sub-graphs included; ``has_kernel``: whether the backend does itself."""
     for node in nodes:
-        if not is_custom(node) and not own(node) and not is_known(node):
+        if not is_custom(node) and not has_kernel(node) and not is_known(node):
             yield node
         for graph in node.graphs:
-            yield from unknown(map(from_proto, graph.node), own)
+            yield from unknown(map(from_proto, graph.node), has_kernel)
 
 
 def refuse(missing: Iterable[Node], backend: str, where: str) -> None:
@@ -84,7 +84,7 @@ def refuse(missing: Iterable[Node], backend: str, where: str) -> None:
 
 
 def arguments(node: Node) -> tuple[str, ...]:
-    """What a kernel is given: the inputs with their gaps (``""``), then what sub-graphs capture."""
+    """Names of a kernel's arguments: the inputs with their gaps (``""``), then what sub-graphs capture."""
     return (*node.inputs, *node.reads[sum(map(bool, node.inputs)) :])
 
 

@@ -1,4 +1,4 @@
-"""What exporters compute at run time although it is known when a network is compiled: sizes, axes, masks, constants.
+"""Fold what exporters compute at run time although it is known at compile time: sizes, axes, masks, constants.
 
 A node whose inputs are all known is replaced by its value. Shapes of values are known as far as inference tells them,
 and where a Reshape or an Expand is told sizes by a computation, what inference says of its result replaces the
@@ -42,8 +42,8 @@ def fold(program: Program, known: Callable[[str], np.ndarray | None], evaluate: 
         (['y = Reshape(x, b)  # y'], [-2, 1])
     """
     folding = _Folding(program, known, evaluate)
-    kept = [settled for node in program.nodes if (settled := folding.settle(node)) is not None]
-    nodes = needed_nodes(kept, program.outputs)
+    nodes = [settled for node in program.nodes if (settled := folding.settle(node)) is not None]
+    nodes = needed_nodes(nodes, program.outputs)
     read = values_read(nodes, program.outputs)
     constants = {name: value for name, value in folding.values.items() if name in read}
     return replace(program, nodes=nodes, constants=constants)
@@ -63,10 +63,10 @@ class _Folding:
         """The node as it is to run; None if its value is known now."""
         if set(node.writes) & set(self.program.outputs) or node.domain or node.graphs or node.is_random:
             return node
-        found = self.computed(node)
-        if found is None:
+        outputs = self.computed(node)
+        if outputs is None:
             return self.sized(node)
-        self.values.update((name, value) for name, value in zip(node.outputs, found, strict=False) if name)
+        self.values.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
         return None
 
     def value(self, name: str) -> np.ndarray | None:
@@ -93,11 +93,11 @@ class _Folding:
         if not small or any(self.describe(v).dtype not in _DTYPES for v in node.writes if v in self.described):
             return None
         values = {name: self.value(name) for name in node.reads}
-        given = {name: value for name, value in values.items() if value is not None}
-        if len(given) < len(values) or any(str(value.dtype) not in _DTYPES for value in given.values()):
+        known = {name: value for name, value in values.items() if value is not None}
+        if len(known) < len(values) or any(str(value.dtype) not in _DTYPES for value in known.values()):
             return None
-        found = self.evaluate(node, given) if given else None
-        return found if found is not None and all(value.size <= MOST for value in found) else None
+        outputs = self.evaluate(node, known) if known else None
+        return outputs if outputs is not None and all(value.size <= MOST for value in outputs) else None
 
     def part(self, node: Node, sizes: tuple[Dim, ...]) -> list[np.ndarray] | None:
         """Some sizes of a shape, if they are known; else they are remembered, for those who want fewer of them."""
@@ -108,7 +108,7 @@ class _Folding:
         return [np.array(sizes, np.int64).reshape(-1 if place is None else place.shape)]
 
     def chosen(self, node: Node, sizes: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
-        """What a Slice or a Gather takes of a shape."""
+        """Sizes that a Slice or a Gather takes of a shape."""
         known = [self.value(name) for name in node.inputs[1:]]
         if any(value is None for value in known):
             return None
@@ -127,7 +127,7 @@ class _Folding:
         return self.program.descriptors
 
     def describe(self, name: str) -> TensorDescriptor:
-        """What is known of a value before it is computed."""
+        """Dtype and shape of a value, as far as they are known before it is computed."""
         if name in self.values:
             return TensorDescriptor(str(self.values[name].dtype), self.values[name].shape)
         return self.described.get(name, TensorDescriptor(None, None))

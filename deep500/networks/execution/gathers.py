@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deep500.networks.execution.chains import DOMAIN, Found, ProgramGraph, one
+from deep500.networks.execution.chains import DOMAIN, Found, ProgramGraph, replacement
 from deep500.networks.node import Node
 
 _LOWEST = -3e38
@@ -44,7 +44,7 @@ def adaptive_pool(graph: ProgramGraph, root: Node) -> Found | None:
         if (end - begin != width).any() or (places[..., axis] != windows).any():
             return None
     counts = (places.shape[0], places.shape[2])
-    node = one(root, "AdaptiveAveragePool", there.inputs, DOMAIN, size=counts)
+    node = replacement(root, "AdaptiveAveragePool", there.inputs, DOMAIN, size=counts)
     return Found([node], {back.name, picked.name, there.name})
 
 
@@ -61,7 +61,7 @@ def scatter_reduce(graph: ProgramGraph, root: Node) -> Found | None:
     if (value > _LOWEST if reduction == "max" else value < -_LOWEST) or "float" not in graph.dtype(root.inputs[2]):
         return None
     inputs = (first.inputs[0], *root.inputs[1:])
-    node = one(root, "ScatterReduce", inputs, DOMAIN, axis=root.attribute("axis", 0), reduction=reduction)
+    node = replacement(root, "ScatterReduce", inputs, DOMAIN, axis=root.attribute("axis", 0), reduction=reduction)
     return Found([node], {first.name})
 
 
@@ -83,7 +83,7 @@ def outer_sum(graph: ProgramGraph, root: Node) -> Found | None:
             for value, shape in zip((left, right), shapes, strict=True)
         ]
         factors = tuple(_moved(graph, root, nodes, "Squeeze", v, axis) for v, axis in zip(whole, (3, 1), strict=True))
-        return Found([*nodes, one(root, "MatMul", factors)], {product.name})
+        return Found([*nodes, replacement(root, "MatMul", factors)], {product.name})
     return None
 
 

@@ -86,8 +86,8 @@ def choose_loss(
         ['output', 'loss']
     """
     if loss is None:
-        found = network.descriptors()
-        scalars = [name for name in network.outputs if _is_scalar(found.get(name, TensorDescriptor(None, None)))]
+        descriptors = network.descriptors()
+        scalars = [name for name in network.outputs if _is_scalar(descriptors.get(name, TensorDescriptor(None, None)))]
         if len(scalars) != 1:
             raise NetworkError(
                 f"got a model whose outputs are {network.outputs}, {scalars or 'none'} of them with one element; "

@@ -152,7 +152,7 @@ class _Arranger:
         own = {node.name for node in nodes}
         written = [value for node in nodes for value in node.writes]
         reads = dict.fromkeys(value for node in nodes for value in node.reads)
-        handed = [v for v in written if v in self.outputs or not self.readers.get(v, set()) <= own]
+        handed = [v for v in written if v in self.outputs or not self.readers.get(v, set()) <= members]
         items = self.arrange(nodes, inner)
         return NodeGroup(name, items, tuple(v for v in reads if v not in set(written)), tuple(handed))
 
@@ -162,10 +162,10 @@ class _Arranger:
         makers = {value: i for i, item in enumerate(items) for value in item.writes}
         needs = [{makers[v] for v in item.reads if v in makers} - {i} for i, item in enumerate(items)]
         followers: dict[int, list[int]] = {}
-        for i, wanted in enumerate(needs):
-            for j in wanted:
+        for i, sources in enumerate(needs):
+            for j in sources:
                 followers.setdefault(j, []).append(i)
-        missing = [len(wanted) for wanted in needs]
+        missing = [len(sources) for sources in needs]
         ready = [(self._place(items[i]), i) for i, count in enumerate(missing) if not count]
         heapq.heapify(ready)
         ordered: list[Item] = []

@@ -86,9 +86,9 @@ def _batch_normalization(
         "BatchNormalization", x, scale, bias, mean_now, variance_now, outputs=3, **attributes
     )
     dtype = described.dtype or "float32"
-    kept = emitter("Mul", variance_now, emitter.constant(np.array(node.attribute("momentum"), dtype)))
-    share = emitter("Mul", emitter("Sub", biased, kept), _correction(emitter, x, scale, described, dtype))
-    updates[variance] = emitter("Add", kept, share, output=emitter.network.fresh_name(f"{variance}.new"))
+    decayed = emitter("Mul", variance_now, emitter.constant(np.array(node.attribute("momentum"), dtype)))
+    share = emitter("Mul", emitter("Sub", biased, decayed), _correction(emitter, x, scale, described, dtype))
+    updates[variance] = emitter("Add", decayed, share, output=emitter.network.fresh_name(f"{variance}.new"))
     updates[mean] = emitter("Identity", new_mean, output=emitter.network.fresh_name(f"{mean}.new"))
     return {node.outputs[0]: y}
 
@@ -99,7 +99,7 @@ def _correction(emitter: Emitter, x: str, scale: str, described: TensorDescripto
     if described.is_static and shape is not None:
         n = int(np.prod([d for axis, d in enumerate(shape) if axis != 1 and isinstance(d, int)]))
         return emitter.constant(np.array(n / max(n - 1, 1), dtype))
-    one = emitter.constant(np.array(1, np.int64))
+    unit = emitter.constant(np.array(1, np.int64))
     count = emitter("Div", emitter("Size", x), emitter("Size", scale))
-    less = emitter("Max", emitter("Sub", count, one), one)
+    less = emitter("Max", emitter("Sub", count, unit), unit)
     return emitter("Div", *(emitter("Cast", v, to=dtype_to_onnx(dtype)) for v in (count, less)))

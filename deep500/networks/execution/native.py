@@ -1,4 +1,4 @@
-"""What backends share where a user's own model runs as it is (``from_native``), without conversion to operators.
+"""Networks of a user's own model that runs as it is (``from_native``), without conversion to operators.
 
 Its network is one node that stands for the model and one for the loss, so that optimizers, trainers, metrics and
 checkpoints work. There is nothing in it to edit, export or rewrite, so all of that is refused here.
@@ -108,7 +108,7 @@ def add_native_loss(network: Network, label: str, described: TensorDescriptor | 
 
 
 def refuse_edit(self: NativeNetwork, *args: Any, **kwargs: Any) -> NoReturn:
-    """What a native network's methods of editing do: always a NetworkError."""
+    """Raise NetworkError: it stands for every method of a native network that edits or exports."""
     cure = self.cure or f"edit the {self.subject} itself, or build the network with deep500.networks and use from_model"
     raise NetworkError(
         f"got an edit or an export of a network that stands for a native {self.subject}; expected a Network of "

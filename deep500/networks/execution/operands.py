@@ -63,20 +63,20 @@ def check_operands(node: Node, operands: Operands, shape: Shape, shapes: Sequenc
     if node.domain:
         return
     check = CHECKS.get(node.op_type)
-    given = [*operands, *[None] * 8]
-    wrong = _fractions(node, given)
+    padded = [*operands, *[None] * 8]
+    wrong = _fractions(node, padded)
     if wrong is None and check is not None:
-        wrong = check(node, given, shape)
+        wrong = check(node, padded, shape)
     if wrong is None and node.op_type in _GATES and len(shapes) > 2:
         wrong = _recurrence(node, shapes)
     if wrong is not None:
         raise NetworkError(f"node {node.name!r} ({node.op_type}): got {wrong}: check the numbers that it is given")
 
 
-def _fractions(node: Node, given: Operands) -> str | None:
+def _fractions(node: Node, operands: Operands) -> str | None:
     """Places, sizes and counts are whole numbers."""
     for place in _WHOLE.get(node.op_type, ()):
-        array = given[place]
+        array = operands[place]
         if array is not None and np.asarray(array).dtype.kind not in "biu":
             return f"{np.asarray(array).dtype} numbers as operand {place}; expected whole ones"
     return None
@@ -89,29 +89,29 @@ def _size(node: Node, shape: Shape, default: int) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _top(node: Node, given: Operands, shape: Shape) -> str | None:
+def _top(node: Node, operands: Operands, shape: Shape) -> str | None:
     size = _size(node, shape, -1)
-    k = None if given[1] is None or np.size(given[1]) != 1 else int(np.ravel(given[1])[0])
+    k = None if operands[1] is None or np.size(operands[1]) != 1 else int(np.ravel(operands[1])[0])
     if k is None or (0 <= k and (size is None or k <= size)):
         return None
     return f"k={k}; expected 0 to {'the size of the axis' if size is None else size}"
 
 
-def _split(node: Node, given: Operands, shape: Shape) -> str | None:
+def _split(node: Node, operands: Operands, shape: Shape) -> str | None:
     size = _size(node, shape, 0)
-    if given[1] is None:
+    if operands[1] is None:
         return None
-    parts = [int(n) for n in np.ravel(given[1])]
+    parts = [int(n) for n in np.ravel(operands[1])]
     if min(parts, default=0) < 0 or (size is not None and sum(parts) != size):
         return f"parts {parts}; expected sizes of at least 0 that add up to {'the axis' if size is None else size}"
     return None
 
 
-def _pad(node: Node, given: Operands, shape: Shape) -> str | None:
-    if given[1] is None or (len(node.inputs) > 3 and node.inputs[3] and given[3] is None):
+def _pad(node: Node, operands: Operands, shape: Shape) -> str | None:
+    if operands[1] is None or (len(node.inputs) > 3 and node.inputs[3] and operands[3] is None):
         return None
-    pads, count = [int(n) for n in np.ravel(given[1])], len(shape)
-    axes = range(count) if given[3] is None else [int(a) for a in np.ravel(given[3])]
+    pads, count = [int(n) for n in np.ravel(operands[1])], len(shape)
+    axes = range(count) if operands[3] is None else [int(a) for a in np.ravel(operands[3])]
     if len(pads) != 2 * len(axes):
         return f"{len(pads)} pads; expected {2 * len(axes)}, two for every axis"
     return _cut({a: pair for a, *pair in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True)}, shape)
@@ -135,64 +135,64 @@ def check_cuts(shape: Shape, pairs: Mapping[int, Sequence[int]]) -> None:
         raise NetworkError(f"Pad: got {wrong}: check the numbers that it is given")
 
 
-def _resize(node: Node, given: Operands, shape: Shape) -> str | None:
-    scales = None if given[2] is None else np.ravel(np.asarray(given[2], np.float64))
+def _resize(node: Node, operands: Operands, shape: Shape) -> str | None:
+    scales = None if operands[2] is None else np.ravel(np.asarray(operands[2], np.float64))
     if scales is None or all(np.isfinite(scales) & (scales > 0)):
         return None
     return f"scales {scales.tolist()}; expected finite numbers above 0"
 
 
-def _slice(node: Node, given: Operands, shape: Shape) -> str | None:
-    if given[4] is not None and not np.all(given[4]):
-        return f"steps {np.ravel(given[4]).tolist()}; expected none of 0"
-    sizes = {np.size(part) for part in given[1:5] if part is not None}
+def _slice(node: Node, operands: Operands, shape: Shape) -> str | None:
+    if operands[4] is not None and not np.all(operands[4]):
+        return f"steps {np.ravel(operands[4]).tolist()}; expected none of 0"
+    sizes = {np.size(part) for part in operands[1:5] if part is not None}
     return f"lists of {sorted(sizes)} numbers; expected one start, end, axis and step each" if len(sizes) > 1 else None
 
 
-def _reshape(node: Node, given: Operands, shape: Shape) -> str | None:
-    sizes = [] if given[1] is None else [int(n) for n in np.ravel(given[1])]
+def _reshape(node: Node, operands: Operands, shape: Shape) -> str | None:
+    sizes = [] if operands[1] is None else [int(n) for n in np.ravel(operands[1])]
     if min(sizes, default=0) >= -1 and sizes.count(-1) < 2:
         return None
     return f"shape {sizes}; expected sizes of at least 0, and -1 once at most"
 
 
-def _along(node: Node, given: Operands, shape: Shape) -> str | None:
+def _along(node: Node, operands: Operands, shape: Shape) -> str | None:
     """Indices along one axis."""
-    return _outside(given[1], _size(node, shape, 0))
+    return _outside(operands[1], _size(node, shape, 0))
 
 
-def _points(node: Node, given: Operands, shape: Shape) -> str | None:
+def _points(node: Node, operands: Operands, shape: Shape) -> str | None:
     """Indices of points in all axes from the first, or from the one after the batch."""
-    if given[1] is None or np.ndim(given[1]) == 0:
+    if operands[1] is None or np.ndim(operands[1]) == 0:
         return None
     first = int(node.attribute("batch_dims", 0) or 0)
-    index = np.asarray(given[1])
+    index = np.asarray(operands[1])
     for i, size in enumerate(shape[first : first + index.shape[-1]]):
         if wrong := _outside(index[..., i], size if isinstance(size, int) else None):
             return wrong
     return None
 
 
-def _columns(node: Node, given: Operands, shape: Shape) -> str | None:
-    for what, array in (("image", given[1]), ("block", given[2])):
+def _columns(node: Node, operands: Operands, shape: Shape) -> str | None:
+    for what, array in (("image", operands[1]), ("block", operands[2])):
         if array is not None and np.size(array) and int(np.min(array)) < 1:
             return f"{what} sizes {np.ravel(array).tolist()}; expected numbers from 1 on"
     return None
 
 
-def _existing(node: Node, given: Operands, shape: Shape) -> str | None:
+def _existing(node: Node, operands: Operands, shape: Shape) -> str | None:
     axis = node.attribute("axis")
     if axis is None or -len(shape) <= axis < len(shape):
         return None
     return f"axis={axis} on {len(shape)} axes; expected one of them"
 
 
-def _frames(node: Node, given: Operands, shape: Shape) -> str | None:
-    held = [name for name in node.inputs[2:4] if name]
-    return None if held else "neither a window nor a frame_length; expected one of them"
+def _frames(node: Node, operands: Operands, shape: Shape) -> str | None:
+    lengths = [name for name in node.inputs[2:4] if name]
+    return None if lengths else "neither a window nor a frame_length; expected one of them"
 
 
-def _attention(node: Node, given: Operands, shape: Shape) -> str | None:
+def _attention(node: Node, operands: Operands, shape: Shape) -> str | None:
     missing = [name for name in ("q_num_heads", "kv_num_heads") if node.attribute(name) is None]
     return f"3 axes and no {missing[0]}; expected the number of heads" if len(shape) == 3 and missing else None
 
@@ -228,9 +228,9 @@ def _outside(index: Any, size: int | None) -> str | None:
 _GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 
 
-def _trips(node: Node, given: Operands, shape: Shape) -> str | None:
+def _trips(node: Node, operands: Operands, shape: Shape) -> str | None:
     """A Loop whose count is so large that it would never finish, and whose condition cannot end it earlier."""
-    if given[0] is None or int(np.asarray(given[0]).reshape(-1)[0]) <= MOST_TRIPS:
+    if operands[0] is None or int(np.asarray(operands[0]).reshape(-1)[0]) <= MOST_TRIPS:
         return None
     (body,) = node.graphs
     made_by = {made: inner for inner in body.node for made in inner.output}
@@ -240,7 +240,7 @@ def _trips(node: Node, given: Operands, shape: Shape) -> str | None:
     fixed = {body.input[1].name, *(array.name for array in body.initializer)}
     if goes_on not in fixed and not (goes_on in made_by and made_by[goes_on].op_type == "Constant"):
         return None
-    count = int(np.asarray(given[0]).reshape(-1)[0])
+    count = int(np.asarray(operands[0]).reshape(-1)[0])
     return f"{count} rounds, and no condition that may end it; expected at most {MOST_TRIPS}"
 
 
@@ -270,7 +270,7 @@ CHECKS: Mapping[str, _Check] = {
     "Reshape": _reshape,
     **dict.fromkeys(("Gather", "GatherElements", "ScatterElements"), _along),
     **dict.fromkeys(("GatherND", "ScatterND"), _points),
-    **dict.fromkeys(_GATES, lambda node, given, shape: None),
+    **dict.fromkeys(_GATES, lambda node, operands, shape: None),
 }
 """By operator: what is wrong with its operands, with what is expected, or None."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.networks.execution.chains import DOMAIN, Found, Pattern, Product, ProgramGraph, one
+from deep500.networks.execution.chains import DOMAIN, Found, Pattern, Product, ProgramGraph, replacement
 from deep500.networks.execution.gathers import adaptive_pool, outer_sum, scatter_reduce
 from deep500.networks.node import Node
 
@@ -50,7 +50,7 @@ def hard_swish_clipped(graph: ProgramGraph, root: Node) -> Found | None:
         if clip is None or inside is None or inside[0] != x or not graph.near(product.scale, 1 / 6, x):
             continue
         if graph.number(clip.inputs[1]) == 0 and graph.number(clip.inputs[2]) == 6:
-            return Found([one(root, "HardSwish", (x,))], product.inner | {clip.name, inside[1]})
+            return Found([replacement(root, "HardSwish", (x,))], product.inner | {clip.name, inside[1]})
     return None
 
 
@@ -74,7 +74,7 @@ def _gated(graph: ProgramGraph, root: Node, operator: str, fits: Callable[[str, 
     for x, other in (root.inputs, root.inputs[::-1]):
         gate = graph.producers.get(other)
         if gate is not None and not gate.domain and fits(x, gate):
-            return Found([one(root, operator, (x,))], {gate.name})
+            return Found([replacement(root, operator, (x,))], {gate.name})
     return None
 
 
@@ -93,10 +93,10 @@ def gelu(graph: ProgramGraph, root: Node) -> Found | None:
         inside = graph.product_of(bend.inputs[0])
         inner = product.inner | inside.inner | {plus[1], bend.name}
         if bend.op_type == "Erf" and inside.factors == [x] and graph.near(inside.scale, math.sqrt(0.5), x):
-            return Found([one(root, "Gelu", (x,))], inner)
+            return Found([replacement(root, "Gelu", (x,))], inner)
         cubic = _cubic(graph, inside, x) if bend.op_type == "Tanh" else None
         if cubic is not None:
-            return Found([one(root, "Gelu", (x,), approximate="tanh")], inner | cubic)
+            return Found([replacement(root, "Gelu", (x,), approximate="tanh")], inner | cubic)
     return None
 
 
@@ -126,13 +126,13 @@ def group_norm(graph: ProgramGraph, root: Node) -> Found | None:
             shape = graph.shape(x)
             if groups is None or len(groups) != 3 or not _same_channels(shape, graph.shape(whole), groups):
                 continue
-            made = _channel_weights(graph, root, norm, groups[1], shape, (scale, bias))
-            if made is None:
+            weights = _channel_weights(graph, root, norm, groups[1], shape, (scale, bias))
+            if weights is None:
                 continue
-            extra, vectors = made
+            extra, vectors = weights
             inputs = (x, *vectors)
             options = {"num_groups": groups[1], "epsilon": norm.attribute("epsilon")}
-            node = one(root, "GroupNormalization", inputs, **options)
+            node = replacement(root, "GroupNormalization", inputs, **options)
             return Found([*extra, node], {product.name, back.name, norm.name, there.name})
     return None
 
@@ -147,12 +147,12 @@ def _same_channels(shape: Any, after: Any, groups: Any) -> bool:
 
 
 def _channel_weights(
-    graph: ProgramGraph, root: Node, norm: Node, groups: Any, shape: Any, given: tuple[str, str]
+    graph: ProgramGraph, root: Node, norm: Node, groups: Any, shape: Any, vectors: tuple[str, str]
 ) -> tuple[list[Node], list[str]] | None:
     """Scale and bias of every channel, and the nodes that make them: of vectors that are broadcast over places, and of
     the normalisation's own, one of each per group, unless these are ones and zeros."""
-    wanted = (shape[1], *[1] * (len(shape) - 2))
-    if any(tuple(graph.shape(value) or ()) not in (wanted, (1, *wanted)) for value in given):
+    per_channel = (shape[1], *[1] * (len(shape) - 2))
+    if any(tuple(graph.shape(value) or ()) not in (per_channel, (1, *per_channel)) for value in vectors):
         return None
     ones, zeros = (graph.array(name) for name in norm.inputs[1:])
     nodes: list[Node] = []
@@ -164,17 +164,17 @@ def _channel_weights(
 
     flat = graph.constant(f"{root.outputs[0]}:flat", np.array([-1]))
     if ones is not None and zeros is not None and (ones == 1).all() and not zeros.any():
-        plain = [graph.made_by(value, "Unsqueeze") for value in given]
+        plain = [graph.made_by(value, "Unsqueeze") for value in vectors]
         return nodes, [
             node.inputs[0] if node and graph.shape(node.inputs[0]) == (shape[1],) else emit("Reshape", value, flat)
-            for node, value in zip(plain, given, strict=True)
+            for node, value in zip(plain, vectors, strict=True)
         ]
     if any(graph.shape(name) != (groups,) for name in norm.inputs[1:]):
         return None
     rows = graph.constant(f"{root.outputs[0]}:rows", np.array([groups, -1]))
-    scale, bias, own, shift = (emit("Reshape", name, rows) for name in (*given, *norm.inputs[1:]))
+    scale, bias, inner, shift = (emit("Reshape", name, rows) for name in (*vectors, *norm.inputs[1:]))
     total = emit("Add", emit("Mul", scale, shift), bias)
-    return nodes, [emit("Reshape", emit("Mul", scale, own), flat), emit("Reshape", total, flat)]
+    return nodes, [emit("Reshape", emit("Mul", scale, inner), flat), emit("Reshape", total, flat)]
 
 
 def layer_norm(graph: ProgramGraph, root: Node) -> Found | None:
@@ -194,7 +194,7 @@ def layer_norm(graph: ProgramGraph, root: Node) -> Found | None:
             if any(graph.shape(v) != (graph.shape(x) or ())[-1:] or graph.shape(x) is None for v in vectors):
                 continue
             epsilon, inner = deviation
-            node = one(root, "LayerNormalization", (x, *vectors), axis=-1, epsilon=epsilon)
+            node = replacement(root, "LayerNormalization", (x, *vectors), axis=-1, epsilon=epsilon)
             return Found([node], inner | {product.name, ratio.name, centred.name, mean.name})
     return None
 
@@ -202,7 +202,7 @@ def layer_norm(graph: ProgramGraph, root: Node) -> Found | None:
 def rms_norm(graph: ProgramGraph, root: Node) -> Found | None:
     """x / sqrt(mean of squares + epsilon) over the last axis, times a vector."""
     for normal, scale in (root.inputs, root.inputs[::-1]) if root.op_type == "Mul" else ():
-        part, found = graph.producers.get(normal), None
+        part, match = graph.producers.get(normal), None
         if part is None or part.domain or graph.shape(scale) is None:
             continue
         for x, factor in (part.inputs, part.inputs[::-1]) if part.op_type == "Mul" else ():
@@ -210,13 +210,15 @@ def rms_norm(graph: ProgramGraph, root: Node) -> Found | None:
             if inverse is None or (inverse.op_type == "Div" and graph.number(inverse.inputs[0]) != 1):
                 continue
             deviation = _deviation(graph, inverse.inputs[-1], x)
-            found = (x, deviation, {inverse.name}) if deviation else found
+            match = (x, deviation, {inverse.name}) if deviation else match
         if part.op_type == "Div" and (deviation := _deviation(graph, part.inputs[1], part.inputs[0])):
-            found = (part.inputs[0], deviation, set())
-        if found is None or graph.shape(found[0]) is None or graph.shape(scale) != (graph.shape(found[0]) or ())[-1:]:
+            match = (part.inputs[0], deviation, set())
+        if match is None or graph.shape(match[0]) is None or graph.shape(scale) != (graph.shape(match[0]) or ())[-1:]:
             continue
-        x, (epsilon, inner), more = found
-        return Found([one(root, "RMSNormalization", (x, scale), axis=-1, epsilon=epsilon)], inner | more | {part.name})
+        x, (epsilon, inner), more = match
+        return Found(
+            [replacement(root, "RMSNormalization", (x, scale), axis=-1, epsilon=epsilon)], inner | more | {part.name}
+        )
     return None
 
 
@@ -272,11 +274,11 @@ def attention(graph: ProgramGraph, root: Node) -> Found | None:
     if mask and _is_causal(graph.array(mask), shape):
         options["is_causal"], mask = 1, ""
     inputs = (q.factors[0], swapped, root.inputs[1], mask) if mask else (q.factors[0], swapped, root.inputs[1])
-    return Found([*extra, one(root, "Attention", inputs, **options)], inner)
+    return Found([*extra, replacement(root, "Attention", inputs, **options)], inner)
 
 
 def _mask(graph: ProgramGraph, scores: str, root: Node) -> tuple[str, str, list[Node], set[str]] | None:
-    """What is masked, the mask, the nodes that make it and those of the old form; None if there is no mask."""
+    """The scores that are masked, the mask, the nodes that make it and those of the old form; None without a mask."""
     node = graph.made_by(scores, "Add", "Where")
     if node is None:
         return None
@@ -333,8 +335,8 @@ def gru(graph: ProgramGraph, root: Node) -> Found | None:
 
 
 def _recurrent(graph: ProgramGraph, root: Node) -> Found | None:
-    kept = {name: value for name, value in root.attributes.items() if name != "input_forget" or value}
-    plain = kept.keys() <= {"direction", "hidden_size", "linear_before_reset", "layout"}
+    attributes = {name: value for name, value in root.attributes.items() if name != "input_forget" or value}
+    plain = attributes.keys() <= {"direction", "hidden_size", "linear_before_reset", "layout"}
     if not plain or len(root.inputs) < 4 or any((*root.inputs[4:5], *root.inputs[7:])):
         return None
     order = _TORCH_ORDER[root.op_type]
@@ -349,7 +351,7 @@ def _recurrent(graph: ProgramGraph, root: Node) -> Found | None:
     flat = [name for w, b in zip(weights, biases, strict=True) for name in (*w, *b)]
     states = (*root.inputs[5:], "", "")[: 2 if root.op_type == "LSTM" else 1]
     inputs = (root.inputs[0], *states, *flat)
-    node = Node(f"Ordered{root.op_type}", inputs, root.outputs, root.name, DOMAIN, kept)
+    node = Node(f"Ordered{root.op_type}", inputs, root.outputs, root.name, DOMAIN, attributes)
     return Found([*extra, node], inner | more)
 
 
@@ -362,14 +364,14 @@ def _in_torch_order(
     parts = [_directions(graph, value, inner) for value in values]
     if any(part is None or len(part) != len(parts[0] or ()) for part in parts):
         return None, inner
-    found = []
+    parameters = []
     for direction in zip(*(part for part in parts if part), strict=True):
         blocks = direction if len(values) == 2 else _halves(graph, direction[0], inner)
         names = [_unordered(graph, block, order, inner) for block in blocks]
         if len(names) != 2 or None in names:
             return None, inner
-        found.append([name for name in names if name is not None])
-    return found, inner
+        parameters.append([name for name in names if name is not None])
+    return parameters, inner
 
 
 def _picked_biases(
@@ -387,9 +389,9 @@ def _picked_biases(
         both, index = f"{root.outputs[0]}:biases{half}", graph.constant(f"{root.outputs[0]}:rows{half}", rows)
         nodes.append(Node("Gather", (root.inputs[3], index), (both,), both, "", {"axis": 1}))
         for direction in range(directions):
-            one = names[direction][half] = f"{both}:{direction}"
-            place = graph.constant(f"{one}:place", np.array(direction))
-            nodes.append(Node("Gather", (both, place), (one,), one, "", {"axis": 0}))
+            bias = names[direction][half] = f"{both}:{direction}"
+            place = graph.constant(f"{bias}:place", np.array(direction))
+            nodes.append(Node("Gather", (both, place), (bias,), bias, "", {"axis": 0}))
     return nodes, names
 
 
@@ -400,9 +402,9 @@ def _directions(graph: ProgramGraph, value: str, inner: set[str]) -> list[str] |
         return None
     inner.add(node.name)
     if node.op_type == "Concat":
-        found = [_directions(graph, name, inner) for name in node.inputs]
-        whole = node.attribute("axis") == 0 and all(f is not None and len(f) == 1 for f in found)
-        return [f[0] for f in found if f] if whole else None
+        stacked = [_directions(graph, name, inner) for name in node.inputs]
+        whole = node.attribute("axis") == 0 and all(f is not None and len(f) == 1 for f in stacked)
+        return [f[0] for f in stacked if f] if whole else None
     axes = graph.array(node.inputs[1])
     return [node.inputs[0]] if axes is not None and axes.reshape(-1).tolist() == [0] else None
 
@@ -453,10 +455,10 @@ def linear(graph: ProgramGraph, root: Node) -> Found | None:
             continue
         turned = graph.made_by(weight, "Transpose")
         if turned is not None and turned.attribute("perm") in (None, (1, 0)):
-            return Found([one(root, "Linear", (x, turned.inputs[0], bias), DOMAIN)], {match.name})
+            return Found([replacement(root, "Linear", (x, turned.inputs[0], bias), DOMAIN)], {match.name})
         name = f"{root.outputs[0]}:weight"
         turn = Node("Transpose", (weight,), (name,), name, "", {"perm": (1, 0)})
-        return Found([turn, one(root, "Linear", (x, name, bias), DOMAIN)], {match.name})
+        return Found([turn, replacement(root, "Linear", (x, name, bias), DOMAIN)], {match.name})
     return None
 
 

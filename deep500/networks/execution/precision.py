@@ -11,7 +11,7 @@ PRECISIONS = ("ieee", "tf32")
 
 
 class Numerics(NamedTuple):
-    """What an executor wants of a framework whose switches belong to the whole process."""
+    """Settings of arithmetic that an executor asks of a framework whose switches belong to the whole process."""
 
     precision: str = "ieee"
     deterministic: bool = False

@@ -1,4 +1,4 @@
-"""What gets compiled: the slice of a network that some outputs need, with every operator one that the table has.
+"""Programs, which get compiled: the slice of a network that some outputs need, in operators that the table has.
 
 For backends that generate code: they hand over a :class:`Backend`, their table and their dtypes. An operator without an
 entry is replaced by the body that ONNX's schema gives it, if there is one. What is left over is one UnsupportedOperator
@@ -65,9 +65,9 @@ def from_network(
     """The part of a network that the outputs depend on; ``attributes`` maps its parameters to module attributes."""
     check_outputs(network, outputs)
     nodes = needed_nodes(network.nodes, outputs)
-    wanted = values_read(nodes, outputs)
-    inputs = [name for name in network.inputs if all_inputs or name in wanted]
-    used = {name: attributes[name] for name in attributes if name in wanted}
+    read = values_read(nodes, outputs)
+    inputs = [name for name in network.inputs if all_inputs or name in read]
+    used = {name: attributes[name] for name in attributes if name in read}
     check_sizes(nodes, network.descriptors())
     check_network(network, nodes)
     program = Program(inputs, list(outputs), nodes, attributes=used, descriptors=dict(network.descriptors()))

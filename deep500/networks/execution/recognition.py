@@ -39,23 +39,23 @@ def recognised(
         >>> [str(node) for node in program.nodes], found
         (['y = Swish(x)  # b'], {'y': 'Swish'})
     """
-    found: dict[str, str] = {}
+    operators_of: dict[str, str] = {}
     graph = ProgramGraph(program, known, trains)
     for operator, pattern in PATTERNS:
         if operator in operators:
             changed, values = _everywhere(graph, pattern)
-            found.update(dict.fromkeys(values, operator[1]))
+            operators_of.update(dict.fromkeys(values, operator[1]))
             if changed is not program:
                 program, graph = changed, ProgramGraph(changed, known, trains)
     program = stacked(graph)
     left = {value for node in program.nodes for value in node.writes}
-    return program, {value: operator for value, operator in found.items() if value in left}
+    return program, {value: operator for value, operator in operators_of.items() if value in left}
 
 
 def _everywhere(graph: ProgramGraph, pattern: Pattern) -> tuple[Program, list[str]]:
     """One pattern at all nodes, the last first, so that a form is met before a shorter one that ends inside it."""
     program = graph.program
-    kept, values = {node.name: [node] for node in program.nodes}, list[str]()
+    rewritten, values = {node.name: [node] for node in program.nodes}, list[str]()
     used: set[str] = set()
     for root in reversed(program.nodes):
         if root.domain or root.name in used:
@@ -63,12 +63,12 @@ def _everywhere(graph: ProgramGraph, pattern: Pattern) -> tuple[Program, list[st
         match = pattern(graph, root)
         if match is None or used & match.inner or not graph.encloses(match.inner, root):
             continue
-        kept[root.name] = match.nodes
+        rewritten[root.name] = match.nodes
         used |= match.inner | {root.name}
         values.append(root.outputs[0])
         for name in match.inner - {root.name}:
-            del kept[name]
+            del rewritten[name]
     if not values:
         return program, []
-    nodes = needed_nodes([node for group in kept.values() for node in group], program.outputs)
+    nodes = needed_nodes([node for group in rewritten.values() for node in group], program.outputs)
     return replace(program, nodes=nodes, constants={**program.constants, **graph.made}), values

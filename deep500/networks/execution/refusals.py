@@ -1,4 +1,4 @@
-"""What executors of every backend say of a call or a network that they refuse: functions that return the error."""
+"""Errors of executors of every backend about a call or a network that they refuse: functions that return them."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ def _made_from(graph: ProgramGraph, node: Node) -> str:
         turn = graph.only(link.inputs[0], "Transpose")
         fits = turn is not None and tuple(turn.attribute("perm") or ()) == (0, 2, 1, 3) and _directions(node) == 2
         shape = graph.shape(link.inputs[0])
-        kept = numbers[:2] == [0, 0] or (shape is not None and tuple(numbers[:2]) == tuple(shape[:2]))
-        value = turn.inputs[0] if turn is not None and fits and kept and len(numbers) == 3 else ""
+        same_front = numbers[:2] == [0, 0] or (shape is not None and tuple(numbers[:2]) == tuple(shape[:2]))
+        value = turn.inputs[0] if turn is not None and fits and same_front and len(numbers) == 3 else ""
     return value if value and graph.readers[value] == 1 else ""
 
 
@@ -66,9 +66,11 @@ def _fit(graph: ProgramGraph, below: Node, above: Node) -> bool:
     settings = [{k: v for k, v in node.attributes.items() if k != "layers"} for node in (below, above)]
     plain = settings[0].get("direction", "forward") != "reverse" and not settings[0].get("layout")
     count = _STATES[above.op_type]
-    given = [[bool(name) for name in node.inputs[1 : 1 + count]] for node in (below, above)]
+    states = [[bool(name) for name in node.inputs[1 : 1 + count]] for node in (below, above)]
     read = any(name and graph.readers[name] for node in (below, above) for name in node.outputs[1:])
-    return below.op_type == above.op_type and settings[0] == settings[1] and plain and given[0] == given[1] and not read
+    return (
+        below.op_type == above.op_type and settings[0] == settings[1] and plain and states[0] == states[1] and not read
+    )
 
 
 def _joined(below: Node, above: Node) -> list[Node]:

@@ -45,15 +45,15 @@ def tidied(program: Program, known: Known) -> Program:
 def _without_idle(program: Program, known: Known) -> Program:
     graph = ProgramGraph(program, known, lambda name: False)
     captured = {name for node in program.nodes if node.graphs for name in node.reads if name not in node.inputs}
-    fixed, same, kept = {*program.outputs, *captured}, dict[str, str](), list[Node]()
+    fixed, same, nodes = {*program.outputs, *captured}, dict[str, str](), list[Node]()
     for old in program.nodes:
         renamed = any(name in same for name in old.inputs)
         node = replace(old, inputs=tuple(same.get(name, name) for name in old.inputs)) if renamed else old
         if node.domain or len(node.outputs) != 1 or node.outputs[0] in fixed or not _idle(graph, node):
-            kept.append(node)
+            nodes.append(node)
         else:
             same[node.outputs[0]] = node.inputs[0]
-    return replace(program, nodes=kept) if same else program
+    return replace(program, nodes=nodes) if same else program
 
 
 def _idle(graph: ProgramGraph, node: Node) -> bool:
@@ -90,9 +90,9 @@ def _merged(program: Program, known: Known) -> Program:
     nodes = list[Node]()
     for node in program.nodes:
         merge = _MERGES.get(node.op_type) if not node.domain else None
-        found = merge(graph, node) if merge is not None else None
-        changed |= found is not None
-        nodes += found if found is not None else [node]
+        merged = merge(graph, node) if merge is not None else None
+        changed |= merged is not None
+        nodes += merged if merged is not None else [node]
     if not changed:
         return program
     constants = {**program.constants, **graph.made}
@@ -129,15 +129,15 @@ def _gather_nd(graph: ProgramGraph, node: Node) -> list[Node] | None:
     """A GatherND by the first axis alone: a Gather."""
     if node.attribute("batch_dims"):
         return None
-    array, made = graph.array(node.inputs[1]), graph.made_by(node.inputs[1], "Unsqueeze")
+    array, maker = graph.array(node.inputs[1]), graph.made_by(node.inputs[1], "Unsqueeze")
     index = graph.shape(node.inputs[1])
     if array is not None and array.ndim > 1 and array.shape[-1] == 1:
         places = graph.constant(f"{node.outputs[0]}:places", array[..., 0])
-    elif made is not None and index is not None:
-        axes = graph.array(made.inputs[1])
+    elif maker is not None and index is not None:
+        axes = graph.array(maker.inputs[1])
         if axes is None or axes.size != 1 or (int(axes.reshape(-1)[0]) + 1) % len(index):
             return None
-        places = made.inputs[0]
+        places = maker.inputs[0]
     else:
         return None
     return [Node("Gather", (node.inputs[0], places), node.outputs, node.name, "", {"axis": 0})]

@@ -50,7 +50,7 @@ def unroll_loop(network: Graph, node: Node, descriptors: Mapping[str, TensorDesc
 
 def _goes_on(graph: onnx.GraphProto) -> bool:
     """Whether the body's condition is the one it was given, or true."""
-    name, own = graph.output[0].name, graph.input[1].name
+    name, condition = graph.output[0].name, graph.input[1].name
     producers = {output: proto for proto in graph.node for output in proto.output}
     while name in producers and producers[name].op_type == "Identity":
         name = producers[name].input[0]
@@ -58,7 +58,7 @@ def _goes_on(graph: onnx.GraphProto) -> bool:
     if name in producers and producers[name].op_type == "Constant":
         value = from_proto(producers[name]).attributes.get("value")
         return value is not None and bool(np.all(value))
-    return name == own or (name in arrays and bool(np.all(numpy_helper.to_array(arrays[name]))))
+    return name == condition or (name in arrays and bool(np.all(numpy_helper.to_array(arrays[name]))))
 
 
 def take_branch(network: Graph, node: Node, descriptors: Mapping[str, TensorDescriptor]) -> dict[str, str] | None:

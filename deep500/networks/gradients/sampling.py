@@ -85,9 +85,9 @@ class _Sampler:
         image = emit("Reshape", x, emit.ints(0, 0, -1))
         channels = emit("Slice", shape, emit.ints(1), emit.ints(2))
         total = [self.corner(image, channels, corner, sizes) for corner in product(*taps)]
-        wanted = emit("Slice", emit("Shape", grid), emit.ints(1), emit.ints(-1))
-        kept = emit("Concat", emit("Slice", shape, emit.ints(0), emit.ints(2)), wanted, axis=0)
-        return emit("Reshape", emit("Sum", *total), kept)
+        spatial = emit("Slice", emit("Shape", grid), emit.ints(1), emit.ints(-1))
+        out_shape = emit("Concat", emit("Slice", shape, emit.ints(0), emit.ints(2)), spatial, axis=0)
+        return emit("Reshape", emit("Sum", *total), out_shape)
 
     def corner(self, image: str, channels: str, corner: Sequence[Tap], sizes: Sequence[str]) -> str:
         """One tap along each axis: what the image has there, times the product of the weights."""
@@ -98,8 +98,8 @@ class _Sampler:
             weight = emit("Mul", weight, share) if weight else share
         wide = emit("Unsqueeze", place, emit.ints(1))
         repeated = emit("Concat", emit.ints(1), channels, emit.ints(1), axis=0)
-        found = emit("GatherElements", image, emit("Expand", wide, repeated), axis=2)
-        return emit("Mul", found, emit("Unsqueeze", weight, emit.ints(1)))
+        corners = emit("GatherElements", image, emit("Expand", wide, repeated), axis=2)
+        return emit("Mul", corners, emit("Unsqueeze", weight, emit.ints(1)))
 
     def coordinate(self, points: str, axis: int) -> str:
         """One coordinate of all points [batch, points, dimensions], from -1 to 1."""

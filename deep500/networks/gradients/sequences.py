@@ -41,8 +41,8 @@ def lower_sequences(network: Graph, descriptors: Mapping[str, TensorDescriptor])
             lowering.take(node)
     supersede(network, lowering.replaced)
     for node in reversed(network.nodes):
-        held = bool(node.writes) and all(value in lowering.parts for value in node.writes)
-        if held and not any(network.consumers(v) or v in network.outputs for v in node.writes):
+        unread = bool(node.writes) and all(value in lowering.parts for value in node.writes)
+        if unread and not any(network.consumers(v) or v in network.outputs for v in node.writes):
             network.remove_node(node.name)
     return bool(lowering.replaced)
 
@@ -77,15 +77,15 @@ def _split(low: _Lowering, node: Node) -> list[str] | None:
     axis, x = int(node.attribute("axis")), node.inputs[0]
     shape = low.descriptors.get(x, TensorDescriptor(None, None)).shape
     size = None if shape is None else shape[axis]
-    given = node.inputs[1] if len(node.inputs) > 1 else ""
-    split = known_value(low.network, given) if given else np.array(1)
+    lengths = node.inputs[1] if len(node.inputs) > 1 else ""
+    split = known_value(low.network, lengths) if lengths else np.array(1)
     if split is None or (split.ndim == 0 and not isinstance(size, int)):
         return None
     sizes = [int(s) for s in split] if split.ndim else _chunks(int(size), int(split))  # type: ignore[arg-type]
     if not sizes:
         return []
     parts = low.emit.many("Split", x, low.emit.ints(*sizes), axis=axis, outputs=len(sizes))
-    if given or node.attribute("keepdims"):
+    if lengths or node.attribute("keepdims"):
         return parts
     return [low.emit("Squeeze", part, low.emit.ints(axis)) for part in parts]
 

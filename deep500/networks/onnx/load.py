@@ -81,10 +81,10 @@ def load(
     original = _guard(where, "tensors that agree with their dimensions", lambda: _take_arrays(proto.graph, mapped))
     proto = _at_newest_opset(proto, where)
     small = _guard(where, "sound tensors", lambda: _take_arrays(proto.graph, {}))
-    kept = {n: small.get(n, a) for n, a in original.items() if n in small or a.size > SMALL}
-    arrays = kept | small
+    large = {n: small.get(n, a) for n, a in original.items() if n in small or a.size > SMALL}
+    arrays = large | small
     constants = set(small) - set(original)  # what the converter adds is no weight
-    del original, small, kept  # the last hold on the weights is ``arrays``, which building lets go one by one
+    del original, small, large  # the last hold on the weights is ``arrays``, which building lets go one by one
     if CONSTANTS_KEY in metadata:
         constants.update(_read_list(metadata, CONSTANTS_KEY, where))
         judged = Judgement(frozenset(n for n, a in arrays.items() if n not in constants and _is_floating(a)), {})
@@ -308,12 +308,14 @@ def _build(
             described = descriptor_of(value.type)
             shape = None if value.name in unranked else described.shape
             network.add_input(value.name, shape, described.dtype)  # type: ignore[arg-type]
-    held: set[int] = set()
+    taken_over: set[int] = set()
     while arrays:  # each is let go once it is copied, so that two of all are never held
         name = next(iter(arrays))
         array = arrays.pop(name)
-        private = array.flags.writeable and id(array) not in held  # mapped, see outside.py, and not shared by Identity
-        held |= {id(array)} if private else set()
+        private = (
+            array.flags.writeable and id(array) not in taken_over
+        )  # mapped, see outside.py, and not shared by Identity
+        taken_over |= {id(array)} if private else set()
         network.add_parameter(name, array, name in judged.trainable, judged.doubtful.get(name, ""), copy=not private)
     reserved = {node.name for node in graph.node}  # a made-up name must not be one that a later node has
     taken: set[str] = set()

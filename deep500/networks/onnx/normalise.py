@@ -56,9 +56,9 @@ def normalise(graph: onnx.GraphProto, arrays: Arrays, constants: set[str]) -> No
         elif node.domain == "" and node.op_type == "Dropout" and len(node.input) == 3:
             switch = arrays.get(node.input[2])
             if switch is not None and bool(switch):
-                kept = [node.input[0], node.input[1]] if node.input[1] else [node.input[0]]
+                inputs = [node.input[0], node.input[1]] if node.input[1] else [node.input[0]]
                 del node.input[:]
-                node.input.extend(kept)
+                node.input.extend(inputs)
                 if len(node.output) == 2 and node.output[1] not in read:
                     del node.output[1:]  # a mask that exporters name in training mode
     read = {value for node in graph.node for value in reads(node)} | {v.name for v in graph.output}
@@ -75,7 +75,7 @@ def reads(node: onnx.NodeProto) -> list[str]:
 def _lift_constants(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
     """Move the values of Constant nodes into ``arrays``; returns their names."""
     lifted = set()
-    kept = []
+    others = []
     inner = {v for node in graph.node for g in graphs_of(node) for v in defined(g)}
     for node in graph.node:
         is_constant = node.op_type == "Constant" and node.domain == "" and len(node.attribute) == 1
@@ -83,8 +83,8 @@ def _lift_constants(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
             arrays[node.output[0]] = _constant(node.attribute[0])
             lifted.add(node.output[0])
         else:
-            kept.append(node)
-    _set_nodes(graph, kept)
+            others.append(node)
+    _set_nodes(graph, others)
     return lifted
 
 
@@ -103,7 +103,7 @@ def _constant(attribute: onnx.AttributeProto) -> np.ndarray:
 
 def _split_identities(graph: onnx.GraphProto, arrays: Arrays, constants: set[str]) -> None:
     """Turn each Identity of an array into an array of its own, and drop those that only Identity nodes read."""
-    kept = []
+    others = []
     sources = set()
     for node in graph.node:
         if node.op_type == "Identity" and node.domain == "" and node.input[0] in arrays:
@@ -112,9 +112,9 @@ def _split_identities(graph: onnx.GraphProto, arrays: Arrays, constants: set[str
             if node.input[0] in constants:
                 constants.add(node.output[0])
         else:
-            kept.append(node)
-    _set_nodes(graph, kept)
-    read = {v for node in kept for v in reads(node)} | {v.name for v in graph.output}
+            others.append(node)
+    _set_nodes(graph, others)
+    read = {v for node in others for v in reads(node)} | {v.name for v in graph.output}
     for name in sources - read:  # only the Identity nodes read it
         del arrays[name]
 
@@ -126,9 +126,9 @@ def _follow_mode(node: onnx.NodeProto, read: set[str], arrays: Arrays) -> None:
     """
     training = any(a.name == "training_mode" and a.i for a in node.attribute)
     if training and not read & set(node.output[1:]) and arrays.keys() >= set(node.input[3:5]):
-        kept = [a for a in node.attribute if a.name != "training_mode"]
+        attributes = [a for a in node.attribute if a.name != "training_mode"]
         del node.attribute[:], node.output[1:]
-        node.attribute.extend(kept)
+        node.attribute.extend(attributes)
 
 
 def _own_statistics(graph: onnx.GraphProto, arrays: Arrays) -> None:
@@ -150,7 +150,7 @@ def _own_statistics(graph: onnx.GraphProto, arrays: Arrays) -> None:
             if name in arrays and uses[name] > 1:
                 uses[name] -= 1
                 names[place] = next(
-                    own for k in count(1) if (own := f"{names[0]}.{what}{f'.{k}' * (k > 1)}") not in taken
+                    fresh for k in count(1) if (fresh := f"{names[0]}.{what}{f'.{k}' * (k > 1)}") not in taken
                 )
                 taken.add(names[place])
                 arrays[names[place]] = np.array(arrays[name])

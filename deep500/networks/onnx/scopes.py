@@ -24,19 +24,19 @@ def reveal(graph: onnx.GraphProto) -> None:
         ('x_1', 'x_1', 'x')
     """
     if any(True for node in graph.node for _ in _bodies(node)):
-        _reveal_in(graph, set(_own(graph)), set(_every(graph)))
+        _reveal_in(graph, set(_local_names(graph)), set(_every(graph)))
 
 
 def _reveal_in(graph: onnx.GraphProto, around: set[str], taken: set[str]) -> None:
     for node in graph.node:
         for body in _bodies(node):
             names = {}
-            for name in dict.fromkeys(_own(body)):
+            for name in dict.fromkeys(_local_names(body)):
                 if name in around:
                     names[name] = _fresh(name, taken)
             if names:
                 _rename(body, names)
-            _reveal_in(body, around | set(_own(body)), taken)
+            _reveal_in(body, around | set(_local_names(body)), taken)
 
 
 def _fresh(name: str, taken: set[str]) -> str:
@@ -57,11 +57,11 @@ def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
         for values in (node.input, node.output):
             values[:] = [names.get(value, value) for value in values]
         for body in _bodies(node):
-            hidden = set(_own(body))
+            hidden = set(_local_names(body))
             _rename(body, {old: new for old, new in names.items() if old not in hidden})
 
 
-def _own(graph: onnx.GraphProto) -> Iterator[str]:
+def _local_names(graph: onnx.GraphProto) -> Iterator[str]:
     """The names that a graph itself defines."""
     yield from (v.name for v in graph.input)
     yield from (t.name for t in graph.initializer)
@@ -71,7 +71,7 @@ def _own(graph: onnx.GraphProto) -> Iterator[str]:
 
 def _every(graph: onnx.GraphProto) -> Iterator[str]:
     """All names in a graph and its sub-graphs."""
-    yield from _own(graph)
+    yield from _local_names(graph)
     for node in graph.node:
         yield from node.input
         for body in _bodies(node):

@@ -132,7 +132,7 @@ class Blocks:
         )
         return node("Add", [even, odd], f"{name}.rotated", ())
 
-    def _kept(self, new: str, name: str, batch: Any, length: int) -> str:
+    def _extend_cache(self, new: str, name: str, batch: Any, length: int) -> str:
         """A past with the new place in it, which is an output."""
         build, past, present = self.build, f"past.{name}", f"present.{name}"
         build.network.add_input(past, (batch, self.heads, length, self.size))
@@ -158,7 +158,7 @@ class Blocks:
         if cache:
             layer, batch, length = cache
             cached = zip(parts[1:], ("key", "value"), strict=True)
-            parts[1:] = [self._kept(part, f"{layer}.{what}", batch, length) for part, what in cached]
+            parts[1:] = [self._extend_cache(part, f"{layer}.{what}", batch, length) for part, what in cached]
         query, key, value = parts
         scale = build.constant("heads.scale", np.float32(1 / math.sqrt(self.size)))
         query = build.node("Mul", [query, scale], f"{name}.scaled", ())

@@ -68,7 +68,7 @@ class Scanned:
 
 @dataclass(frozen=True)
 class Recurrence:
-    """What Loop and Scan have in common. ``first`` is the index of the first state among the node's inputs."""
+    """The common form of Loop and Scan. ``first`` is the index of the first state among the node's inputs."""
 
     graph: onnx.GraphProto
     first: int
@@ -143,10 +143,10 @@ class _Steps:
     def __init__(self, g: GradContext, r: Recurrence, begins: Sequence[str], targets: list[str]) -> None:
         self.g, self.r, self.targets = g, r, targets
         inner = [*([r.counter, r.condition] if r.counter else []), *(name for name, _ in r.states)]
-        given = [TensorDescriptor("int64", ()), TensorDescriptor("bool", ())] if r.counter else []
-        given += [g.describe(value) for value in begins]
-        given += [_without(g.describe(s.outer), s.axis) for s in r.slices]
-        self.body = open_body(g, r.graph, given)
+        known = [TensorDescriptor("int64", ()), TensorDescriptor("bool", ())] if r.counter else []
+        known += [g.describe(value) for value in begins]
+        known += [_without(g.describe(s.outer), s.axis) for s in r.slices]
+        self.body = open_body(g, r.graph, known)
         self.described = dict(self.body.descriptors())
         self._check_states()
         self.floating = [k for k, (name, _) in enumerate(r.states) if "float" in (self.described[name].dtype or "")]
@@ -196,7 +196,7 @@ class _Steps:
         return helper.make_node("Gather", [self._outside(outer), spot], [inner], axis=axis)
 
     def _reading(self) -> list[onnx.NodeProto]:
-        """What gives the forward step its inputs again: the last step comes first."""
+        """Nodes that give the forward step its inputs again: the last step comes first."""
         r, emit = self.r, self.g.emitter
         last = self._outside(emit("Sub", str(self.length), emit.ints(1)))
         flat, scalar = self._add("grad/last", TensorDescriptor("int64", (1,))), self._outside(emit.ints())

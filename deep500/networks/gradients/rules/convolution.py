@@ -25,11 +25,11 @@ def _channels_first(g: GradContext, value: Value, like: Value, group: int, axes:
     if group == 1:
         return g.transpose(value, [1, 0, *axes])
     known = g.static(g.input(1), [1])  # [M, C / group, kernel] of Conv, [C, M / group, kernel] of ConvTranspose
-    each = known[0] if known else g.refuse("a grouped convolution needs a known number of channels")
+    channels = known[0] if known else g.refuse("a grouped convolution needs a known number of channels")
     spatial = [(like, axis) for axis in axes]
-    parts = g.reshape_to(value, [(like, 0), group, each, *spatial])
+    parts = g.reshape_to(value, [(like, 0), group, channels, *spatial])
     front = g.transpose(parts, [2, 1, 0, *range(3, 3 + len(axes))])
-    return g.reshape_to(front, [each, -1, *spatial])
+    return g.reshape_to(front, [channels, -1, *spatial])
 
 
 def _weight_gradient(g: GradContext, large: Value, like: Value, small: Value, w: Windows) -> Value:

@@ -41,16 +41,18 @@ def _count_outputs(node: Node, operator: CustomOp, descriptors: Descriptors) -> 
     """
     if operator.num_outputs is not None:
         return operator.num_outputs
-    given = [descriptors[name] for name in node.inputs]
+    inputs = [descriptors[name] for name in node.inputs]
     for size in (2, 8, 3):
-        shapes = [None if d.shape is None else tuple(n if isinstance(n, int) else size for n in d.shape) for d in given]
+        shapes = [
+            None if d.shape is None else tuple(n if isinstance(n, int) else size for n in d.shape) for d in inputs
+        ]
         with suppress(Deep500Error):
-            return len(operator.infer([replace(d, shape=shape) for d, shape in zip(given, shapes, strict=True)]))
+            return len(operator.infer([replace(d, shape=shape) for d, shape in zip(inputs, shapes, strict=True)]))
     return len(node.outputs)
 
 
 def why_not(node: Node, descriptors: Descriptors) -> str | None:
-    """What keeps a gradient from passing a custom node, None if nothing does."""
+    """Reason why no gradient passes a custom node; None if one does."""
     if not is_registered(node.op_type):
         return missing_plugins([node])
     if node.op_type.endswith(GRADIENT):
@@ -71,10 +73,10 @@ def _gradient_node(g: GradContext) -> list[Value | None]:
         g.refuse(f"{place_of(node)} leaves an input out")
     outputs = [g.output(i) for i in range(len(node.outputs))]
     grads = [_zeros(g, value) if grad is None else grad for grad, value in zip(g.grads, outputs, strict=True)]
-    wanted = [i for i in range(len(node.inputs)) if g.needs(i)]
+    needed = [i for i in range(len(node.inputs)) if g.needs(i)]
     network = g.emitter.network
     base = network.fresh_name(f"{g.emitter.prefix}{node.op_type}{GRADIENT}")
-    names = [network.fresh_name(f"{base}:{i}") if i in wanted else "" for i in range(len(node.inputs))]
+    names = [network.fresh_name(f"{base}:{i}") if i in needed else "" for i in range(len(node.inputs))]
     network.add_node(
         node.op_type + GRADIENT,
         [*map(str, grads), *node.inputs, *map(str, outputs)],

@@ -26,6 +26,6 @@ def _all_but_arguments(node: Node) -> frozenset[int]:
 def custom_gradient(g: GradContext) -> Sequence[Value | None]:
     """The nodes of ``backward``."""
     values, arguments = g.attribute("values"), g.attribute("arguments")
-    given = [str(g.grad(i)) for i in range(values)] + list(g.node.inputs[values + arguments :])
-    results = g.emitter.inline(g.attribute("backward"), given)
+    operands = [str(g.grad(i)) for i in range(values)] + list(g.node.inputs[values + arguments :])
+    results = g.emitter.inline(g.attribute("backward"), operands)
     return [*[None] * values, *(Value(g, name) for name in results)]

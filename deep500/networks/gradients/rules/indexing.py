@@ -18,8 +18,8 @@ def gather(g: GradContext) -> Gradients:
     rank, count = g.rank(x), g.rank(indices)
     axis = g.attribute("axis") % rank
     perm = [axis, *(a for a in range(rank) if a != axis)]
-    own = list(range(axis, axis + count))
-    front = g.transpose(dy, [*own, *(a for a in range(rank - 1 + count) if a not in own)])
+    index_axes = list(range(axis, axis + count))
+    front = g.transpose(dy, [*index_axes, *(a for a in range(rank - 1 + count) if a not in index_axes)])
     sizes = g.static(x)
     shape = g.ints(*(sizes[a] for a in perm)) if sizes is not None else g.sizes(x, perm)
     wide = indices if g.describe(indices).dtype == "int64" else g.cast(indices, "int64")  # ScatterND takes no other
@@ -64,7 +64,7 @@ def _axis(g: GradContext) -> dict[str, Any]:
 
 
 def _scatter(g: GradContext, data: Value, updates: Value, reduction: str) -> Value:
-    """What the node does, for other operands."""
+    """The node's operation on other operands."""
     return g(g.node.op_type, data, g.input(1), updates, reduction=reduction, **_axis(g))
 
 
@@ -87,24 +87,24 @@ def _scatter_products(g: GradContext) -> Gradients:
     A zero among the updates of one element is left out of the product for its own gradient; of two, both have none.
     """
     x, updates, dy = g.input(0), g.input(2), g.grad()
-    zero, one = g.scalar(0), g.scalar(1)
+    zero, unit = g.scalar(0), g.scalar(1)
     dx = None
     if g.needs(0):
-        whole = g.where(g("Equal", x, zero), one, x)
+        whole = g.where(g("Equal", x, zero), unit, x)
         dx = dy * _scatter(g, whole, updates, "mul") / whole
     if not g.needs(2):
         return [dx]
     is_zero = g("Equal", updates, zero)
     zeros = _gather(g, _scatter(g, g.zeros_like(x), g.cast(is_zero), "add"))
-    alone = g("And", is_zero, g("Equal", zeros, one))
-    without = _gather(g, dy * _scatter(g, x, g.where(alone, one, updates), "mul"))
-    of_all = _gather(g, dy * g.output()) / g.where(is_zero, one, updates)
+    alone = g("And", is_zero, g("Equal", zeros, unit))
+    without = _gather(g, dy * _scatter(g, x, g.where(alone, unit, updates), "mul"))
+    of_all = _gather(g, dy * g.output()) / g.where(is_zero, unit, updates)
     return [dx, None, g.where(alone, without, of_all)]
 
 
 @gradient_rule("Compress", blocked=[1])
 def compress(g: GradContext) -> Gradients:
-    """What was selected returns to its position."""
+    """Gradients of what was selected return to its position."""
     x = g.input(0)
     axis = g.attribute("axis")
     selected = g("Compress", g.positions(x), g.input(1), axis=axis)

@@ -24,7 +24,7 @@ class Reduction:
         """No axes and ``noop_with_empty_axes``: nothing is reduced."""
         return self.everything and bool(self.g.attribute("noop_with_empty_axes", 0))
 
-    def kept(self, value: Value) -> Value:
+    def with_axes(self, value: Value) -> Value:
         """A value of the output's shape with the reduced axes as ones, so that it broadcasts against the input."""
         g = self.g
         if g.attribute("keepdims", 1) or self.is_identity:
@@ -36,12 +36,12 @@ class Reduction:
     @property
     def dy(self) -> Value:
         """The gradient, kept."""
-        return self.kept(self.g.grad())
+        return self.with_axes(self.g.grad())
 
     @property
     def y(self) -> Value:
         """The output, kept."""
-        return self.kept(self.g.output())
+        return self.with_axes(self.g.output())
 
     def again(self, op_type: str, value: Value) -> Value:
         """Reduce another value of the input's shape over the same axes, kept."""

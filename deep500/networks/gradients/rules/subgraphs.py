@@ -18,16 +18,16 @@ from deep500.networks.protos import descriptor_of, graph_proto, value_info
 from deep500.tensors import TensorDescriptor
 
 
-def open_body(g: GradContext, graph: onnx.GraphProto, given: Sequence[TensorDescriptor]) -> Graph:
+def open_body(g: GradContext, graph: onnx.GraphProto, known: Sequence[TensorDescriptor]) -> Graph:
     """The sub-graph as a network whose inputs are its own and what it captures; captured constants are parameters.
 
     Args:
         g: of the node that has the sub-graph; refuses bodies that draw random numbers.
         graph: stays as it is.
-        given: what is known of its inputs from outside; what is not is taken from their declarations.
+        known: what is known of its inputs from outside; what is not is taken from their declarations.
     """
     body = Graph(graph.name or "body")
-    for value, outside in zip(graph.input, given, strict=True):
+    for value, outside in zip(graph.input, known, strict=True):
         declared = descriptor_of(value.type)
         shape = declared.shape if outside.shape is None else outside.shape
         _add_input(g, body, value.name, TensorDescriptor(outside.dtype or declared.dtype, shape))
@@ -67,7 +67,7 @@ def close_body(
     captured: Collection[str] = (),
     before: Sequence[onnx.NodeProto] = (),
 ) -> tuple[onnx.GraphProto, set[str]]:
-    """What of a body the outputs need as a sub-graph, under names that the network around does not have.
+    """Make a sub-graph of what outputs need of a body, under names that the network around does not have.
 
     Args:
         g: of the node that the sub-graph belongs to.
@@ -83,21 +83,21 @@ def close_body(
     descriptors = body.descriptors()
     emit = Emitter(body, "grad/")
     named = [emit("Identity", value) for value in outputs]  # outputs differ from one another and from inputs
-    wanted, kept = set(named), []
+    needed, nodes = set(named), []
     for node in reversed(body.nodes):
-        if wanted.intersection(node.writes):
-            kept.append(node)
-            wanted.update(node.reads)
+        if needed.intersection(node.writes):
+            nodes.append(node)
+            needed.update(node.reads)
     first = []
     for proto in reversed(before):
-        if proto.output[0] in wanted:
+        if proto.output[0] in needed:
             first.append(proto)
-            wanted.update(proto.input)
-    whole = graph_proto(body, {}, lambda name, _: name in wanted and name not in captured)
+            needed.update(proto.input)
+    whole = graph_proto(body, {}, lambda name, _: name in needed and name not in captured)
     protos = {proto.name: proto for proto in whole.node}
     graph = onnx.GraphProto(name=f"{g.node.name}/grad")
     graph.initializer.extend(whole.initializer)
-    graph.node.extend([*first[::-1], *(protos[node.name] for node in kept[::-1])])
+    graph.node.extend([*first[::-1], *(protos[node.name] for node in nodes[::-1])])
     graph.input.extend(_declared(name, descriptors[name]) for name in inputs)
     graph.output.extend(_declared(name, descriptors[value]) for name, value in zip(named, outputs, strict=True))
     _rename(graph, _fresh_names(g, graph))
