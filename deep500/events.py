@@ -105,8 +105,8 @@ class Events:
 
 
 def _overrides(listener: Any, hook: str) -> bool:
-    own = getattr(type(listener), hook, None)
-    return (own is not None and own is not getattr(Event, hook)) or hook in getattr(listener, "__dict__", {})
+    hooks = getattr(type(listener), hook, None)
+    return (hooks is not None and hooks is not getattr(Event, hook)) or hook in getattr(listener, "__dict__", {})
 
 
 SILENT = Events()

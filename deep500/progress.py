@@ -109,9 +109,9 @@ def numbered(doing: str, items: Iterable[Item], total: int | str | None = None) 
     """
     if total is None and isinstance(items, Sized):
         total = len(items)
-    of = "" if total is None else f" of {total}"
+    count = "" if total is None else f" of {total}"
     for number, item in enumerate(items, 1):
-        stage(f"{doing} {number}{of}")
+        stage(f"{doing} {number}{count}")
         yield item
 
 

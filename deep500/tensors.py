@@ -1,4 +1,4 @@
-"""What is known of a tensor before it exists: its dtype and shape, and ONNX's names for the dtypes.
+"""Descriptors of tensors before they exist: dtype and shape, and ONNX's names for the dtypes.
 
 A dimension is an int, a string (a symbolic size such as ``"N"``) or None (unknown); a shape is a tuple of them, or
 None when not even the rank is known. Dtypes are written as NumPy writes them: ``"float32"``, ``"int64"``,

@@ -63,15 +63,15 @@ class Wheel:
             )
         except subprocess.TimeoutExpired as error:
             raise WheelError(f"got no answer from pip in {SECONDS} s; expected {self}: mend the network") from error
-        found = self._in(folder)
-        if done.returncode or not found:
+        folders = self._in(folder)
+        if done.returncode or not folders:
             errors = [line for line in done.stderr.splitlines() if "ERROR" in line or "No module named" in line]
             raise WheelError(
                 f"got no wheel of {self} from pip ({' '.join(errors) or done.stderr.strip()}); expected one: let pip "
                 "reach a package index"
             )
-        compare(found[0], self.sha256)
-        return found[0]
+        compare(folders[0], self.sha256)
+        return folders[0]
 
     def stored(self, folders: Sequence[Path], download: bool = False) -> Path | None:
         """The file in the first folder that has it; fetched into the first one if asked for; else None.

@@ -264,7 +264,7 @@ class _StepArrays:
         self.shares = [len(inputs[0]) for inputs in shares]
         self.nodes, self.readers = about["nodes"], about["readers"]
 
-    def of(self, part: str, name: str, rank: int | None = None) -> np.ndarray | None:
+    def array(self, part: str, name: str, rank: int | None = None) -> np.ndarray | None:
         """An array of a rank, or (None) of the samples of all ranks; None where there is none."""
         chosen = self.ranks if rank is None else [self.ranks[rank]]
         arrays = [there[f"{part}/{name}"] for there in chosen if f"{part}/{name}" in there]
@@ -290,7 +290,7 @@ def _within(sides: Sequence[Replay], folders: Sequence[Path], step: int) -> Part
         if part == OWN and not alike:
             continue  # of other samples
         for rank in ranks if part not in (BEFORE, EXCHANGED, AFTER) or alike else [0]:
-            a, b = first.of(part, name, rank), second.of(part, name, rank)
+            a, b = first.array(part, name, rank), second.array(part, name, rank)
             if a is not None and b is not None:
                 parting = apart(a, b, where, step, rank if len(first.ranks) > 1 and alike else None)
                 if parting is not None:

@@ -52,7 +52,7 @@ def _bits(args: argparse.Namespace) -> int:
 def _of_runs(args: argparse.Namespace, backends: list[str]) -> BitsVerdict:
     chosen: list[str | None] = [*backends] if backends else [None, None]
     folders, names = (args.sides * 2)[:2], (chosen * 2)[:2]
-    first, second = (Replay.of(folder, name, args.seed) for folder, name in zip(folders, names, strict=True))
+    first, second = (Replay.load(folder, name, args.seed) for folder, name in zip(folders, names, strict=True))
     return compare_replays(first, second, args.steps)
 
 

@@ -164,8 +164,8 @@ def _path_of(recipe: str | Path | ModuleType) -> Path:
 
 
 def _subjects(setting: Setting, names: Sequence[str]) -> list[Subject]:
-    first = Subject.of(setting, names[0])
-    return [first, *(Subject.of(setting, name, first.data) for name in names[1:])]
+    first = Subject.load(setting, names[0])
+    return [first, *(Subject.load(setting, name, first.data) for name in names[1:])]
 
 
 def _weights(subject: Subject) -> dict[str, Any]:

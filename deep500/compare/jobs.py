@@ -27,7 +27,7 @@ class Training:
     """Training steps of a recipe on one framework."""
 
     def __init__(self, framework: str, **setting: Any) -> None:
-        self.subject = Subject.of(Setting(**{**setting, "overrides": tuple(setting.get("overrides", ()))}), framework)
+        self.subject = Subject.load(Setting(**{**setting, "overrides": tuple(setting.get("overrides", ()))}), framework)
         values = self.subject.plan.values
         batches = self.subject.batches(BATCHES)
         self.executor = make_executor(values, self.subject.network())

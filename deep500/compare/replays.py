@@ -69,7 +69,7 @@ class Replay:
     framework: str | None = None
 
     @classmethod
-    def of(cls, folder: Path, framework: str | None = None, seed: int | None = None) -> Replay:
+    def load(cls, folder: Path, framework: str | None = None, seed: int | None = None) -> Replay:
         """Load what a results folder was made by.
 
         Args:
@@ -124,7 +124,7 @@ class Replay:
         return trainer.run(self.plan.values["epochs"], listeners)
 
     def left_out(self) -> Iterator[str]:
-        """What of the run is not made again, in words."""
+        """Parts of the run that are not made again, in words."""
         odd = [name for name in ("checkpointing", "ema", "events") if self.plan.values[name]]
         if odd:
             yield f"{self.name}: trained again without {', '.join(odd)} of its recipe"
@@ -147,7 +147,7 @@ class Replay:
 
 
 class _Validated(Event):
-    """What a validation leaves behind: ranks' running statistics become their mean."""
+    """Stand in for validation in what it leaves behind: ranks' running statistics become their mean."""
 
     def after_epoch(self, run: Any) -> None:
         """The epoch is over."""
@@ -312,8 +312,8 @@ def leave(replay: Replay, comm: Communicator, folder: Path, most: int | None, st
     capture = Capture(step, replay.seed, comm.rank)
     replay.train(capture, comm)
     capture.forward(replay.plan.values)
-    kept = {name: array for name, array in capture.arrays.items() if not array.dtype.hasobject}
-    np.savez(file.with_suffix(".npz"), **kept)  # type: ignore[arg-type]
+    arrays = {name: array for name, array in capture.arrays.items() if not array.dtype.hasobject}
+    np.savez(file.with_suffix(".npz"), **arrays)  # type: ignore[arg-type]
     nodes = [[node.name, node.op_type, list(node.writes)] for node in capture.network.nodes]
     readers = {name: reader(capture.network, name) for name in capture.network.parameters}
     file.with_suffix(".json").write_text(json.dumps({"nodes": nodes, "readers": readers}), encoding="utf-8")
@@ -349,7 +349,7 @@ def run_again(replay: Replay, folder: Path, most: int | None = None, step: int |
 def main(words: str) -> None:
     """This rank's part of :func:`run_again`."""
     job, comm = json.loads(words), world()
-    replay = Replay.of(Path(job["run"]), job["framework"], job["seed"])
+    replay = Replay.load(Path(job["run"]), job["framework"], job["seed"])
     leave(replay, comm, Path(job["folder"]), job["most"], job["step"])
     comm.barrier()
     comm.close()

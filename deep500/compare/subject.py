@@ -69,7 +69,7 @@ class Subject:
     custom_ops: list[dict[str, str]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, setting: Setting, framework: str | None, data: tuple[Any, ...] | None = None) -> Subject:
+    def load(cls, setting: Setting, framework: str | None, data: tuple[Any, ...] | None = None) -> Subject:
         """Load the recipe for a framework; None: for its own.
 
         Raises:

@@ -36,7 +36,7 @@ def serve(lines: IO[str], answers: IO[str]) -> None:
 
 
 class ComparisonWorker:
-    """What a worker can be asked: a method ``do_<name>`` for each request."""
+    """Requests to a worker: a method ``do_<name>`` for each."""
 
     def __init__(self) -> None:
         self.job: Any = None
@@ -91,8 +91,8 @@ def only(framework: str):  # type: ignore[no-untyped-def]
     for that: its memory and its threads would be measured too.
     """
     modules = backend_modules()
-    own = sys.modules.get(modules.get(framework, "")) or load_backend(framework)
-    with standing_in(own, list(modules.values())):
+    backend = sys.modules.get(modules.get(framework, "")) or load_backend(framework)
+    with standing_in(backend, list(modules.values())):
         yield
 
 
@@ -109,7 +109,7 @@ def peak_memory() -> int:
 
 
 def threads() -> dict[str, Any]:
-    """What decides the number of threads here: variables, usable cores, and torch's own number if it is loaded."""
+    """Facts that decide the number of threads: variables, usable cores, and torch's own number if it is loaded."""
     from deep500.compare.processes import THREAD_VARIABLES
 
     known: Mapping[str, Any] = describe_threads()

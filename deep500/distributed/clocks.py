@@ -65,11 +65,11 @@ class Clock:
     readings: tuple[Reading, ...] = ()
 
     def to_global(self, local: float) -> float:
-        """What rank 0's clock shows when this one shows ``local`` (nanoseconds; arrays too)."""
+        """Time of rank 0's clock when this one shows ``local`` (nanoseconds; arrays too)."""
         return local - (self.offset + self.drift * (local - self.at))
 
     def to_local(self, at_root: float) -> float:
-        """What this clock shows when rank 0's shows ``at_root`` (nanoseconds; arrays too)."""
+        """Time of this clock when rank 0's shows ``at_root`` (nanoseconds; arrays too)."""
         return (at_root + self.offset - self.drift * self.at) / (1 - self.drift)
 
     def __str__(self) -> str:
@@ -196,12 +196,12 @@ def gather_quietly(comm: Communicator) -> None:
 
 @contextmanager
 def as_control(comm: Communicator) -> Iterator[None]:
-    """What is exchanged within is bookkeeping: it counts as control bytes, and not as the program's messages."""
+    """Count what is exchanged within as control bytes, and not as the program's messages: it is bookkeeping."""
     program, comm.traffic = comm.traffic, Traffic()
     try:
         yield
     finally:
-        own, comm.traffic = comm.traffic, program
-        bytes_ = own.payload_bytes + sum(count.control_bytes for count in own.kinds.values())
+        control, comm.traffic = comm.traffic, program
+        bytes_ = control.payload_bytes + sum(count.control_bytes for count in control.kinds.values())
         program.add("control", 0, bytes_)
-        program.wait("control", own.seconds)
+        program.wait("control", control.seconds)

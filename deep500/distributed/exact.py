@@ -59,8 +59,8 @@ def exact_sum(
         True
     """
     widths = [carrier(array.dtype) for array in like]
-    held = [[np.asarray(a, w) for a, w in zip(term, widths, strict=True)] for term in terms]
-    heads = comm.all_gather(_head(held, len(like)), control=8 * (2 * len(like) + 1))
+    converted = [[np.asarray(a, w) for a, w in zip(term, widths, strict=True)] for term in terms]
+    heads = comm.all_gather(_head(converted, len(like)), control=8 * (2 * len(like) + 1))
     count = int(heads[:, -1].sum())
     if count > MOST_TERMS:
         raise InputError(f"got {count} terms to sum; expected at most {MOST_TERMS}: use fewer, larger blocks")
@@ -78,7 +78,7 @@ def exact_sum(
     for spot in spots:
         marks[spot] = flat[at : at + sizes[spot]]
         at += sizes[spot]
-    for term in held:
+    for term in converted:
         for place, array in enumerate(term):
             part = flat[begins[place] : begins[place + 1]]
             _add(part, array.ravel(), int(lowest[place]), marks.get(place))

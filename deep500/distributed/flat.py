@@ -76,8 +76,8 @@ class FlatGroup:
         Weight 0 counts as zeros, whatever the arrays hold; so does what is absent.
         """
         whole = np.zeros(self.count * self.comm.size, self.dtype)
-        for given, weight in zip(arrays, weights, strict=True):
+        for values, weight in zip(arrays, weights, strict=True):
             for name, place in self.places.items():
-                if weight and name in given:
-                    whole[place] += np.ravel(given[name]) * self.dtype.type(weight)
+                if weight and name in values:
+                    whole[place] += np.ravel(values[name]) * self.dtype.type(weight)
         return self.comm.reduce_scatter(whole)

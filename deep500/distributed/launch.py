@@ -73,7 +73,7 @@ def launch(ranks: int, command: Sequence[str], program: str | None = None) -> in
     return code if code >= 0 else 128 - code
 
 
-def environment(ranks: int, given: Mapping[str, str], cores: int | None = None) -> dict[str, str]:
+def environment(ranks: int, user: Mapping[str, str], cores: int | None = None) -> dict[str, str]:
     """The variables of a rank: how many ranks there should be, its threads, and what lets each MPI start them here.
 
     Threads are the cores divided by the ranks, where the user has not set them.
@@ -84,7 +84,7 @@ def environment(ranks: int, given: Mapping[str, str], cores: int | None = None) 
         ('2', '3', '4')
     """
     threads = str(max(1, (usable_cores() if cores is None else cores) // ranks))
-    variables = {name: threads for name in THREADS} | dict(given)
+    variables = {name: threads for name in THREADS} | dict(user)
     variables["DEEP500_WORLD_SIZE"] = str(ranks)
     variables["DEEP500_TRANSPORT"] = "mpi"  # "serial", from the user's shell, would make every rank start ranks again
     variables["OMPI_MCA_rmaps_base_oversubscribe"] = "1"  # Open MPI 4: more ranks than cores

@@ -56,8 +56,8 @@ class DistributedSampler:
         """This rank's share of one batch."""
         sampler = self.sampler
         # a batch() of the sampler's own says what is trained on: it makes the whole batch, which is then divided
-        own = getattr(sampler.batch, "__func__", None) is not Sampler.batch
-        if own or any(getattr(transform, "random", True) for transform in sampler.transformations):
+        overridden = getattr(sampler.batch, "__func__", None) is not Sampler.batch
+        if overridden or any(getattr(transform, "random", True) for transform in sampler.transformations):
             return {name: value[self._mine] for name, value in sampler.batch(epoch, number).items()}
         batch = sampler.dataset[sampler.batches(epoch)[number][self._mine]]
         for transform in sampler.transformations:
@@ -70,9 +70,9 @@ class DistributedSampler:
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         epoch, start = self.sampler.begin()
         for number in range(start, len(self.sampler.batches(epoch))):
-            made = self.batch(epoch, number)
+            batch = self.batch(epoch, number)
             self.sampler.handed_out(number)
-            yield made
+            yield batch
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.sampler, name)

@@ -34,25 +34,25 @@ class StageRun:
         self._forward = [*dict.fromkeys([*stage.hands_on, *stage.outputs, *stage.statistics.values(), *drawn])]
         self._backward = [*dict.fromkeys(stage.gradients.values())]
 
-    def forward(self, given: Mapping[str, Any], seed: int = 0) -> dict[str, Any]:
-        """What the stage hands on, and its outputs; statistics of the home network move.
+    def forward(self, tensors: Mapping[str, Any], seed: int = 0) -> dict[str, Any]:
+        """Compute what the stage hands on, and its outputs; statistics of the home network move.
 
         Args:
-            given: tensors by name: inputs of the network, what the stage receives, and its parameters.
+            tensors: by name: inputs of the network, what the stage receives, and its parameters.
             seed: of the random numbers.
         """
         self._prepare(seed)
-        results = self._run(given, self._forward)
+        results = self._run(tensors, self._forward)
         self._keep_statistics(results)
         return {name: results[name] for name in dict.fromkeys([*self.stage.hands_on, *self.stage.outputs])}
 
     def backward(
-        self, given: Mapping[str, Any], gradients: Mapping[str, Any], seed: int = 0, first: bool = False
+        self, tensors: Mapping[str, Any], gradients: Mapping[str, Any], seed: int = 0, first: bool = False
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The forward pass again, and back.
 
         Args:
-            given, seed: those of the forward pass.
+            tensors, seed: those of the forward pass.
             gradients: of the loss with respect to each value that the stage handed on and, if it is computed here, to
                 the loss itself; what is absent is 0.
             first: whether this is the stage's only run on these samples, so that it returns outputs and moves the
@@ -66,26 +66,26 @@ class StageRun:
         for name in self.stage.network.inputs:
             if name.startswith(SEED):
                 value = name.removeprefix(SEED)
-                seeds[value] = gradients[value] if value in gradients else self._zeros(value, given)
+                seeds[value] = gradients[value] if value in gradients else self._zeros(value, tensors)
         forward = self._forward if first or self.stage.random else []
         seeds = {
             value: self._as_declared(s, self.stage.network.inputs[SEED + value].dtype) for value, s in seeds.items()
         }
         if isinstance(self.executor, PullsBack):
-            found, results = self.executor.pull_back(self._needed(given), seeds, list(self.stage.gradients), forward)
+            pulled, results = self.executor.pull_back(self._needed(tensors), seeds, list(self.stage.gradients), forward)
         else:
             fed = {SEED + value: seed for value, seed in seeds.items()}
-            results = self._run({**given, **fed}, [*dict.fromkeys([*self._backward, *forward])])
-            found = {name: results[value] for name, value in self.stage.gradients.items()}
+            results = self._run({**tensors, **fed}, [*dict.fromkeys([*self._backward, *forward])])
+            pulled = {name: results[value] for name, value in self.stage.gradients.items()}
         if first:
             self._keep_statistics(results)
-        return found, {name: results[name] for name in self.stage.outputs} if first else {}
+        return pulled, {name: results[name] for name in self.stage.outputs} if first else {}
 
-    def _needed(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _needed(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
         statistics = list(self.stage.statistics)
-        given = {**given, **dict(zip(statistics, self.home.fetch_tensors(statistics), strict=True))}
+        tensors = {**tensors, **dict(zip(statistics, self.home.fetch_tensors(statistics), strict=True))}
         declared = self.stage.network.inputs
-        return {name: self._as_declared(given[name], declared[name].dtype) for name in declared if name in given}
+        return {name: self._as_declared(tensors[name], declared[name].dtype) for name in declared if name in tensors}
 
     @staticmethod
     def _as_declared(value: Any, dtype: str | None) -> Any:
@@ -94,15 +94,15 @@ class StageRun:
             return value
         return value.astype(numpy_dtype(dtype), copy=False)
 
-    def _run(self, given: Mapping[str, Any], wanted: list[str]) -> dict[str, Any]:
-        results = self.executor.inference(self._needed(given), wanted)
+    def _run(self, tensors: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
+        results = self.executor.inference(self._needed(tensors), names)
         self.executor.network.forget_results()
         return results
 
-    def _zeros(self, value: str, given: Mapping[str, Any]) -> np.ndarray:
+    def _zeros(self, value: str, tensors: Mapping[str, Any]) -> np.ndarray:
         """For a value that no later stage has a gradient of: it takes its shape from a run."""
         to_numpy = self.home.to_numpy
-        return np.zeros_like(to_numpy(self._run(given, [value])[value]))
+        return np.zeros_like(to_numpy(self._run(tensors, [value])[value]))
 
     def _prepare(self, seed: int) -> None:
         if self.stage.random:
@@ -114,7 +114,7 @@ class StageRun:
 
 
 def clip_factor(comm: Communicator, clip: Any, gradients: Iterable[np.ndarray]) -> float | None:
-    """What clipping by norm multiplies gradients by of which each rank has some; None without clipping."""
+    """Factor of clipping by norm, for gradients of which each rank has some; None without clipping."""
     if clip is None:
         return None
     squares = np.array([float(sum(np.vdot(gradient, gradient) for gradient in gradients))])

@@ -97,7 +97,7 @@ class TensorCommunicator:
         self.comm.send(self._copy(tensor), dest, tag)
 
     def receive_from_rank(self, like: Any, source: int, tag: int = 0) -> Any:
-        """What a rank sends; ``like`` has its shape and dtype."""
+        """Receive what a rank sends; ``like`` has its shape and dtype."""
         return self._received(like, source, tag)[0]
 
     def send_to_root(self, tensor: Any, tag: int = 0) -> None:
@@ -105,11 +105,11 @@ class TensorCommunicator:
         self.send_to_rank(tensor, 0, tag)
 
     def wait_for_root(self, like: Any, tag: int = 0) -> Any:
-        """What rank 0 sends; ``like`` has its shape and dtype."""
+        """Receive what rank 0 sends; ``like`` has its shape and dtype."""
         return self.receive_from_rank(like, 0, tag)
 
     def wait_for_any_rank(self, like: Any, tag: int = 0) -> tuple[Any, int]:
-        """What comes first from any rank, and the rank that it came from."""
+        """Receive what comes first from any rank; with it the rank that it came from."""
         return self._received(like, ANY, tag)
 
     def sync_all(self, tensor: Any) -> Any:

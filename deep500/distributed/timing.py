@@ -49,7 +49,7 @@ MOST_MISSED = 0.5
 
 @dataclass(frozen=True)
 class ParallelTiming:
-    """What all ranks measured; the same on every rank.
+    """Measurement by all ranks; the same on every rank.
 
     Attributes:
         starts: when each step began on rank 0's clock, seconds since the first; (steps, ranks).
@@ -214,16 +214,16 @@ class _Judged:
             )
         over = np.median(valid, axis=1) if self.summary == "median" else valid.max(axis=1)
         self.steady, estimates, self.reached = self.judge(over)
-        kept = valid[self.steady.cut :] if self.steady.cut < len(valid) else valid
-        self.imbalance = quantile(kept.max(axis=1) / kept.mean(axis=1) - 1)
-        self.rank_p = _rank_p(kept)
+        steady = valid[self.steady.cut :] if self.steady.cut < len(valid) else valid
+        self.imbalance = quantile(steady.max(axis=1) / steady.mean(axis=1) - 1)
+        self.rank_p = _rank_p(steady)
         first = self.plan.targets[0]
-        self.estimate = estimates[0] if self.summary != "pooled" else quantile(kept.ravel(), first.q, first.level)
+        self.estimate = estimates[0] if self.summary != "pooled" else quantile(steady.ravel(), first.q, first.level)
         return self.reached
 
 
-def _rank_p(kept: np.ndarray) -> float | None:
-    groups = {str(rank): nearly_independent(kept[:, rank]) for rank in range(kept.shape[1])}
+def _rank_p(seconds: np.ndarray) -> float | None:
+    groups = {str(rank): nearly_independent(seconds[:, rank]) for rank in range(seconds.shape[1])}
     if len(groups) < 2 or min(map(len, groups.values())) < FEWEST_TO_COMPARE:
         return None
     return groups_differ(groups)
@@ -249,9 +249,9 @@ class _Series:
         while True:
             # Two steps first, to learn how long one takes: windows must be longer than the longest step, and a chunk
             # short enough that all ranks see together, after each, whether the budget has ended.
-            wanted = size - len(series.rows)
-            count = 2 if not longest else max(1, min(wanted, int(CHUNK / longest)))
-            rows, elapsed = self._chunk(step, min(count, wanted), longest, time.perf_counter() - begin)
+            missing = size - len(series.rows)
+            count = 2 if not longest else max(1, min(missing, int(CHUNK / longest)))
+            rows, elapsed = self._chunk(step, min(count, missing), longest, time.perf_counter() - begin)
             series.add(rows)
             longest = float(rows[:, :, 1].max()) / 1e9
             if rows[:, :, 2].any(axis=0).mean() > 0.1:  # windows were too short for this machine: begin later

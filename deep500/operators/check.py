@@ -124,7 +124,7 @@ def check_op_gradient(
     rtol, atol = _tolerance(GRADIENT, point.epsilon, rtol, atol)
     if method not in ("auto", "full", "directional"):
         raise InputError(f"got method {method!r}; expected 'auto', 'full' or 'directional'")
-    small = point.size <= FULL and sum(arrays[i].size for i in point.wanted) <= FULL
+    small = point.size <= FULL and sum(arrays[i].size for i in point.differentiated) <= FULL
     whole = method == "full" or (method == "auto" and small)
     random = np.random.default_rng(seed)
     with np.errstate(all="ignore"):  # a step may leave the function's domain: that step is not used

@@ -43,7 +43,7 @@ class Point:
 
     Attributes:
         op, inputs: the operator and its arrays.
-        wanted: positions of the inputs to differentiate by.
+        differentiated: positions of the inputs to differentiate by.
         outputs: what forward gives there.
         value: the floating ones of them in one float64 vector.
         owners: which output each element of ``value`` belongs to.
@@ -52,7 +52,7 @@ class Point:
 
     op: CustomOp
     inputs: list[np.ndarray]
-    wanted: list[int]
+    differentiated: list[int]
     outputs: list[np.ndarray] = field(init=False)
     value: np.ndarray = field(init=False)
     owners: np.ndarray = field(init=False)
@@ -83,7 +83,7 @@ class Point:
         return ", ".join(dict.fromkeys(x.dtype.name for x in self._parts()))
 
     def _parts(self) -> list[np.ndarray]:
-        return [*(self.inputs[i] for i in self.wanted), *(self.outputs[i] for i in self.floating)]
+        return [*(self.inputs[i] for i in self.differentiated), *(self.outputs[i] for i in self.floating)]
 
     def evaluate(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
         """All floating outputs in one vector."""
@@ -99,7 +99,7 @@ class Point:
             grads.append(np.ascontiguousarray(grad, y.dtype))
             start += count
         gradients = self.op.run_backward(grads, self.inputs, self.outputs)
-        return [gradients[i].astype(np.float64) for i in self.wanted]
+        return [gradients[i].astype(np.float64) for i in self.differentiated]
 
     def weights(self, random: np.random.Generator) -> np.ndarray:
         """Random output gradients of size one half to two, either sign, exact in every dtype."""
@@ -114,7 +114,7 @@ class Point:
     def problems(self) -> list[str]:
         """Manners that every operator must have: finite, repeatable, and not writing to its inputs."""
         problems = []
-        if not np.isfinite(self.value).all() and self.wanted:
+        if not np.isfinite(self.value).all() and self.differentiated:
             problems.append("forward gives values that are not finite at these inputs; check at others")
         if not np.array_equal(self.evaluate(self.inputs), self.value, equal_nan=True):
             problems.append("forward gives other values when called again; expected the same")
@@ -149,7 +149,7 @@ def full(point: Point, random: np.random.Generator, rtol: float, atol: float) ->
     rows = [point.backward(np.where(np.arange(point.size) == j, weights, 0)) for j in range(point.size)]
     summed = point.backward(weights)
     findings = []
-    for k, i in enumerate(point.wanted):
+    for k, i in enumerate(point.differentiated):
         columns = _columns(point, i)
         got = np.stack([row[k].ravel() for row in rows], axis=1) / weights
         findings.append(_entries(point, i, got, columns, rtol, atol))
@@ -270,10 +270,10 @@ class Judged:
 
 def directional(point: Point, random: np.random.Generator, rtol: float, atol: float) -> Finding:
     """Compare weighted sums of the outputs along a few directions per input; look for the element if one is wrong."""
-    probes: dict[int, list[Probe]] = {i: [] for i in point.wanted}
+    probes: dict[int, list[Probe]] = {i: [] for i in point.differentiated}
     for number in range(DIRECTIONS):
         weights = point.weights(random)
-        for i, gradient in zip(point.wanted, point.backward(weights), strict=True):
+        for i, gradient in zip(point.differentiated, point.backward(weights), strict=True):
             scale = sizes(point.inputs[i])
             signs = random.choice([-1.0, 1.0], scale.shape)
             probes[i].append(Probe(weights, gradient, signs * scale))

@@ -214,7 +214,7 @@ def record_of(
         tuple(_rows(regions, plan)),
         (("no recomputation", without), ("planned", planned)),
         tuple(choices),
-        tuple(regions.kept.items()),
+        tuple(regions.pinned.items()),
         MEASURED if measured else PREDICTED,
     )
 

@@ -65,7 +65,7 @@ class Noise:
             raise InputError("got noise without records of at least one quantum; expected some: measure it again")
 
     @classmethod
-    def of(cls, answer: Sequence[Sequence[Sequence[float]]]) -> Noise:
+    def from_ends(cls, answer: Sequence[Sequence[Sequence[float]]]) -> Noise:
         """From the ends of repetitions, in seconds, by time of measurement and rank."""
         records = [[np.asarray(rank, np.float64) for rank in ranks] for ranks in answer]
         lengths = np.concatenate([np.diff(rank, prepend=0.0) for ranks in records for rank in ranks])
@@ -140,4 +140,4 @@ def measure_noise(comm: Communicator, seconds: float = 0.25, times: int = 8) -> 
 
 def noise_of(answer: Mapping[str, Any]) -> Noise:
     """From the answer of a job that measured it."""
-    return Noise.of(answer["noise"])
+    return Noise.from_ends(answer["noise"])

@@ -70,7 +70,7 @@ class Compute:
     rig: Rig | None = None
     steps: int = 100
     seconds: float = 5.0
-    own: dict[tuple[str, int], float] = field(default_factory=dict)
+    known_seconds: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def trace(self, batch: int) -> np.ndarray:
         """Seconds per step on batches of this size.
@@ -95,10 +95,10 @@ class Compute:
         ends = []
         for few in (2, ROWS):
             key = (str(scheme), few)
-            if key not in self.own:
+            if key not in self.known_seconds:
                 stage(f"what {scheme} computes on {few} ranks")
-                self.own[key] = rig.own_seconds(scheme, few, max(5, self.steps // 5))
-            ends.append(self.own[key])
+                self.known_seconds[key] = rig.own_seconds(scheme, few, max(5, self.steps // 5))
+            ends.append(self.known_seconds[key])
         gathers = any(call.kind == "all_gather" for call in demand_of(rig, scheme, ROWS)[0].calls)
         more = max(0.0, ends[1] - ends[0]) / (ROWS - 2) if gathers else 0.0
         return ends[0] + more * max(0, ranks - 2)

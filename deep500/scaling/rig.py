@@ -124,7 +124,7 @@ class Rig:
     """
 
     def __init__(self, framework: str | None, setting: Setting) -> None:
-        self.subject = Subject.of(setting, framework)
+        self.subject = Subject.load(setting, framework)
         self.batch_size = int(self.subject.plan.values["batch_size"])
         self._whole: list[Batch] = self.subject.batches(BATCHES)
 

@@ -93,7 +93,7 @@ class Environments:
     """
 
     def __init__(self, make: Callable[[], Any], count: int, name: str = "environment", most_steps: int = MOST_STEPS):
-        self.each = [make() for _ in range(count)]
+        self.environments = [make() for _ in range(count)]
         self.name, self.most_steps = name, most_steps
         self.steps = np.zeros(count, np.int64)
 
@@ -101,7 +101,10 @@ class Environments:
         """Begin an episode in each; returns what is observed, float32 (count, ...)."""
         self.steps[:] = 0
         return np.stack(
-            [_seen(environment.reset(seed=int(seed))[0]) for environment, seed in zip(self.each, seeds, strict=True)]
+            [
+                _seen(environment.reset(seed=int(seed))[0])
+                for environment, seed in zip(self.environments, seeds, strict=True)
+            ]
         )
 
     def step(self, actions: np.ndarray, alive: np.ndarray | None = None, again: bool = True) -> Step:
@@ -115,11 +118,11 @@ class Environments:
         Raises:
             InputError: a reward or an observation that is no finite number.
         """
-        count = len(self.each)
+        count = len(self.environments)
         result = Step(np.zeros(0), np.zeros(0), np.zeros(count), np.zeros(count, bool), np.zeros(count, bool))
         after: list[np.ndarray | None] = []
         final: list[np.ndarray | None] = []
-        for number, environment in enumerate(self.each):
+        for number, environment in enumerate(self.environments):
             if alive is not None and not alive[number]:
                 after.append(None)
                 final.append(None)
@@ -146,7 +149,7 @@ class Environments:
 
     def close(self) -> None:
         """Free what they hold."""
-        for environment in self.each:
+        for environment in self.environments:
             environment.close()
 
 

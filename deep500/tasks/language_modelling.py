@@ -72,7 +72,7 @@ def generate(
     rng, begun = np.random.default_rng(seed), tokens.shape[1]
     length = (executor.network.inputs["input"].shape or (None, None))[1]
     length = length if isinstance(length, int) else begun + count
-    reader = (_Cached.of(executor, output, length) if cache else None) or _Whole(executor, output, length)
+    reader = (_Cached.prepared(executor, output, length) if cache else None) or _Whole(executor, output, length)
     written, first = tokens, max(begun - length, 0)
     for place in range(begun, begun + count):
         if place - first > length:
@@ -114,7 +114,7 @@ class _Cached:
         self.past: dict[str, Any] = {}
 
     @classmethod
-    def of(cls, executor: Any, output: str, length: int) -> _Cached | None:
+    def prepared(cls, executor: Any, output: str, length: int) -> _Cached | None:
         """None where the executor's network has no such second one."""
         from deep500.networks.zoo.language import one_token_network
 

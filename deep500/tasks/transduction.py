@@ -185,7 +185,7 @@ class Transduction(Task):
 
     def judge(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
         """Matches of both kinds of lengths, and counts of n-grams."""
-        references, decoded = self.wanted(batch), self.decode(batch, outputs)
+        references, decoded = self.reference_texts(batch), self.decode(batch, outputs)
         right = np.array([a == b for a, b in zip(decoded, references, strict=True)], bool)
         sizes = np.count_nonzero(batch["input"], axis=1)
         longer = np.zeros(len(sizes), bool) if self.seen is None else sizes > self.seen
@@ -204,7 +204,7 @@ class Transduction(Task):
             "bleu": bleu(sums["bleu"]) if items + longer else None,
         }
 
-    def wanted(self, batch: Mapping[str, np.ndarray]) -> list[str]:
+    def reference_texts(self, batch: Mapping[str, np.ndarray]) -> list[str]:
         """The targets as texts."""
         return [self.target.decode(row[row != IGNORE]) for row in batch[self.label]]
 
@@ -237,7 +237,7 @@ class Pairings(Gallery):
     def judge(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
         """Some items of a batch of each kind."""
         task = self.transduction
-        decoded, references = task.decode(batch, outputs), task.wanted(batch)
+        decoded, references = task.decode(batch, outputs), task.reference_texts(batch)
         rows = np.full((len(decoded), 2 + 3 * WIDEST), -1.0)
         rows[:, 0] = [a == b for a, b in zip(decoded, references, strict=True)]
         rows[:, 1] = task.seen is not None and np.count_nonzero(batch["input"], axis=1) > task.seen

@@ -76,12 +76,12 @@ class WeightAverage:
     def evaluation(self) -> Iterator[None]:
         """Inside, the network holds the averages (before the first update its own weights)."""
         network, names = self.network, list(self._averages)
-        kept = network.weighted_sum([network.fetch_tensors(names)], [1.0]) if names else []
+        before = network.weighted_sum([network.fetch_tensors(names)], [1.0]) if names else []
         self.apply()
         try:
             yield
         finally:
-            for name, tensor in zip(names, kept, strict=True):
+            for name, tensor in zip(names, before, strict=True):
                 network.assign_tensor(name, tensor)
 
     def apply(self) -> None:

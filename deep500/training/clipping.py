@@ -39,7 +39,7 @@ class ClipGradientNorm:
         return [gradient * factor for gradient in gradients]
 
     def factor(self, norm: Any) -> Any:
-        """What gradients of a common norm are multiplied by."""
+        """Factor of gradients that have this norm together."""
         ratio = (norm + 1e-6) / self.max_norm
         excess = ((ratio - 1) + abs(ratio - 1)) / 2  # max(ratio - 1, 0), and exactly 0 where nothing is to be done
         return 1 / (1 + excess)

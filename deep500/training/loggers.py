@@ -181,17 +181,17 @@ def make_loggers(kinds: Sequence[str], recipe: str, title: str, settings: Settin
         InputError, MissingPackage: see :func:`client`.
     """
     place = folder / recipe / title.replace("/", "_")
-    made: list[Event] = []
+    loggers: list[Event] = []
     for kind in dict.fromkeys(kinds):
         client(kind)
         if kind == "csv":
             place.mkdir(parents=True, exist_ok=True)
-            made.append(CSVWriter(place / "epochs.csv"))
+            loggers.append(CSVWriter(place / "epochs.csv"))
         elif kind == "tensorboard":
-            made.append(TensorBoardLogger(place, title, settings))
+            loggers.append(TensorBoardLogger(place, title, settings))
         else:
-            made.append((MLflowLogger if kind == "mlflow" else WandbLogger)(recipe, title, settings))
-    return made
+            loggers.append((MLflowLogger if kind == "mlflow" else WandbLogger)(recipe, title, settings))
+    return loggers
 
 
 def numbers(values: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, float]]:

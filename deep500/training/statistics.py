@@ -1,4 +1,4 @@
-"""What a training run measured, epoch by epoch. What was not measured is None, never 0."""
+"""Statistics of a training run, epoch by epoch. What was not measured is None, never 0."""
 
 from __future__ import annotations
 

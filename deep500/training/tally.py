@@ -62,13 +62,13 @@ class Tally:
     def add(self, step: int, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Take in a batch; ``step`` names it if its loss is not finite."""
         size = self._count(inputs)
-        kept = [outputs.get(name) for name in self._outputs]
+        results = [outputs.get(name) for name in self._outputs]
         # loaders may use their buffers again
-        wanted = [v.copy() if isinstance(v := inputs.get(name), np.ndarray) else v for name in self._inputs]
+        arrays = [v.copy() if isinstance(v := inputs.get(name), np.ndarray) else v for name in self._inputs]
         self.samples += size
-        self._pending.append((step, size, outputs.get(self.loss_name), kept, wanted))
+        self._pending.append((step, size, outputs.get(self.loss_name), results, arrays))
         self._elements += 1
-        for tensor in kept:
+        for tensor in results:
             if tensor is not None:
                 self._elements += math.prod(tensor.shape)
         many = self._elements > PENDING_ELEMENTS and len(self._pending) >= PENDING_BATCHES

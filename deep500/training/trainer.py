@@ -216,11 +216,17 @@ class Trainer:
         if self.validation_sampler is None:
             return
         listeners.emit(listeners.before_validation, run)
-        self._judge(record, self._told(self.validation_sampler, run, listeners), f"validation, epoch {record.epoch}")
+        self._judge(
+            record,
+            self._validation_batches(self.validation_sampler, run, listeners),
+            f"validation, epoch {record.epoch}",
+        )
         listeners.emit(listeners.after_validation, run)
 
     @staticmethod
-    def _told(sampler: Iterable[Mapping[str, Any]], run: Run, listeners: Events) -> Iterator[Mapping[str, Any]]:
+    def _validation_batches(
+        sampler: Iterable[Mapping[str, Any]], run: Run, listeners: Events
+    ) -> Iterator[Mapping[str, Any]]:
         """The batches of a validation; each is over when the next is asked for."""
         run.judged = 0
         for batch in sampler:
@@ -271,11 +277,11 @@ class Trainer:
         """
         judge = self.task if judge is None else judge
         tally = Tally(self.executor.network.to_numpy, None, self.loss, self.label, what, judge)
-        wanted = list(dict.fromkeys([*judge.judged_outputs(), self.loss]))
+        names = list(dict.fromkeys([*judge.judged_outputs(), self.loss]))
         with self.optimizer.evaluation(), nullcontext() if self.average is None else self.average.evaluation():
             for number, inputs in enumerate(sampler):
                 if batch_length(inputs, self.label):  # a rank may have no share of a small batch
-                    tally.add(number, inputs, self.task.predict(self.executor, inputs, wanted))
+                    tally.add(number, inputs, self.task.predict(self.executor, inputs, names))
         tally.combine(self.optimizer.totals, self.optimizer.rank)
         return tally
 

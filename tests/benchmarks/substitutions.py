@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--rules", type=Path, help="where to write the rules")
     arguments = parser.parse_args()
     generated = experiments.generation(arguments.depth, arguments.seed)
-    results, verdicts = generated.found, Counter(rule.verdict for rule in generated.found.open)
+    results, verdicts = generated.outcome, Counter(rule.verdict for rule in generated.outcome.open)
     print(f"{generated}\nnot proved: {dict(verdicts)}\n", flush=True)
     everything = [*results.rules, *results.multiple, *results.open]
     print(f"{experiments.verification(everything, arguments.seed, sample=arguments.solver)}\n", flush=True)

@@ -120,7 +120,7 @@ def run(path: Path, ranks: int) -> Replay:
         read, options = load_recipe(path), parse_options(["--quiet", "--out", str(path.parent / f"results{ranks}")])
         return str(runner.execute(read.FIXED, read.MUTABLE, read.METRICS, options, RecipeFile.at(path)).path)
 
-    return Replay.of(Path(on(ranks, work)[0]))
+    return Replay.load(Path(on(ranks, work)[0]))
 
 
 def bits(first: Replay, second: Replay, steps: int | None = None) -> BitsVerdict:

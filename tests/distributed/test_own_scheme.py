@@ -43,7 +43,7 @@ def test_simulate_predicts_it() -> None:
     rig = Rig("reference", Setting(str(find_recipe("digits_lenet"))))
     net = Interconnect.parse("alpha=1e-3,beta=1e-9")
     choice = SchemeChoice("TurnTaking", TurnTaking, {"first": 1})
-    compute = Compute({32: np.full(20, 0.01)}, own={(str(choice), few): 0.0 for few in (2, 8)})
+    compute = Compute({32: np.full(20, 0.01)}, known_seconds={(str(choice), few): 0.0 for few in (2, 8)})
     table, why = predict(compute, rig, [choice], [16], "weak", Machine(net))
     sizes = [array.nbytes for array in rig.step(1)[1].network.state().values()]
     messages = sum(broadcast(net, 16, size) for size in sizes)

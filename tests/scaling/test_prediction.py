@@ -35,7 +35,7 @@ def rig() -> Rig:
 def given_times(rig: Rig, schemes: str) -> Compute:
     """Ten milliseconds, of which half does not depend on the batch; schemes that compute nothing."""
     compute = Compute({batch: np.full(20, 0.005 + 0.005 * batch / 32) for batch in range(1, 33)})
-    compute.own = {(str(choice), few): 0.0 for choice in parse_schemes(schemes) for few in (2, 8)}
+    compute.known_seconds = {(str(choice), few): 0.0 for choice in parse_schemes(schemes) for few in (2, 8)}
     return compute
 
 
@@ -69,7 +69,7 @@ def test_own_computation_is_added(rig: Rig) -> None:
     compute = given_times(rig, "TopK(ratio=0.5)")
     plain, network = step_seconds(compute, rig, scheme, 4, 128, Machine(NET))
     assert plain.median == pytest.approx(0.01 + network)
-    compute.own = {(str(scheme), 2): 0.001, (str(scheme), 8): 0.007}  # it decodes what all ranks send
+    compute.known_seconds = {(str(scheme), 2): 0.001, (str(scheme), 8): 0.007}  # it decodes what all ranks send
     more, _ = step_seconds(compute, rig, scheme, 4, 128, Machine(NET, cores=4))
     assert more.median == pytest.approx(0.01 + 0.003 + network)
 

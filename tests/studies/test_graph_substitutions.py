@@ -154,7 +154,7 @@ def test_rules_without_proof_and_wrong_axioms_are_called_wrong(monkeypatch: pyte
     settings: Any = SimpleNamespace(depth=2, seed=0, quick=True, backends=("reference",))
     good, bad = (SimpleNamespace(id=name, verdict=verdict) for name, verdict in (("a", "proved"), ("b", "unknown")))
     made: Any = SimpleNamespace(
-        depth=2, seconds=1.0, memory=2.0, found=SimpleNamespace(rules=[good, bad], multiple=[], open=[], counts={})
+        depth=2, seconds=1.0, memory=2.0, outcome=SimpleNamespace(rules=[good, bad], multiple=[], open=[], counts={})
     )
     outcome, _ = rules.generated(settings, lambda depth, seed: made)
     assert outcome.wrong == ["E1: rules kept without a proof: b"]

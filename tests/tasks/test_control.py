@@ -71,8 +71,8 @@ def test_a_step_is_that_of_each_environment():
                 seen = one.reset()[0]
             assert np.array_equal(step.observations[number], seen)
     alive = np.array([True, False, True])
-    before = worlds.each[1].place
-    assert worlds.step(np.zeros(3, int), alive, again=False).rewards[1] == 0 and worlds.each[1].place == before
+    before = worlds.environments[1].place
+    assert worlds.step(np.zeros(3, int), alive, again=False).rewards[1] == 0 and worlds.environments[1].place == before
     worlds.close()
 
 

@@ -48,7 +48,7 @@ LOOSENED = {r"^test_dft": (1e-3, _FFT), r"^test_stft": (1e-3, _FFT), r"^test_att
 
 @dataclass
 class Result:
-    """What came of one case; ``way``: how it was executed, where somebody listened."""
+    """Outcome of one case; ``way``: how it was executed, where somebody listened."""
 
     case: str
     group: str
@@ -83,8 +83,8 @@ class Representation:
         """Outputs as arrays, sequences as lists of arrays."""
         network = self.executor.network
         try:
-            given = {n: _input(v) for n, v in zip(network.inputs, inputs, strict=False)}
-            results = self.executor.inference(given)
+            values = {n: _input(v) for n, v in zip(network.inputs, inputs, strict=False)}
+            results = self.executor.inference(values)
             return [self._array(results[name]) for name in network.outputs]
         except Exception as error:
             raise _BackendFailure(f"{type(error).__name__}: {error}") from error

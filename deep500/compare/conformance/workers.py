@@ -191,7 +191,7 @@ def _work(
     log: Path,
     listen: Callable[[str], CaseRecorder] | None,
 ) -> None:
-    """What the worker does; its own output goes to the log."""
+    """Run the cases that are asked for, in the worker; its own output goes to the log."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.stdout = sys.stderr = log.open("a", buffering=1)
     os.dup2(sys.stdout.fileno(), 1)  # what native code prints, too

@@ -36,7 +36,7 @@ ONE_FLAT = 2**62
 
 @dataclass
 class Flat:
-    """What one rank has to contribute, for all parameters of one dtype.
+    """Contribution of one rank, for all parameters of one dtype.
 
     Attributes:
         number: which flat of the step.
@@ -116,8 +116,8 @@ class Compression(DistributedOptimizer):
         if self._layout is None or self._layout[0] != list(names) or not self._layout[1].fits(arrays):
             self._layout = (list(names), Buckets.like(arrays, ONE_FLAT))
             shapes = dict(zip(names, (array.shape for array in arrays), strict=True))
-            kept = {name: residual for name, residual in self.residuals.items() if shapes.get(name) == residual.shape}
-            self.residuals = kept  # of parameters that an edit of the network took away, nothing is owed any more
+            # Of parameters that an edit of the network took away, nothing is owed any more.
+            self.residuals = {name: r for name, r in self.residuals.items() if shapes.get(name) == r.shape}
         return self._layout[1]
 
     def own_state(self) -> dict[str, np.ndarray]:
@@ -153,7 +153,7 @@ class Encoded(Compression):
 
     @abc.abstractmethod
     def encode(self, flat: Flat) -> np.ndarray:
-        """What to send for these values: bytes, as many on every rank."""
+        """Encode these values for sending: bytes, as many on every rank."""
 
     @abc.abstractmethod
     def add(self, message: np.ndarray, flat: Flat, into: np.ndarray) -> None:

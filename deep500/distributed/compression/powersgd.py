@@ -56,13 +56,13 @@ class PowerSGD(Compression):
         whole = {name: tensor for name, tensor in flat.tensors.items() if name not in matrices}
         first = _summed(self.comm, [*(m @ self.q[n] for n, m in matrices.items()), *whole.values()])
         bases = dict(zip(matrices, (np.linalg.qr(p)[0] for p in first[: len(matrices)]), strict=True))
-        own = {name: matrix.T @ bases[name] for name, matrix in matrices.items()}
-        self.q.update(zip(own, _summed(self.comm, list(own.values())), strict=True))
+        products = {name: matrix.T @ bases[name] for name, matrix in matrices.items()}
+        self.q.update(zip(products, _summed(self.comm, list(products.values())), strict=True))
         sums = dict(zip(whole, first[len(matrices) :], strict=True))
         total, sent = [], []
         for name, tensor in flat.tensors.items():
             total.append(sums[name].ravel() if name in sums else (bases[name] @ self.q[name].T).ravel())
-            sent.append(tensor.ravel() if name in sums else (bases[name] @ own[name].T).ravel())
+            sent.append(tensor.ravel() if name in sums else (bases[name] @ products[name].T).ravel())
         return np.concatenate(total), np.concatenate(sent)
 
     def _matrix(self, tensor: np.ndarray) -> np.ndarray | None:

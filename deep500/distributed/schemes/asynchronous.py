@@ -114,7 +114,7 @@ class InconsistentParameterServer(DistributedOptimizer):
         return True
 
     def arrived(self, contribution: Contribution, gradients: list[np.ndarray] | None) -> None:
-        """What the server does with a worker's gradients (overwritten afterwards), or with its having none."""
+        """Take in a worker's gradients on the server (overwritten afterwards), or its having none."""
         if gradients is not None:
             self.apply([(contribution, gradients)])
 

@@ -97,8 +97,8 @@ class DiLoCo(LocalSGD):
 
     def own_state(self) -> dict[str, np.ndarray]:
         slots = {"outer": self.outer, "velocity": self.velocity}
-        kept = {f"{slot}/{name}": array.copy() for slot, of in slots.items() for name, array in of.items()}
-        return {**super().own_state(), **kept}
+        copies = {f"{slot}/{name}": array.copy() for slot, tensors in slots.items() for name, array in tensors.items()}
+        return {**super().own_state(), **copies}
 
     def load_own_state(self, state: Mapping[str, np.ndarray]) -> None:
         super().load_own_state(state)

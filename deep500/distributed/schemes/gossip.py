@@ -50,9 +50,9 @@ class Gossip(DistributedOptimizer):
 
     def _others(self) -> list[np.ndarray] | None:
         """``sum_q W_pq (w_q - w_p)``; None: nothing is taken."""
-        taken, given = self.neighbours()
-        taken, given = {q: weight for q, weight in taken.items() if weight and q != self.comm.rank}, list(given)
-        if not taken and not given:
+        taken, receivers = self.neighbours()
+        taken, receivers = {q: weight for q, weight in taken.items() if weight and q != self.comm.rank}, list(receivers)
+        if not taken and not receivers:
             return None
         with self.communicating():
             mine = self.arrays(self.parameters())
@@ -62,7 +62,7 @@ class Gossip(DistributedOptimizer):
             for bucket in self._buckets.all:
                 flat = bucket.flat[:-1]
                 theirs = {q: np.empty_like(flat) for q in taken}
-                self.comm.exchange(dict.fromkeys(given, flat), theirs)
+                self.comm.exchange(dict.fromkeys(receivers, flat), theirs)
                 change = np.zeros_like(flat)
                 for q, weight in taken.items():
                     change += flat.dtype.type(weight) * (theirs[q] - flat)

@@ -184,7 +184,7 @@ class ShardedParameters(Staged):
 
     # -- parts ----------------------------------------------------------------------------------------------------
     def _grouped(self) -> tuple[list[FlatGroup], list[list[int]]]:
-        """What is gathered together: parameters of one dtype that the same stages read; and which a stage needs."""
+        """Groups gathered together: parameters of one dtype that the same stages read; and those that a stage needs."""
         values = self.network.parameters
         members: dict[tuple[tuple[int, ...], np.dtype], dict[str, tuple[int, ...]]] = {}
         for name in self.parameter_names():
@@ -223,16 +223,16 @@ class ShardedParameters(Staged):
         base, to_numpy = self.base_optimizer, self.network.to_numpy
         slots: dict[str, dict[str, Any]] = base.state  # type: ignore[attr-defined]
         mine = [[slot, name] for slot, tensors in slots.items() for name in tensors]
-        kept = {(slot, name) for facts in self.comm.gather_facts(mine) for slot, name in facts}
+        slots_of_all = {(slot, name) for facts in self.comm.gather_facts(mine) for slot, name in facts}
         state = {"step": np.asarray(base.steps, np.int64)}
-        for slot in sorted({slot for slot, _ in kept}):
+        for slot in sorted({slot for slot, _ in slots_of_all}):
             for group in self._groups:
                 part = np.zeros(group.count, group.dtype)
                 for name, place in group.slices.items():
                     if name in slots.get(slot, {}):
                         part[place] = to_numpy(slots[slot][name])
                 whole = group.gather(part)
-                state.update({f"{slot}/{name}": array for name, array in whole.items() if (slot, name) in kept})
+                state.update({f"{slot}/{name}": array for name, array in whole.items() if (slot, name) in slots_of_all})
         return {**state, "scheme.steps": np.asarray(self.steps, np.int64)}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:

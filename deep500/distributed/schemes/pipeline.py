@@ -172,21 +172,21 @@ class Pipeline(Staged):
         stage, values, gradients = self.stages[rank], state.values.pop(number), state.gradients.pop(number, {})
         if self.loss in stage.outputs:
             gradients[self.loss] = np.full(self._shape_of_loss, state.shares[number], self._dtype(self.loss))
-        found, outputs = self._run.backward(
+        pulled, outputs = self._run.backward(
             {**values, **self._parameters()}, gradients, self._drawn(number), first=rank == last
         )
         if rank == last:
             state.results.append(outputs)
         if self.loss in stage.outputs and not state.shares[number]:  # a mean over nothing: 0 of it, whatever it is
-            arrays = zip(found, self.arrays(list(found.values())), strict=True)
-            found = {name: self.network.to_tensor(np.zeros_like(array)) for name, array in arrays}
+            arrays = zip(pulled, self.arrays(list(pulled.values())), strict=True)
+            pulled = {name: self.network.to_tensor(np.zeros_like(array)) for name, array in arrays}
         for name in stage.parameters:  # one by one: the sum needs no second copy of the stage
-            if name in found:
-                terms = [[tensor] for tensor in (state.sums.pop(name, None), found.pop(name)) if tensor is not None]
+            if name in pulled:
+                terms = [[tensor] for tensor in (state.sums.pop(name, None), pulled.pop(name)) if tensor is not None]
                 state.sums[name] = self.network.weighted_sum(terms, [1.0] * len(terms))[0]
         back = {}
         for name, _ in self._back[rank - 1] if rank else ():
-            parts = self.arrays([side[name] for side in (gradients, found) if name in side])
+            parts = self.arrays([side[name] for side in (gradients, pulled) if name in side])
             back[name] = parts[0] if len(parts) == 1 else parts[0] + parts[1]
         state.back[number] = back
 
@@ -310,8 +310,8 @@ class Pipeline(Staged):
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from a :meth:`state_dict` of any number of ranks."""
         if self.comm.size > 1:
-            own = set(self._kept)
-            state = {k: v for k, v in state.items() if k in ("step", "scheme.steps") or k.partition("/")[2] in own}
+            mine = set(self._kept)
+            state = {k: v for k, v in state.items() if k in ("step", "scheme.steps") or k.partition("/")[2] in mine}
         super().load_state_dict(state)
 
 
@@ -330,7 +330,7 @@ class _UnderWay:
 
     @property
     def shares(self) -> list[float]:
-        """What each micro-batch counts in the mean over the batch."""
+        """Share of each micro-batch in the mean over the batch."""
         whole = sum(weight for _, weight in self.counts) or 1
         return [weight / whole for _, weight in self.counts]
 
@@ -360,10 +360,10 @@ def _homes(parts: list[TrainingStage]) -> dict[str, int]:
 def _passing(parts: list[TrainingStage], network: Any, rank: int) -> list[tuple[str, str]]:
     """What goes from a rank to the next: values written up to here, and inputs, that later stages read."""
     later = parts[rank + 1 :]
-    wanted = dict.fromkeys(name for stage in later for name in (*stage.receives, *stage.inputs))
+    read = dict.fromkeys(name for stage in later for name in (*stage.receives, *stage.inputs))
     ahead = {name for stage in later for name in stage.hands_on}
     described = network.descriptors()
-    return [(name, described[name].dtype or "float32") for name in wanted if name not in ahead]
+    return [(name, described[name].dtype or "float32") for name in read if name not in ahead]
 
 
 def _returning(parts: list[TrainingStage], passed: list[tuple[str, str]], rank: int) -> list[tuple[str, str]]:

@@ -88,8 +88,8 @@ class ShardedOptimizer(DistributedOptimizer):
             )
         arrays = dict(zip(names, self.arrays(gradients), strict=True))
         if self.base_optimizer.gradient_transform is not None:
-            own = list(arrays.values())
-            return self.tensors(self.laid_out("all", own).mean(self.comm, own, self.samples))
+            local = list(arrays.values())
+            return self.tensors(self.laid_out("all", local).mean(self.comm, local, self.samples))
         means = dict(zip(names, gradients, strict=True))
         for rank, share in enumerate(self.shares):
             part = [arrays[name] for name in share]

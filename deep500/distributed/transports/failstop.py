@@ -17,7 +17,7 @@ from typing import Protocol
 
 
 class Endable(Protocol):
-    """What this module needs of a communicator."""
+    """Communicator as this module needs it."""
 
     rank: int
     timeout: float
@@ -64,10 +64,10 @@ def _leave(comm: Endable) -> None:
         comm.close()
         return
     there = [f"rank {rank} is {where(text)}" for rank, text in sorted(comm.places().items()) if text != ENDED]
-    told = f" ({'; '.join(there)})" if there else ""
+    rest = f" ({'; '.join(there)})" if there else ""
     report(
         comm.rank,
-        f"CommunicationError: ended, and others went on for more than {comm.timeout:g} s{told}; expected every rank to "
+        f"CommunicationError: ended, and others went on for more than {comm.timeout:g} s{rest}; expected every rank to "
         "end: call close() where a rank is done earlier, or raise DEEP500_COMM_TIMEOUT; all ranks end",
     )
     comm.abort(1)
@@ -111,7 +111,7 @@ def report(rank: int, text: str) -> None:
 
 
 class Watched(Endable, Protocol):
-    """What a watchdog needs besides."""
+    """Communicator as a watchdog needs it."""
 
     def missing(self) -> list[int]: ...
 

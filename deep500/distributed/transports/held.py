@@ -40,10 +40,10 @@ def main() -> None:
         failed = bool(leave.code)
         raise
     finally:
-        held = os.environ.pop("DEEP500_HELD", None)  # absent: the communicator has taken it over
-        if path is not None and held is not None:
+        descriptor = os.environ.pop("DEEP500_HELD", None)  # absent: the communicator has taken it over
+        if path is not None and descriptor is not None:
             if failed:
-                os.write(int(held), b"r")  # what it was is on stderr
+                os.write(int(descriptor), b"r")  # what it was is on stderr
             else:
                 path.unlink(missing_ok=True)
 

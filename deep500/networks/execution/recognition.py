@@ -71,4 +71,4 @@ def _everywhere(graph: ProgramGraph, pattern: Pattern) -> tuple[Program, list[st
     if not values:
         return program, []
     nodes = needed_nodes([node for group in rewritten.values() for node in group], program.outputs)
-    return replace(program, nodes=nodes, constants={**program.constants, **graph.made}), values
+    return replace(program, nodes=nodes, constants={**program.constants, **graph.new_constants}), values

@@ -95,7 +95,7 @@ def _merged(program: Program, known: Known) -> Program:
         nodes += merged if merged is not None else [node]
     if not changed:
         return program
-    constants = {**program.constants, **graph.made}
+    constants = {**program.constants, **graph.new_constants}
     return replace(program, nodes=needed_nodes(nodes, program.outputs), constants=constants)
 
 

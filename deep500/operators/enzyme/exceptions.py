@@ -31,9 +31,9 @@ def catching(ir: str) -> list[str]:
     """
     if "@__cxa_begin_catch(" not in ir:
         return []
-    bodies = {found[1]: found[0] for found in _FUNCTION.finditer(ir)}
+    bodies = {match[1]: match[0] for match in _FUNCTION.finditer(ir)}
     waiting, seen = _DIFFERENTIATED.findall(ir), {TERMINATE}
-    found = []
+    catchers = []
     while waiting:
         name = waiting.pop()
         if name in seen or name not in bodies:
@@ -41,8 +41,8 @@ def catching(ir: str) -> list[str]:
         seen.add(name)
         waiting += _REFERENCE.findall(bodies[name])
         if "@__cxa_begin_catch(" in bodies[name]:
-            found.append(name)
-    return found
+            catchers.append(name)
+    return catchers
 
 
 def catch_lines(source: str) -> list[str]:

@@ -36,11 +36,11 @@ def checked_groups(
             weight decay that the optimizer does not have.
     """
     where = type(optimizer).__name__
-    given = [] if groups is None else list(groups)
+    declared = [] if groups is None else list(groups)
     if no_decay is not None:
-        given.append({PARAMETERS: no_decay, "weight_decay": 0.0})
+        declared.append({PARAMETERS: no_decay, "weight_decay": 0.0})
     checked = []
-    for group in given:
+    for group in declared:
         if not isinstance(group, Mapping) or PARAMETERS not in group:
             raise InputError(
                 f"{where}: got the group {group!r}; expected a dict with {PARAMETERS!r} and hyper-parameters: write "
@@ -71,22 +71,22 @@ def divide(optimizer: Any, groups: Sequence[Mapping[str, Any]]) -> list[Part]:
         InputError: a pattern that fits nothing, or groups that say different values of one hyper-parameter.
     """
     names = optimizer.parameter_names()
-    own: dict[str, dict[str, Any]] = {name: {} for name in names}
+    settings: dict[str, dict[str, Any]] = {name: {} for name in names}
     for group in groups:
         values = {name: value for name, value in group.items() if name != PARAMETERS}
         for name in matching(f"{type(optimizer).__name__}: group", optimizer.network, group[PARAMETERS]):
-            if name not in own:
+            if name not in settings:
                 continue  # the loss does not depend on it
             for key, value in values.items():
-                if own[name].get(key, value) != value:
+                if settings[name].get(key, value) != value:
                     raise InputError(
-                        f"{type(optimizer).__name__}: got {key}={own[name][key]!r} and {key}={value!r} for {name!r} "
-                        "from two groups; expected one value: let their patterns not overlap"
+                        f"{type(optimizer).__name__}: got {key}={settings[name][key]!r} and {key}={value!r} for "
+                        f"{name!r} from two groups; expected one value: let their patterns not overlap"
                     )
-            own[name].update(values)
+            settings[name].update(values)
     parts: dict[tuple[Any, ...], Part] = {(): Part({}, ())}
     for name in names:
-        alike = tuple(sorted(own[name].items()))
-        part = parts.get(alike, Part(own[name], ()))
+        alike = tuple(sorted(settings[name].items()))
+        part = parts.get(alike, Part(settings[name], ()))
         parts[alike] = Part(part.values, (*part.names, name))
     return [part for part in parts.values() if part.names]

@@ -20,7 +20,7 @@ Check = Callable[[Any], Any]
 
 
 class Hyperparameter(NamedTuple):
-    """What a class's declaration says of a hyper-parameter; the default is the class attribute of its name."""
+    """Declaration of a hyper-parameter by a class; the default is the class attribute of its name."""
 
     annotation: Any
     check: Check
@@ -70,13 +70,13 @@ def declared(cls: type) -> dict[str, Hyperparameter]:
 
 
 def signature(cls: type, declarations: Mapping[str, Hyperparameter]) -> inspect.Signature:
-    """What an optimizer's constructor takes: executor, loss, its hyper-parameters, and the keywords of every optimizer.
+    """Signature of an optimizer's constructor: executor, loss, hyper-parameters, and the keywords of every optimizer.
 
     A class with a constructor of its own has the signature of that.
     """
     if "__init__" in vars(cls):
-        own = inspect.signature(vars(cls)["__init__"])
-        return own.replace(parameters=list(own.parameters.values())[1:])
+        written = inspect.signature(vars(cls)["__init__"])
+        return written.replace(parameters=list(written.parameters.values())[1:])
     plain, keywords = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_KEYWORD
     parameters = [inspect.Parameter("executor", plain), inspect.Parameter("loss", plain, default="loss")]
     for name, (annotation, _) in declarations.items():

@@ -58,7 +58,7 @@ def _with_stages(region: Region, stages: Iterator[Stage]) -> Region:
     mode = stage.modes[0]
     return replace(
         region,
-        own=(mode.saved,),
+        own_tape=(mode.saved,),
         snapshot=stage.output,
         time=stage.forward,
         backward_time=mode.backward,

@@ -105,14 +105,14 @@ class _Row:
 
 def _most_left(region: Region) -> int:
     """The most bytes that a region leaves recorded; more than its tape where a snapshot in it is larger than a tape."""
-    return sum(region.own) + sum(max(_most_left(child), child.snapshot) for child in region.children)
+    return sum(region.own_tape) + sum(max(_most_left(child), child.snapshot) for child in region.children)
 
 
 class _PlacementProgram:
     """The program of one tree; bytes are scaled to the peak without recomputation, so that tolerances mean the same."""
 
     def __init__(self, root: Region, snapshot_kept: bool) -> None:
-        self.root, self.kept = root, snapshot_kept
+        self.root, self.snapshot_kept = root, snapshot_kept
         self.places = locations(root)
         self.regions = [region for region in root.walk() if region is not root]
         keys = [*(("x", p) for p in self.places), *(("w", r.name) for r in self.regions), ("peak", "")]
@@ -133,7 +133,7 @@ class _PlacementProgram:
         )
 
     def _fits(self, placed: tuple[str, ...], budget: int) -> bool:
-        return simulate(self.root, placed, snapshot_kept=self.kept).peak <= budget
+        return simulate(self.root, placed, snapshot_kept=self.snapshot_kept).peak <= budget
 
     def _solve_once(self, budget: int | None, gap: float, time_limit: float | None) -> tuple[str, ...] | None:
         from scipy.optimize import Bounds, LinearConstraint, milp
@@ -191,15 +191,15 @@ class _PlacementProgram:
         within = (("peak", ""), -self.scale)
         if region is not self.root:
             weight = ("w", region.name)
-            tape = _Row({}).plus(*left, (weight, -1.0), constant=sum(region.own))
+            tape = _Row({}).plus(*left, (weight, -1.0), constant=sum(region.own_tape))
             yield tape.plus((switch, -float(_most_left(region)))) if switch else tape
             if switch:
                 yield _Row({weight: -1.0, switch: float(region.snapshot)})
                 yield base.plus((switch, float(region.snapshot + region.advance)), within)
-        if self.kept and switch:
+        if self.snapshot_kept and switch:
             base = base.plus((switch, float(region.snapshot)))
-        yield base.plus(*left, within, constant=sum(region.own) + region.overhead)
-        for child, own_before in zip(region.children, region.own, strict=False):
+        yield base.plus(*left, within, constant=sum(region.own_tape) + region.overhead)
+        for child, own_before in zip(region.children, region.own_tape, strict=False):
             base = base.plus(constant=own_before)
             yield from self._rows(child, base)
             base = base.plus((("w", child.name), 1.0))

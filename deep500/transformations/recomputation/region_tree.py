@@ -23,7 +23,7 @@ class Region:
 
     Args:
         name: unique in the tree.
-        own: bytes that the region itself records before, between and after its children: one more than children.
+        own_tape: bytes that the region itself records before, between and after its children: one more than children.
         children: regions that it runs, in order.
         snapshot: bytes that must be kept so that it can run again.
         time: of its own part of one run forward, without its children; any unit, the same in the whole tree.
@@ -42,7 +42,7 @@ class Region:
     """
 
     name: str
-    own: tuple[int, ...] = (0,)
+    own_tape: tuple[int, ...] = (0,)
     children: tuple[Region, ...] = ()
     snapshot: int = 0
     time: float = 0
@@ -54,12 +54,12 @@ class Region:
     candidate: bool = True
 
     def __post_init__(self) -> None:
-        if len(self.own) != len(self.children) + 1:
+        if len(self.own_tape) != len(self.children) + 1:
             raise PlanError(
-                f"region {self.name!r}: got {len(self.own)} stretches of its own tape and {len(self.children)} "
+                f"region {self.name!r}: got {len(self.own_tape)} stretches of its own tape and {len(self.children)} "
                 "children; expected one stretch before, between and after the children: give 0 where there is none"
             )
-        sizes = (*self.own, self.snapshot, self.advance, self.overhead)
+        sizes = (*self.own_tape, self.snapshot, self.advance, self.overhead)
         times = (self.time, self.backward_time, self.copy_time)
         if any(x < 0 for x in (*sizes, *times)) or any(x != int(x) for x in sizes):
             raise PlanError(
@@ -80,7 +80,7 @@ class Region:
     @cached_property
     def full_tape(self) -> int:
         """Bytes recorded by it and everything nested in it, nothing recomputed."""
-        return sum(self.own) + sum(child.full_tape for child in self.children)
+        return sum(self.own_tape) + sum(child.full_tape for child in self.children)
 
     @property
     def place(self) -> str:
@@ -221,8 +221,8 @@ class _TreeSimulation:
         self.recent = self.live
 
     def record(self, region: Region) -> None:
-        self.hold(region.own[0])
-        for child, after in zip(region.children, region.own[1:], strict=True):
+        self.hold(region.own_tape[0])
+        for child, after in zip(region.children, region.own_tape[1:], strict=True):
             if child.place in self.on:
                 self.advance(child)
             else:
@@ -241,13 +241,13 @@ class _TreeSimulation:
 
     def reverse(self, region: Region) -> None:
         self.hold(0, region.overhead)
-        for child, after in zip(reversed(region.children), reversed(region.own[1:]), strict=True):
+        for child, after in zip(reversed(region.children), reversed(region.own_tape[1:]), strict=True):
             self.hold(-after)
             if child.place in self.on:
                 self.rerun(child)
             else:
                 self.reverse(child)
-        self.hold(-region.own[0])
+        self.hold(-region.own_tape[0])
         self.clock += region.backward_time
 
     def rerun(self, region: Region) -> None:

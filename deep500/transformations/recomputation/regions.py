@@ -136,7 +136,9 @@ def _belongs(step: TrainingStep, piece: Sequence[Node], before: Sequence[Node]) 
 
 def _saves(step: TrainingStep, nodes: Sequence[Node]) -> bool:
     out = live_out(step, nodes)
-    return any(value in step.kept and value not in out and step.sizes[value] for node in nodes for value in node.writes)
+    return any(
+        value in step.recorded and value not in out and step.sizes[value] for node in nodes for value in node.writes
+    )
 
 
 def _leaf_name(nodes: Sequence[Node]) -> str:
@@ -183,7 +185,7 @@ def _halve(step: TrainingStep, leaves: Sequence[Stretch]) -> tuple[Stretch, ...]
     """Nest a long run without scopes: into halves of about the same bytes."""
     if len(leaves) <= _FLAT:
         return tuple(leaves)
-    recorded = step.kept
+    recorded = step.recorded
     sizes = [sum(step.sizes[v] for node in leaf.nodes for v in node.writes if v in recorded) for leaf in leaves]
     middle = min(range(1, len(leaves)), key=lambda i: abs(sum(sizes[:i]) - sum(sizes[i:])))
     halves = (_halve(step, leaves[:middle]), _halve(step, leaves[middle:]))
@@ -199,7 +201,7 @@ class NetworkRegions:
         root: the tree; bytes are exact, times as ``time_unit`` says.
         nodes: the forward nodes of each region, by its name.
         times: of each node, by the first value that it writes.
-        kept: why what some nodes write is kept wherever they are, by node.
+        pinned: why what some nodes write is kept wherever they are, by node.
         time_unit: ``"s"``, or ``"FLOP"`` where counted operations stand in for times.
         backend: where times were measured; ``"none"`` where that is not known, or they are counted.
     """
@@ -208,7 +210,7 @@ class NetworkRegions:
     root: Region
     nodes: dict[str, tuple[Node, ...]]
     times: Mapping[str, float]
-    kept: dict[str, str] = field(default_factory=dict)
+    pinned: dict[str, str] = field(default_factory=dict)
     time_unit: str = "FLOP"
     backend: str = "none"
 
@@ -247,7 +249,7 @@ class NetworkRegions:
             "  ".join(_pad(cell, w, i) for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip()
             for row in rows
         ]
-        lines += [f"kept, never run again: {name} ({why})" for name, why in self.kept.items()]
+        lines += [f"kept, never run again: {name} ({why})" for name, why in self.pinned.items()]
         return "\n".join(lines)
 
     def check(self, network: Network, batch: int, backend: str | None = None) -> None:
@@ -326,7 +328,7 @@ class _Costs:
     """Costs of regions, from the graph, and from times if there are any."""
 
     def __init__(self, step: TrainingStep, times: Mapping[str, float] | None) -> None:
-        self.step, self.kept = step, step.kept
+        self.step, self.recorded = step, step.recorded
         self.times = _operations(step) if times is None else _check_times(step, times)
         self.owner = {value: node.name for node in step.forward for value in node.writes}
         self.gradients = self._attribute()
@@ -340,7 +342,7 @@ class _Costs:
         impure = {v for node in stretch.nodes if impurity(node) for v in node.writes} & self._used(stretch.nodes)
         snapshot = out | impure
         transient = max(live_bytes(stretch.nodes, self.step.sizes, lasting=snapshot))
-        tape = 0 if children else self._bytes({v for n in stretch.nodes for v in n.writes} & (self.kept | out))
+        tape = 0 if children else self._bytes({v for n in stretch.nodes for v in n.writes} & (self.recorded | out))
         gradients = [] if children else [g for node in stretch.nodes for g in self.gradients.get(node.name, ())]
         return Region(
             stretch.name,
@@ -357,7 +359,7 @@ class _Costs:
 
     def _used(self, nodes: Sequence[Node]) -> set[str]:
         """Values that the gradient or a node among these reads."""
-        return self.kept | {value for node in nodes for value in node.reads}
+        return self.recorded | {value for node in nodes for value in node.reads}
 
     def _bytes(self, values: Iterable[str]) -> int:
         return sum(self.step.sizes[value] for value in values)

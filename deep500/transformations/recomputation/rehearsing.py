@@ -70,9 +70,9 @@ class Rehearsals:
     def __init__(self, twin: GraphExecutor, inputs: Mapping[str, Any], loss: str) -> None:
         self.twin, self.inputs, self.loss = twin, inputs, loss
         stage("a step without a plan")
-        self.full = self.held(None)
+        self.full = self.measured_peak(None)
 
-    def held(self, plan: CheckpointingPlan | None) -> int | None:
+    def measured_peak(self, plan: CheckpointingPlan | None) -> int | None:
         """Bytes that a step under a plan holds at most."""
         if not isinstance(self.twin, CountsStepMemory):
             return None
@@ -82,7 +82,7 @@ class Rehearsals:
 
     def measured(self, plan: CheckpointingPlan) -> CheckpointingPlan:
         """The plan with what was measured in the place of what was predicted; as it is where nothing is measured."""
-        peak = self.held(plan) if self.full is not None else None
+        peak = self.measured_peak(plan) if self.full is not None else None
         if peak is None or self.full is None:
             return plan
         return replace(plan, predicted_peak=peak, peak_without=self.full, measured=True)

@@ -129,7 +129,7 @@ class TrainingStep:
     sizes: dict[str, int]
 
     @property
-    def kept(self) -> set[str]:
+    def recorded(self) -> set[str]:
         """Values that the backward nodes read and the forward ones write: what is recorded."""
         written = {value for node in self.forward for value in node.writes}
         return written.intersection(value for node in self.backward for value in node.reads)
@@ -145,7 +145,7 @@ def training_step(network: Network, batch: int, loss: str = "loss") -> TrainingS
     Example:
         >>> from deep500.networks import add_loss, create
         >>> step = training_step(add_loss(create("mlp", shape=(4,), classes=3)), 8)
-        >>> len(step.forward), sorted(step.kept)[:2], step.sizes["loss"]
+        >>> len(step.forward), sorted(step.recorded)[:2], step.sizes["loss"]
         (6, ['output', 'relu1'], 4)
     """
     training, updates = training_network(with_batch(network, batch))

@@ -33,7 +33,7 @@ class Deadline:
     """
 
     def __init__(self, budget: float, progress: Progress | None = None) -> None:
-        self.budget, self.kept, self._progress = budget, 0.0, progress
+        self.budget, self.reserved, self._progress = budget, 0.0, progress
         self.began = time.perf_counter()
         self._prices = 0.0, 0.0
 
@@ -43,7 +43,7 @@ class Deadline:
 
     def keep_for_check(self, seconds: float) -> None:
         """Keep the time of a check, where the original's answers took some seconds."""
-        self.kept = KEPT * seconds
+        self.reserved = KEPT * seconds
 
     def extend(self, seconds: float) -> None:
         """Let some seconds be left at least, however many are spent."""
@@ -51,7 +51,7 @@ class Deadline:
 
     def left(self, with_kept: bool = False) -> float:
         """Seconds that are left, those kept for the check not counted unless asked for; 0 if none."""
-        return max(self.budget - self.spent() - (0.0 if with_kept else self.kept), 0.0)
+        return max(self.budget - self.spent() - (0.0 if with_kept else self.reserved), 0.0)
 
     def check(self, what: str = "", needs: float = 0.0) -> None:
         """Say what begins.

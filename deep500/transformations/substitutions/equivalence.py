@@ -49,20 +49,20 @@ class Equivalence:
         outputs: largest relative error of an output, by norm, in float64; None where the reference lacks an operator.
         gradients: likewise of a parameter's gradient; None where the network was not optimized for training, or draws
             random numbers, whose order rewriting may change.
-        own: likewise of outputs in the network's own precision.
+        own_precision: likewise of outputs in the network's own precision.
         sizes: the symbolic sizes that were tried.
         backend: which ran the networks.
     """
 
     outputs: float | None
     gradients: float | None
-    own: float
+    own_precision: float
     sizes: tuple[Mapping[str, int], ...]
     backend: str = "reference"
 
     def __str__(self) -> str:
         if self.outputs is None:
-            return f"outputs within {self.own:.2g} in their own precision, on {self.backend}"
+            return f"outputs within {self.own_precision:.2g} in their own precision, on {self.backend}"
         return f"outputs within {self.outputs:.2g} in float64"
 
 
@@ -119,10 +119,10 @@ class Answers:
         self.original, self.seed, self.sizes = imported.network, seed, _sizes(imported, sizes or {})
         self.backend = "reference"
         try:
-            self.own = [outputs(self.original, choice, seed) for choice in self.sizes]
+            self.own_outputs = [outputs(self.original, choice, seed) for choice in self.sizes]
         except UnsupportedOperator:
             self.backend = "onnxruntime"
-            self.own = [outputs(self.original, choice, seed, self.backend) for choice in self.sizes]
+            self.own_outputs = [outputs(self.original, choice, seed, self.backend) for choice in self.sizes]
         self.wide: list[dict[str, np.ndarray[Any, Any]]] = []
         self.gradients: dict[str, Any] | None = None
         if self.backend == "reference":
@@ -176,7 +176,7 @@ def check_equivalent(
     onnx.checker.check_model(written.to_onnx(), full_check=False)
     limit = LIMIT if "float16" not in {d.dtype for d in original.descriptors().values()} else HALF
     in_time("the result's answers")
-    own_error, wide, gradients = answers.differ(written, answers.own), None, None
+    own_error, wide, gradients = answers.differ(written, answers.own_outputs), None, None
     if answers.backend == "reference":
         in_time("the result's answers in float64")
         rewritten = in_float64(export_network(imported, graph, wide=True))

@@ -343,7 +343,7 @@ def _choose(
                 network,
                 written_one[2],
                 backend,
-                History.of(imported, candidates[name], matcher.unproved),
+                History.from_search(imported, candidates[name], matcher.unproved),
                 after=candidates[name].cost,
                 measured=timed,
                 chosen=name,
@@ -388,7 +388,7 @@ def _failures(failed: Mapping[str, str]) -> str:
 def _written(imported: Imported, state: State, matcher: Matcher) -> tuple[Imported, StoredGraph, Network]:
     """A state's graph and network over a store of their own, from the history alone: a replay gives the same bytes."""
     again = import_network(imported.network, imported.training, imported.sizes)
-    graph = retrace(again, History.of(imported, state), matcher)
+    graph = retrace(again, History.from_search(imported, state), matcher)
     return again, graph, export_network(again, graph)
 
 

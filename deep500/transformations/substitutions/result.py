@@ -59,7 +59,7 @@ class History:
     unproved: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, imported: Imported, state: State, unproved: Collection[str] = ()) -> History:
+    def from_search(cls, imported: Imported, state: State, unproved: Collection[str] = ()) -> History:
         """Steps by which a search came from a network to a state; ``unproved`` are ids of rules without a proof."""
         used = {step.rule[:16] for step in state.history}
         return cls(

@@ -205,7 +205,7 @@ def apply_rules(network: Network, rules: Rules, unproved: bool = False, seed: in
     matcher = _forward(rules_written, [verdict.rule for verdict in verdicts])
     imported = import_network(network)
     graph, steps = _everywhere(imported, matcher)
-    history = History.of(imported, State(graph, 0.0, tuple(steps)), matcher.unproved)
+    history = History.from_search(imported, State(graph, 0.0, tuple(steps)), matcher.unproved)
     if not steps:
         return Applied(network.copy(), History(history.network, history.specification, False, {}, unchanged=True), None)
     rewritten = export_network(imported, graph)

@@ -49,10 +49,10 @@ class RuleOutcome:
 def generated(settings: Settings, generate: Callable[..., Generation] = generation) -> tuple[RuleOutcome, Generation]:
     """E1, and what it generated, for E5."""
     run = generate(settings.depth, settings.seed)
-    rules = [*run.found.rules, *run.found.multiple]
+    rules = [*run.outcome.rules, *run.outcome.multiple]
     values = {
         "depth": run.depth,
-        "counts": run.found.counts,
+        "counts": run.outcome.counts,
         "rules": len(rules),
         "cpu_seconds": run.seconds,
         "peak_memory_mb": run.memory,
@@ -65,10 +65,10 @@ def generated(settings: Settings, generate: Callable[..., Generation] = generati
 
 def verified(settings: Settings, generated_rules: Generation) -> RuleOutcome:
     """E5 on the rules of E1, kept and open ones; Z3, where it is installed, gives a second opinion on all of them."""
-    rules = [*generated_rules.found.rules, *generated_rules.found.multiple, *generated_rules.found.open]
+    rules = [*generated_rules.outcome.rules, *generated_rules.outcome.multiple, *generated_rules.outcome.open]
     sample = (QUICK_SAMPLE if settings.quick else len(rules)) if find_spec("z3") else 0
     verdicts: RuleVerification = verification(rules, settings.seed, sample)
-    expected = len(generated_rules.found.rules) + len(generated_rules.found.multiple)
+    expected = len(generated_rules.outcome.rules) + len(generated_rules.outcome.multiple)
     proved = verdicts.verdicts.get("proved", 0)
     wrong = [f"E5: {proved} rules proved anew; expected the {expected} that E1 kept"] if proved < expected else []
     return RuleOutcome(str(verdicts), dict(vars(verdicts)), wrong)

@@ -218,7 +218,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print and write tables and page; returns the exit code."""
     chosen = options(argv)
     try:
-        subject = Subject.of(Setting(str(find_recipe(chosen.recipe))), chosen.framework)
+        subject = Subject.load(Setting(str(find_recipe(chosen.recipe))), chosen.framework)
         measured = tables(chosen, subject)
     except Deep500Error as error:
         print(f"error: {error}", file=sys.stderr)

@@ -42,7 +42,7 @@ def test_bytes_beyond_the_tolerance_of_the_solver() -> None:
     """One byte of a gigabyte decides: HiGHS's tolerance would let the cheaper plan through."""
     big = 10**9
     root = Region("root", (0, 0, 0), (Region("a", (big,), time=2), Region("b", (big + 1,), time=1)))
-    root = replace(root, own=(0, 0, 1))
+    root = replace(root, own_tape=(0, 0, 1))
     assert optimal_placement(root, big + 2).recomputed == ("a",)
     assert optimal_placement(root, big + 1).recomputed == ("a", "b")
 

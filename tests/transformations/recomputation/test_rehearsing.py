@@ -126,7 +126,7 @@ class Off:
     def rehearsals(self) -> Any:
         made = object.__new__(Rehearsals)
         made.full = self.full
-        made.held = lambda plan: plan.predicted_peak - self.off  # type: ignore[method-assign, assignment]
+        made.measured_peak = lambda plan: plan.predicted_peak - self.off  # type: ignore[method-assign, assignment]
         return made
 
 

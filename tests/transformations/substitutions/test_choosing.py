@@ -65,7 +65,7 @@ def test_what_is_not_faster_the_second_time_is_not_taken() -> None:
 def test_no_second_time_where_there_is_none_left() -> None:
     every = networks(5, 6)
     deadline = Deadline(60.0)
-    deadline.kept = 60.0
+    deadline.reserved = 60.0
     runs = list[int]()
 
     def compare(*_: Any, **__: Any) -> Remeasured:

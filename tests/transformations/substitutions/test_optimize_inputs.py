@@ -310,7 +310,7 @@ def test_networks_with_little_in_them(name: str) -> None:
     assert result.network.inputs == network.inputs and result.network.outputs == network.outputs
     if network.outputs:
         assert_same(network, result.network, 0)
-        written = d5.replay_history(network, History.of(import_network(network), _nothing(network)))
+        written = d5.replay_history(network, History.from_search(import_network(network), _nothing(network)))
         assert_same(network, written, 0)
 
 

@@ -116,7 +116,7 @@ def _backwards(g: GradContext, r: Recurrence) -> Gradients:
     begins = [g.node.inputs[r.first + k] for k in range(len(r.states))]
     steps = _Steps(g, r, begins, _captured_targets(g))
     graph, read = steps.close()
-    for inner, outer in steps.kept.items():
+    for inner, outer in steps.recorded.items():
         if inner in read:
             _keep(g, r.graph, inner, outer)
     ends = [_start(g, begins[k], g.grads[k]) for k in steps.floating]
@@ -124,7 +124,7 @@ def _backwards(g: GradContext, r: Recurrence) -> Gradients:
     outputs = g.many("Loop", steps.length, None, *ends, *zeros, outputs=len(graph.output) - 1, body=graph)
     summed = len(ends) + len(zeros)
     of_states = dict(zip(steps.floating, outputs, strict=False))
-    of_slices = {s: _assembled(g, s, v) for s, v in zip(steps.wanted, outputs[summed:], strict=True)}
+    of_slices = {s: _assembled(g, s, v) for s, v in zip(steps.differentiated, outputs[summed:], strict=True)}
     of_inputs = [*[None] * r.first, *map(of_states.get, range(len(begins))), *map(of_slices.get, r.slices)]
     return _placed(g, of_inputs, dict(zip(steps.targets, outputs[len(ends) : summed], strict=True)))
 
@@ -136,8 +136,8 @@ class _Steps:
     Attributes:
         length: number of steps, [1] int64.
         floating: which states have a gradient.
-        wanted: slices whose gradient is asked for.
-        kept: for each input of the forward body the value outside that stacks what it was in each step.
+        differentiated: slices whose gradient is asked for.
+        recorded: for each input of the forward body the value outside that stacks what it was in each step.
     """
 
     def __init__(self, g: GradContext, r: Recurrence, begins: Sequence[str], targets: list[str]) -> None:
@@ -150,9 +150,9 @@ class _Steps:
         self.described = dict(self.body.descriptors())
         self._check_states()
         self.floating = [k for k, (name, _) in enumerate(r.states) if "float" in (self.described[name].dtype or "")]
-        self.wanted = [s for k, s in enumerate(r.slices) if g.needs(r.first + len(begins) + k)]
+        self.differentiated = [s for k, s in enumerate(r.slices) if g.needs(r.first + len(begins) + k)]
         network = g.emitter.network
-        self.kept = {name: network.fresh_name(f"{g.node.name}/kept/{name}") for name in inner}
+        self.recorded = {name: network.fresh_name(f"{g.node.name}/kept/{name}") for name in inner}
         self.length = self._length()
         self.carried = [self._like("grad/state", r.states[k][0]) for k in self.floating]
         self.sums = [self._like("grad/sum", value) for value in targets]
@@ -173,7 +173,7 @@ class _Steps:
     def _length(self) -> Value:
         if not self.r.counter:
             return self.g.sizes(self.r.slices[0].outer, [self.r.slices[0].axis])
-        counter = self.kept.pop(self.r.counter)
+        counter = self.recorded.pop(self.r.counter)
         _keep(self.g, self.r.graph, self.r.counter, counter)
         return self.g("Shape", counter)
 
@@ -204,7 +204,7 @@ class _Steps:
             helper.make_node("Sub", [last, self.step], [flat]),
             helper.make_node("Reshape", [flat, scalar], [self.place]),
         ]
-        nodes += [self._gather(self.kept[name], False, name) for name, _ in r.states]
+        nodes += [self._gather(self.recorded[name], False, name) for name, _ in r.states]
         nodes += [self._gather(s.outer, s.backwards, s.inner, s.axis) for s in r.slices]
         if r.counter:
             nodes.append(helper.make_node("Identity", [self.place], [r.counter]))
@@ -222,7 +222,7 @@ class _Steps:
                 seed = self._like("grad/slice", stack.inner)
                 seeds.setdefault(stack.inner, []).append(seed)
                 self.before.append(self._gather(str(grad), stack.backwards, seed, stack.axis))
-        inner = [*(r.states[k][0] for k in self.floating), *(s.inner for s in self.wanted)]
+        inner = [*(r.states[k][0] for k in self.floating), *(s.inner for s in self.differentiated)]
         totals = g.pull_back(body, add_up(body, seeds), [*inner, *self.targets])
         emit = Emitter(body, "grad/")
         added = [emit("Add", *pair) for pair in zip(self.sums, totals[len(inner) :], strict=True)]

@@ -73,8 +73,8 @@ class Deployment:
 
 KNOWN: Mapping[str, Deployment] = MappingProxyType(
     {
-        made.name: made
-        for made in (
+        deployment.name: deployment
+        for deployment in (
             Deployment("onnxruntime", "onnxruntime", {"optimization": "all"}, compiles=True),
             Deployment("pytorch-compiled", "pytorch", {"compile": True}, compiles=True),
             Deployment("tensorflow", "tensorflow", compiles=True),

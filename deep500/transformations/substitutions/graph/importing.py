@@ -184,13 +184,13 @@ class Importer:
         if node.op_type not in POINTWISE or node.domain or len(inputs) > 2 or len(node.writes) != 1:
             return None
         first = self.store.node(inputs[0])
-        if first.op != "reshape" or first.constant or self._type(node.writes[0]) != self._of(inputs[0]):
+        if first.op != "reshape" or first.constant or self._type(node.writes[0]) != self._type_of(inputs[0]):
             return None
         scalars = all(self.store.node(v).constant and np.prod(self.store.shape(v)) == 1 for v in inputs[1:])
         source, shape = self.store.shape(first.inputs[0]), self.store.shape(inputs[0])
         return first.inputs[0] if scalars and len(source) == 2 and source[-1] == shape[-1] else None
 
-    def _of(self, value: StoreValue) -> tuple[Shape, str]:
+    def _type_of(self, value: StoreValue) -> tuple[Shape, str]:
         return self.store.shape(value), self.store.dtype(value)
 
     # -- what forms ask ---------------------------------------------------------------------------------------------

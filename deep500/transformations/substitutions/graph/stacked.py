@@ -55,7 +55,7 @@ def unstacked(network: Network) -> Network:
             change.targets[node.name] = [int(str(size)) for size in whole]
         change.gone |= {end.name for end in alike.values()}
         change.names |= {value: end.outputs[0] for value, end in alike.items()}  # which it was called before
-    return change.made(network) if change.gone else network
+    return change.applied(network) if change.gone else network
 
 
 def _to_matrix(node: Node, described: Shapes) -> bool:
@@ -131,7 +131,7 @@ class Change:
     names: dict[str, str] = field(default_factory=dict)
     targets: dict[str, list[int]] = field(default_factory=dict)
 
-    def made(self, network: Network) -> Network:
+    def applied(self, network: Network) -> Network:
         """A changed copy, without the parameters that nothing reads any more."""
         changed, remaining = Network(network.name), list[Node]()
         arrays = dict[str, np.ndarray]()

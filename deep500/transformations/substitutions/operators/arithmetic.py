@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Arithmetic(Protocol):
-    """What an operator's evaluator may do with numbers."""
+    """Arithmetic of numbers that an operator's evaluator may use."""
 
     def constant(self, values: Array) -> Array:
         """Bring rational constants (float64, the nearest to a fraction with a small denominator) into this system."""

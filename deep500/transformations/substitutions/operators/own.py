@@ -126,11 +126,11 @@ def load_activation(text: str) -> Activation:
     if not path.endswith(".py") or not name.isidentifier():
         raise InputError(f"got operator {text!r}; expected path.py:Name, a file and an Activation in it")
     module = load_plugin(Path(path).expanduser().resolve())
-    found = getattr(module, name, None)
-    if not isinstance(found, Activation):
+    activation = getattr(module, name, None)
+    if not isinstance(activation, Activation):
         known = [key for key, value in vars(module).items() if isinstance(value, Activation)]
         raise InputError(f"got operator {text!r}; expected an Activation in {path}; {nearest(name, known)}")
     try:
-        return add_activation(found)
+        return add_activation(activation)
     except NetworkError as error:
         raise InputError(str(error)) from error

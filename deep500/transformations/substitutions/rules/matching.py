@@ -113,7 +113,7 @@ class Kinds:
         self.store = store
         self._known: dict[int, tuple[str | None, ...]] = {}
 
-    def of(self, number: int) -> tuple[str | None, ...]:
+    def names(self, number: int) -> tuple[str | None, ...]:
         """All names by which a pattern may ask for a node; None, which stands for any, first."""
         kinds = self._known.get(number)
         if kinds is None:
@@ -176,7 +176,7 @@ def holds(
     # This runs for every candidate at every node of every state, so the cheapest questions come first, and operands
     # are only noted: those that are patterns have checks of their own further down the line.
     node = store.nodes[value.node]
-    if check.op not in kinds.of(value.node) or value.output != check.output:
+    if check.op not in kinds.names(value.node) or value.output != check.output:
         return False
     if check.op in CONSTANTS:
         return bool(bindings.setdefault(check.names[0][1], node.shapes[0]) == node.shapes[0])
@@ -427,8 +427,8 @@ def _candidates(store: Store, kinds: Kinds, number: int, index: Index) -> Iterat
     node = store.nodes[number]
     if node.dtypes[0] not in FLOATS:
         return
-    for op in kinds.of(number)[1:]:
-        for key in itertools.product((op,), *(kinds.of(value.node) for value in node.inputs)):
+    for op in kinds.names(number)[1:]:
+        for key in itertools.product((op,), *(kinds.names(value.node) for value in node.inputs)):
             yield from index.get(key, ())
 
 

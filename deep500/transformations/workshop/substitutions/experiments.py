@@ -62,21 +62,21 @@ class Generation:
 
     Attributes:
         depth: greatest number of operators of a side.
-        found: rules, and counts after every stage.
+        outcome: rules, and counts after every stage.
         seconds: CPU seconds.
         memory: peak memory of the process, MB.
     """
 
     depth: int
-    found: Generated
+    outcome: Generated
     seconds: float
     memory: float
 
     def __str__(self) -> str:
-        rows: list[tuple[object, ...]] = [(stage, f"{count:,}", "") for stage, count in self.found.counts.items()]
+        rows: list[tuple[object, ...]] = [(stage, f"{count:,}", "") for stage, count in self.outcome.counts.items()]
         peer = PEER_GENERATION if self.depth == 3 else dict.fromkeys(PEER_GENERATION, NOT_MEASURED)
         rows[0] = (*rows[0][:2], peer["terms"])
-        rows.append(("rules", f"{len(self.found.rules) + len(self.found.multiple):,}", peer["rules"]))
+        rows.append(("rules", f"{len(self.outcome.rules) + len(self.outcome.multiple):,}", peer["rules"]))
         rows.append(("CPU s", f"{self.seconds:.2f}", peer["seconds"]))
         rows.append(("peak memory, MB", f"{self.memory:,.0f}", peer["memory"]))
         return table((f"E1, up to {self.depth} operators", "here", "TASO"), rows)

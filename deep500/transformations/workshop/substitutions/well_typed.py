@@ -225,13 +225,13 @@ class _Question:
             line for line in rule.where if "size (" in line and not set(names(read_line(line).operands[0])) <= known
         ]
         early = [line for line in rule.where if line not in late]
-        self.wanted = self.z3.And(*sizes.required, *same, *map(sizes.condition, late))
-        self.given = [*premises, *map(sizes.condition, early), *_synthesized(sizes, source, target)]
+        self.conclusion = self.z3.And(*sizes.required, *same, *map(sizes.condition, late))
+        self.assumptions = [*premises, *map(sizes.condition, early), *_synthesized(sizes, source, target)]
 
     def solver(self, *more: Any) -> Any:
         """A solver that knows the source, the conditions, and some more."""
         solver = self.z3.SolverFor("QF_NIA")
-        solver.add(*self.given, *more)
+        solver.add(*self.assumptions, *more)
         for value in self.sizes.known.values():
             for size in value if isinstance(value, list) else [value]:
                 solver.add(size >= 1, size <= LARGEST)
@@ -239,7 +239,7 @@ class _Question:
 
     def answer(self) -> str:
         """Sizes for which the target does not exist."""
-        solver = self.solver(self.z3.Not(self.wanted))
+        solver = self.solver(self.z3.Not(self.conclusion))
         verdict = solver.check()
         if verdict == self.z3.unsat:
             return ""
@@ -247,14 +247,14 @@ class _Question:
 
     def meant(self) -> bool:
         """Return whether both sides exist for some sizes."""
-        return bool(self.solver(self.wanted).check() == self.z3.sat)
+        return bool(self.solver(self.conclusion).check() == self.z3.sat)
 
     def implied(self, lines: Sequence[str]) -> bool:
         """Return whether lines hold wherever both sides exist, so that they take nothing away."""
         *before, last = map(self.sizes.condition, lines)  # the first of two gives a size a name
-        return bool(self.solver(self.wanted, *before, self.z3.Not(last)).check() == self.z3.unsat)
+        return bool(self.solver(self.conclusion, *before, self.z3.Not(last)).check() == self.z3.unsat)
 
-    def said(self, lines: Sequence[str]) -> bool:
+    def holds(self, lines: Sequence[str]) -> bool:
         """Return whether lines hold wherever the source exists and the conditions hold."""
         *before, last = map(self.sizes.condition, lines)
         return bool(self.solver(*before, self.z3.Not(last)).check() == self.z3.unsat)
@@ -276,7 +276,7 @@ def _questions(rule: PatternRule) -> Iterator[_Question]:
 
 
 def _synthesized(sizes: PatternSizes, source: list[Pattern], target: list[Pattern]) -> Iterator[Any]:
-    """What building a target binds: the parts of its concatenations, and shapes of constants beside what they join."""
+    """Yield what building a target binds: parts of its concatenations, shapes of constants beside what they join."""
     known = set().union(*map(names, source))
     todo = list(target)
     while todo:
@@ -317,7 +317,7 @@ def mended(rule: PatternRule) -> PatternRule | None:
         doubtful = [question for question in questions if question.answer()]
         for lines in _candidates(rule):
             more = dataclasses.replace(rule, where=(*rule.where, *lines))
-            new = any(not question.said(lines) for question in doubtful)
+            new = any(not question.holds(lines) for question in doubtful)
             ways = zip(ways_determined(rule), ways_determined(more), strict=True)
             if new and all(now >= before for before, now in ways) and all(q.implied(lines) for q in questions):
                 rule = PatternRule(

@@ -33,18 +33,18 @@ def test_generation_counts_what_it_found() -> None:
     pytest.importorskip("egglog", reason="an extra: pip install 'deep500[substitutions]'")
     result = experiments.generation(depth=1)
     assert result.seconds > 0 and result.memory > 0
-    assert f"{result.found.counts['terms']:,}" in str(result) and experiments.NOT_MEASURED in str(result)
-    verdicts = experiments.verification([*result.found.rules, *result.found.open])
-    assert verdicts.verdicts.get("proved", 0) >= len(result.found.rules) > 0
+    assert f"{result.outcome.counts['terms']:,}" in str(result) and experiments.NOT_MEASURED in str(result)
+    verdicts = experiments.verification([*result.outcome.rules, *result.outcome.open])
+    assert verdicts.verdicts.get("proved", 0) >= len(result.outcome.rules) > 0
 
 
 def test_both_provers_and_what_follows_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("egglog", reason="an extra: pip install 'deep500[substitutions]'")
     pytest.importorskip("z3", reason="an extra: pip install 'deep500[substitutions]'")
     result = experiments.generation(depth=1)
-    both = experiments.verification(result.found.rules, sample=4)
+    both = experiments.verification(result.outcome.rules, sample=4)
     assert both.compared == both.agreeing == 4 and "same verdict by Z3" in str(both)
-    assert experiments.NOT_MEASURED in str(experiments.verification(result.found.rules))
+    assert experiments.NOT_MEASURED in str(experiments.verification(result.outcome.rules))
     names = ("24 ", "28 ", "29 ", "30 ", "33 ", "sum matmul")
     monkeypatch.setattr(experiments, "axioms", lambda: [axiom for axiom in real if axiom.name.startswith(names)])
     left = experiments.redundancy()
