@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from deep500.errors import InputError, MissingDevice
 
 LOCAL_RANKS = ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
-"""What launchers call a rank's number on its machine: torchrun, MPICH and Intel MPI, Open MPI, srun."""
+"""Variables in which launchers give a rank its number on its machine: torchrun, MPICH and Intel MPI, Open MPI, srun."""
 
 
 class DeviceWarning(UserWarning):
@@ -35,14 +35,14 @@ class Device:
 
 @dataclass(frozen=True)
 class CPUDevice(Device):
-    """The processor."""
+    """The CPU."""
 
     kind: ClassVar[str] = "cpu"
 
 
 @dataclass(frozen=True)
 class GPUDevice(Device):
-    """An accelerator; a backend without one falls back to the processor and warns (see :func:`fall_back`).
+    """An accelerator; a backend without one falls back to the CPU and warns (see :func:`fall_back`).
 
     Without a number it is the one of this rank: that with the rank's number on its machine (:data:`LOCAL_RANKS`).
     """
@@ -52,7 +52,7 @@ class GPUDevice(Device):
 
 
 def to_device(device: Any) -> Device:
-    """Turn None (the processor), ``"cpu"``, ``"gpu"``, ``"gpu:1"`` or a :class:`Device` into a :class:`Device`.
+    """Turn None (the CPU), ``"cpu"``, ``"gpu"``, ``"gpu:1"`` or a :class:`Device` into a :class:`Device`.
 
     ``"gpu"`` is the card of this rank, see :class:`GPUDevice`.
 
@@ -72,7 +72,7 @@ def to_device(device: Any) -> Device:
 
 
 def fall_back(device: Device, available: int, strict: bool = False) -> Device:
-    """The device itself if there are enough of its kind, else the processor with a :class:`DeviceWarning`.
+    """The device itself if there are enough of its kind, else the CPU with a :class:`DeviceWarning`.
 
     Args:
         device: what was asked for.

@@ -110,4 +110,4 @@ def _overrides(listener: Any, hook: str) -> bool:
 
 
 SILENT = Events()
-"""What loops use when there are no listeners."""
+"""Events of loops without listeners."""

@@ -14,10 +14,10 @@ from types import ModuleType
 from deep500.errors import RecipeError
 
 RECIPE_MODULE = "deep500_recipe_"
-"""What the names of loaded recipe files begin with in ``sys.modules``."""
+"""Prefix of the names of loaded recipe files in ``sys.modules``."""
 
 OWN_MODULE = "deep500_own_"
-"""What the names of other files of the user's begin with in ``sys.modules``."""
+"""Prefix of the names of other files of the user's in ``sys.modules``."""
 
 
 def module_of(path: Path) -> ModuleType:

@@ -407,7 +407,7 @@ def _no_other(value: Any) -> None:
 
 
 NO_OTHER = Kind("no field of this name", _no_other)
-"""What the other fields of an object are that has none; see :func:`declare`."""
+"""Type of the other fields of an object that has none; see :func:`declare`."""
 
 
 def chosen(field: str, kinds: Mapping[str, Any], otherwise: Any = dict) -> Kind:

@@ -28,7 +28,7 @@ from deep500.errors import InputError, MissingBackend, MissingPackage, UnknownBa
 from deep500.loading import OWN_MODULE, RECIPE_MODULE, module_of
 
 BUILT_IN, OUTSIDE = "deep500.frameworks.", "deep500.frameworks"
-"""What the names of built-in backends' modules begin with, and the group of other packages' entry points."""
+"""Prefix of the names of built-in backends' modules, and the group of other packages' entry points."""
 
 BACKENDS = {  # backend: (the module it needs, the extra that installs it)
     "reference": ("numpy", "reference"),

@@ -40,9 +40,9 @@ TOLERANCES = {  # what: (float64, float32, TF32); relative to the largest refere
     "optimizer": (1e-9, 1e-2, 5e-2),
 }
 FIRST_LOSS = (1e-4, 2e-2)
-"""What the first loss of the curves may differ by, in float32 and in TF32."""
+"""Tolerances of the curves' first loss, in float32 and in TF32."""
 AMPLIFIED = 1e-6
-"""What parameters without a gradient may differ by after steps: rounding, times 1/epsilon in adaptive optimizers."""
+"""Tolerance of parameters without a gradient after steps: rounding, times 1/epsilon in adaptive optimizers."""
 NO_DOUBLE = (UnsupportedOperator, NotImplementedError)
 
 

@@ -23,7 +23,7 @@ from deep500.guard import INTERRUPTED
 from deep500.recipe.turns import DESCRIPTOR, GO
 
 START = "import sys; sys.path[:] = [p for p in sys.path if p]; from deep500.cli import main; raise SystemExit(main())"
-"""What a launch runs: not ``-m``, which would prefer the code in the current folder to that of another revision."""
+"""Program of a launch: not ``-m``, which would prefer the code in the current folder to that of another revision."""
 
 
 class LaunchFailed(ResultsError):
@@ -100,7 +100,7 @@ def launch_in_turns(sides: Sequence[Side], rng: np.random.Generator, say: Callab
     """Train the next seed of every side, in processes of their own that take turns.
 
     All are started; then one after the other trains an epoch while the others wait, in an order drawn anew for every
-    round (:mod:`deep500.recipe.turns`). Sides of several ranks, whose waiting would take processors, are launched one
+    round (:mod:`deep500.recipe.turns`). Sides of several ranks, whose waiting would take cores, are launched one
     after the other.
 
     Raises:

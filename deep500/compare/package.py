@@ -49,7 +49,7 @@ OF_PERSONS = (
     "Text and tables outside of this package claim no more than `claims.json` holds.",
     "Runs that the ledger holds and this package does not were left out for a reason that is given.",
 )
-"""What no machine can say of a run."""
+"""Facts of a run that no machine can tell."""
 
 
 def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:

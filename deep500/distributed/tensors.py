@@ -16,7 +16,7 @@ from deep500.distributed.transports.communicator import ANY, Communicator
 from deep500.networks.execution.bound import BoundNetwork
 
 Reduction = Callable[[Sequence[Any]], Any]
-"""What makes one array of several: ``sum``, or your own function of a list."""
+"""Reduction that makes one array of several: ``sum``, or your own function of a list."""
 
 
 class TensorCommunicator:

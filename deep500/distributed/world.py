@@ -11,7 +11,7 @@ from deep500.distributed.transports.serial import Serial
 from deep500.errors import CommunicationError
 
 TORCH_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
-"""What ``torch.distributed`` meets by: torchrun sets them, and so do others, such as Ray Train."""
+"""Variables by which ``torch.distributed`` meets: torchrun sets them, and so do others, such as Ray Train."""
 
 _current: list[Communicator] = []
 

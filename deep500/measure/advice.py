@@ -16,7 +16,7 @@ from deep500.measure.load import ROOTS, Roots, disturbances, load_between, quota
 GOOD, BAD, UNKNOWN = "good", "change", "not measured"
 
 HOT = 85.0
-"""Degrees Celsius from which processors are near the point where they slow down."""
+"""Degrees Celsius from which CPUs are near the point where they slow down."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _limits(roots: Roots) -> Iterator[Advice]:
 
 
 def _nodes_used(roots: Roots) -> set[str]:
-    """Nodes to which the processors belong that this process may use."""
+    """Nodes to which the CPUs belong that this process may use."""
     allowed = _range(_value(roots, "proc", "self/status", r"^Cpus_allowed_list:\s*(\S+)"))
     nodes = {
         path.name: _range(_value(roots, "sys", f"devices/system/node/{path.name}/cpulist", r"^(\S+)"))
@@ -93,7 +93,7 @@ def _nodes_used(roots: Roots) -> set[str]:
 
 
 def _range(text: str | None) -> set[int]:
-    """Processors in a list such as ``0-3,8``."""
+    """CPUs in a list such as ``0-3,8``."""
     spans = [part.partition("-") for part in (text or "").split(",") if part]
     return {cpu for low, _, high in spans for cpu in range(int(low), int(high or low) + 1)}
 
@@ -113,7 +113,7 @@ CLOCKS = (
      "clocksource=tsc on the kernel's command line: reading this one is slow"),
 )
 # fmt: on
-"""Switches of processors: name, file below /sys, what to read of it, the values that are good, what to do."""
+"""Switches of CPUs: name, file below /sys, what to read of it, the values that are good, what to do."""
 
 
 def _clocks(roots: Roots) -> Iterator[Advice]:

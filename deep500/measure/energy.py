@@ -70,7 +70,7 @@ class Energy:
 
 
 class RaplSource:
-    """One package of processors (its sub-domains are parts of it, so they are not added)."""
+    """One package of CPUs (its sub-domains are parts of it, so they are not added)."""
 
     period = 0.001
 

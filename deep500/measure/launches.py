@@ -23,7 +23,7 @@ from deep500.measure.standing import MIN_NEFF, OBSERVATION, RESULT
 from deep500.measure.steady import SteadyState, examine
 
 LAUNCHES, WITHIN = "launches", "within launches"
-"""What an interval holds over: all launches that there might be, or the ones that were measured."""
+"""Population of an interval: all launches that there might be, or the ones that were measured."""
 
 DIFFER = 0.01
 """Launches with a smaller p value of Kruskal and Wallis's test differ."""

@@ -1,10 +1,10 @@
 """How quiet the machine is: what else it did while something was measured, by the kernel's own counters.
 
 :func:`read_load` reads them, :func:`load_between` says what happened between two readings, :func:`disturbances` judges
-it. A counter that a system does not have is None: not measured, never 0. Shares are of the processors that this process
+it. A counter that a system does not have is None: not measured, never 0. Shares are of the CPUs that this process
 may use, or of the time that passed.
 
-Whoever shares processors with others measures the others, too: on two cores at a load of ten a training step lasts five
+Whoever shares CPUs with others measures the others, too: on two cores at a load of ten a training step lasts five
 times as long, and no interval says so, since all of its samples are slow.
 """
 
@@ -22,10 +22,10 @@ from typing import Any
 TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 SHORTEST = 0.25
-"""Seconds below which nothing is judged: the kernel counts processors' time in ticks of a hundredth of a second."""
+"""Seconds below which nothing is judged: the kernel counts CPU time in ticks of a hundredth of a second."""
 
 OTHERS, STEAL, THROTTLED, SWAPPED = 0.10, 0.02, 0.01, 256
-"""What disturbs: other processes on more than a tenth of the processors' time, a hypervisor that takes more than 2 % of
+"""Disturbances: other processes on more than a tenth of the CPUs' time, a hypervisor that takes more than 2 % of
 it, a quota that stops the run for more than 1 % of the time, more than 256 pages (1 MB) to swap or back."""
 
 
@@ -39,10 +39,10 @@ class Roots:
 
 ROOTS = Roots()
 COUNTERS = ("busy", "steal", "own", "pressure", "throttled", "thermal_events", "swapped_pages")
-"""What a reading counts since the machine, or this process, began; the first five in seconds."""
+"""Counters of a reading, since the machine, or this process, began; the first five in seconds."""
 
 STATES = ("load_average", "running", "mhz", "celsius")
-"""What a reading tells of its moment."""
+"""Facts of a reading about its moment."""
 
 
 def read_load(roots: Roots | None = None, cpus: Iterable[int] | None = None) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def read_load(roots: Roots | None = None, cpus: Iterable[int] | None = None) -> 
 
     Args:
         roots: of ``/proc`` and ``/sys``.
-        cpus: processors that count; those that this process may use if None.
+        cpus: CPUs that count; those that this process may use if None.
 
     Example:
         >>> set(COUNTERS) | set(STATES) < set(read_load())
@@ -58,7 +58,7 @@ def read_load(roots: Roots | None = None, cpus: Iterable[int] | None = None) -> 
     """
     at = ROOTS if roots is None else roots
     counting = _usable() if cpus is None else sorted(cpus)
-    busy, steal, counted = _processors(at.proc, counting)
+    busy, steal, counted = _cpus(at.proc, counting)
     return {
         "at": time.monotonic(),
         "cpus": counted,
@@ -109,7 +109,7 @@ def together(loads: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def shares(load: Mapping[str, Any]) -> dict[str, float | None]:
     """Shares of an interval: what ``others``, ``own`` and a hypervisor (``steal``) used of the CPUs' time, and for
-    what part of the time something waited for a processor (``pressure``) or a quota stopped the run (``throttled``)."""
+    what part of the time something waited for a CPU (``pressure``) or a quota stopped the run (``throttled``)."""
     seconds, cpus = load["seconds"], load["cpus"]
     capacity = seconds * cpus if cpus else 0.0
 
@@ -178,8 +178,8 @@ def _sum(paths: Iterable[Path]) -> int | None:
     return sum(known) if known else None
 
 
-def _processors(proc: Path, cpus: list[int]) -> tuple[float | None, float | None, int]:
-    """Seconds in which these processors worked and were taken away, and how many there are."""
+def _cpus(proc: Path, cpus: list[int]) -> tuple[float | None, float | None, int]:
+    """Seconds in which these CPUs worked and were taken away, and how many there are."""
     lines = re.findall(r"^cpu(\d+) (.*)$", _text(proc / "stat"), re.MULTILINE)
     ticks = [[int(word) for word in words.split()] for number, words in lines if int(number) in cpus]
     if not ticks or min(map(len, ticks)) < 8:
@@ -195,7 +195,7 @@ def _pressure(proc: Path) -> float | None:
 
 
 def _groups(roots: Roots) -> list[Path]:
-    """Folders of this process's control group for processors, version 2 and 1, innermost first."""
+    """Folders of this process's control group for CPUs, version 2 and 1, innermost first."""
     groups = dict(re.findall(r"^\d+:([^:]*):(\S*)$", _text(roots.proc / "self/cgroup"), re.MULTILINE))
     base, folders = roots.sys / "fs/cgroup", []
     for names, inner in groups.items():
@@ -217,7 +217,7 @@ def _throttled(roots: Roots) -> float | None:
 
 
 def quota(roots: Roots | None = None) -> float | None:
-    """Processors that the control group allows; None without a limit, or where none is told."""
+    """CPUs that the control group allows; None without a limit, or where none is told."""
     for group in _groups(ROOTS if roots is None else roots):
         both = re.match(r"(\d+) (\d+)", _text(group / "cpu.max"))
         limit, period = (
@@ -245,7 +245,7 @@ def _load_average(proc: Path) -> float | None:
 
 
 def _mhz(roots: Roots, cpus: list[int]) -> float | None:
-    """The slowest of the processors."""
+    """The slowest of the CPUs."""
     folder = roots.sys / "devices/system/cpu"
     known = [_field(_text(folder / f"cpu{cpu}/cpufreq/scaling_cur_freq"), r"^(\d+)") for cpu in cpus]
     khz = [value for value in known if value is not None]

@@ -1,4 +1,4 @@
-"""Facts about the machine that change times: processor, caches, clocks, kernel switches, limits, container.
+"""Facts about the machine that change times: CPU, caches, clocks, kernel switches, limits, container.
 
 Read from the kernel's files; what a system does not tell is None. :func:`volatile` holds what is never the same twice.
 """
@@ -23,7 +23,7 @@ LIMITS = ("RLIMIT_AS", "RLIMIT_CORE", "RLIMIT_CPU", "RLIMIT_MEMLOCK", "RLIMIT_NO
 
 
 def hardware() -> dict[str, Any]:
-    """Processor, caches, clock switches and memory layout."""
+    """CPU, caches, clock switches and memory layout."""
     info = _read(PROC / "cpuinfo") or ""
     flags = _field(info, "flags") or _field(info, "Features") or ""
     return {

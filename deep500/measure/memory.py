@@ -1,4 +1,4 @@
-"""Peak memory of a block, and how busy the processors were: read from the kernel, not sampled.
+"""Peak memory of a block, and how busy the CPUs were: read from the kernel, not sampled.
 
 Linux keeps the largest resident size of a process (``VmHWM``) and forgets it on request, so the peak of a block is
 exact, however short it was. Where that cannot be done, the peak is None: not measured.
@@ -23,9 +23,9 @@ class Usage:
     Attributes:
         peak_bytes: largest resident memory of this process during the block; None if it cannot be known.
         grown_bytes: the peak less what was resident before.
-        cpu_seconds: processor time of all threads of this process.
+        cpu_seconds: CPU time of all threads of this process.
         seconds: wall time.
-        cores: processors that this process may use.
+        cores: CPUs that this process may use.
     """
 
     peak_bytes: int | None
@@ -36,12 +36,12 @@ class Usage:
 
     @property
     def utilisation(self) -> float:
-        """Processor time as a share of the time that the processors had, 0 to 1."""
+        """CPU time as a share of the time that the CPUs had, 0 to 1."""
         return self.cpu_seconds / (self.seconds * self.cores) if self.seconds else 0.0
 
 
 class UsageMeter:
-    """Measures memory and processor time of a ``with`` block; blocks must not be nested, the peak is one per process.
+    """Measures memory and CPU time of a ``with`` block; blocks must not be nested, the peak is one per process.
 
     Example:
         >>> with UsageMeter() as meter:

@@ -23,7 +23,7 @@ from deep500.networks.rewrite import supersede
 from deep500.tensors import TensorDescriptor, dtype_to_onnx, numpy_dtype
 
 QUANTIZATIONS = ("straight_through",)
-"""What the argument ``quantization`` may be, besides None: quantised values have no gradient, as mathematics says."""
+"""Values of the argument ``quantization``, besides None: quantised values have no gradient, as mathematics says."""
 INTEGER_OPERATORS = frozenset({"ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"})
 """Operators that compute with quantised values, which the estimator cannot pass."""
 _BITS = 2.0**62  # what |f| <= 1/2 is multiplied with before it becomes an int64

@@ -27,7 +27,7 @@ INCLUDE = Path(__file__).resolve().parent / "include"
 """Folder of the headers."""
 
 FORWARD, BACKWARD, JVP, HVP = range(4)
-"""What a bridge can be asked to run (``enum Phase`` of bridge.h)."""
+"""Phases that a bridge can be asked to run (``enum Phase`` of bridge.h)."""
 
 MOST = 63
 """Inputs and outputs that an operator may have together."""

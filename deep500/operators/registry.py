@@ -30,7 +30,7 @@ RESERVED = frozenset({"CustomGradient", "StopGradient"})
 """Names in that domain that no operator may take: nodes which decide where gradients flow."""
 
 GRADIENT = "Grad"
-"""What a gradient node's type ends with."""
+"""Ending of a gradient node's type."""
 
 BUILT_IN = Path(__file__).resolve().parents[1] / "custom_ops"
 """Folder of the plugins that come with Deep500."""

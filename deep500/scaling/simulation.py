@@ -133,7 +133,7 @@ def served(case: Case, draw: Draw, steps: int, go: Go = undisturbed) -> float:
 
 
 RULES: dict[Waiting, Rule] = {"together": together, "neighbours": neighbours, "pairs": pairs, "server": served}
-"""What each word that a scheme declares as its ``waits`` means for the time of its steps."""
+"""Times of steps by the word that a scheme declares as its ``waits``."""
 
 
 def waiting_of(scheme: type[DistributedOptimizer]) -> Rule:

@@ -14,7 +14,7 @@ import numpy as np
 from deep500.errors import InputError
 
 VARIANCES = (0.1, 0.1, 0.2, 0.2)
-"""What offsets are divided by, so that a network's outputs are of the size of 1 (Liu et al. 2016, SSD's code)."""
+"""Divisors of offsets, so that a network's outputs are of the size of 1 (Liu et al. 2016, SSD's code)."""
 
 LONGEST = math.log(1000 / 16)
 """Offsets of sizes are cut here: a box is at most 62 times as large as its anchor (as in torchvision)."""

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 Edit = tuple[Literal["right", "substituted", "left out", "inserted"], str, str]
-"""What happened, the word that was said, the word that was heard; an empty one where there is none."""
+"""Kind of edit, the word that was said, the word that was heard; an empty one where there is none."""
 
 
 def greedy(scores: np.ndarray, lengths: np.ndarray, blank: int = 0) -> list[list[int]]:

@@ -153,7 +153,7 @@ class WandbLogger(Logger):
 
 
 CLIENTS = {"csv": "", "tensorboard": "tensorboardX", "mlflow": "mlflow", "wandb": "wandb"}
-"""What ``--log`` takes, and the package that each needs."""
+"""Values of ``--log``, and the package that each needs."""
 
 
 def client(kind: str) -> Any:

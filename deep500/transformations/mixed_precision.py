@@ -25,7 +25,7 @@ from deep500.networks.node import Node, find_schema
 from deep500.tensors import dtype_to_onnx, numpy_dtype
 
 PRECISIONS = {"bf16": "bfloat16", "f16": "float16"}
-"""What users say, and the dtype that they mean."""
+"""Dtypes by the words that users have for them."""
 
 # fmt: off
 LOW = frozenset({"Attention", "Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN"})

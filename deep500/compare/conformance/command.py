@@ -19,7 +19,7 @@ from deep500.results.command import add_json
 from deep500.results.files import to_json
 
 SURROUNDINGS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-"""What the workers' frameworks read when they are imported."""
+"""Variables that the workers' frameworks read when they are imported."""
 
 
 def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:

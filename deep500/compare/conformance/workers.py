@@ -34,7 +34,7 @@ SHARE = 700
 
 @dataclass
 class BackendOutcome:
-    """All results of a backend, in which version of its framework and how many seconds of processor time."""
+    """All results of a backend, in which version of its framework and how many seconds of CPU time."""
 
     backend: str
     version: str = "?"

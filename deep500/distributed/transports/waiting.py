@@ -14,7 +14,7 @@ from collections.abc import Callable
 SPIN, NAP = 100e-6, 50e-6
 """Seconds of asking without a pause, and of each pause afterwards (Linux adds about as much again)."""
 PERIOD, CROWDED = 0.25, 40.0
-"""Seconds between two looks, and involuntary switches per second of processor time from which on a core is shared. A
+"""Seconds between two looks, and involuntary switches per second of CPU time from which on a core is shared. A
 rank that spun on a core with several other processes saw 700 to 800 (Linux 6.18); one with a core of its own has none
 but for the kernel's own threads, which was not measured."""
 
@@ -62,7 +62,7 @@ class Waiting:
             self._seen = now
 
     def _counts(self) -> tuple[float, float, int] | None:
-        """Time, processor time of this process, and how often its core was taken away."""
+        """Time, CPU time of this process, and how often its core was taken away."""
         if sys.platform == "win32":
             return None
         import resource

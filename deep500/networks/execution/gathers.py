@@ -13,7 +13,7 @@ from deep500.networks.execution.chains import DOMAIN, Found, ProgramGraph, repla
 from deep500.networks.node import Node
 
 _LOWEST = -3e38
-"""What a largest element is sought from, where it is not -inf."""
+"""Start of the search for a largest element, where it is not -inf."""
 
 
 def _axes(graph: ProgramGraph, node: Node, rank: int) -> list[int] | None:

@@ -20,7 +20,7 @@ from deep500.progress import progress
 from deep500.reading import declare, read_json
 
 INCLUDED = declare([str])
-"""What an entry of the cache, ``<key>.json``, holds: the files that the source includes."""
+"""Format of an entry of the cache, ``<key>.json``: the files that the source includes."""
 
 
 def find_library(
@@ -28,7 +28,7 @@ def find_library(
 ) -> Path:
     """The library of an operator, built now unless the cache has it.
 
-    The key holds the source, everything else of the spec, the compiler and the processor. It leads to a list of the
+    The key holds the source, everything else of the spec, the compiler and the CPU. It leads to a list of the
     files that the source includes; the library lies under the key together with what those files hold.
 
     Args:

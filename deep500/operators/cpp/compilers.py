@@ -92,7 +92,7 @@ def cpu_model() -> str:
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
             first = []
-            for line in file:  # one processor's block is enough, and large machines have hundreds
+            for line in file:  # one core's block is enough, and large machines have hundreds
                 if not line.strip():
                     break
                 if line.startswith(("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")):

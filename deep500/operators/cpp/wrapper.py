@@ -97,7 +97,7 @@ def _checks(spec: BuildSpec) -> str:
     any_backward = "d500_detail::has_backward<d500_op>::value"
     any_backward += " || d500_detail::has_backward_cuda<d500_op>::value" * spec.is_cuda
     has_backward = {"backward": "true", AUTOMATIC: any_backward}.get(str(spec.gradient), "false")
-    # In CUDA, the methods for the processor may be left out.
+    # In CUDA, the methods for the CPU may be left out.
     needed = {name: f"d500_detail::has_{name}<d500_op>::value" for name in ("forward", "backward")}
     if not spec.is_cuda:
         needed = {"forward": "true", "backward": "d500_has_backward"}

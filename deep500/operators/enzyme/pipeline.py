@@ -175,7 +175,7 @@ def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options:
 
 
 def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: BuildOptions) -> None:
-    """C++ to LLVM's text form. The processor is chosen here: it is written into every function."""
+    """C++ to LLVM's text form. The CPU is chosen here: it is written into every function."""
     standard = () if any(flag.startswith("-std=") for flag in flags) else ("-std=c++17",)
     command = [
         *clang.command,

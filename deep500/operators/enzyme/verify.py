@@ -154,7 +154,7 @@ def _crash(spec: BuildSpec, done: subprocess.CompletedProcess[str]) -> Defect:
 Shapes = list[tuple[int, ...]]
 
 RANKS = ((5,), (4, 5), (2, 3, 4, 5), (3, 4, 5))
-"""What stands for a shape of None, the same for every input that has it."""
+"""Shapes in place of None, the same for every input that has it."""
 
 WIDE, MOST = (150, 40, 24, 12), 20_000
 """Larger sizes of axes, and of all tensors together."""

@@ -50,7 +50,7 @@ _PLAN = declare(
         "hash": str,
     }
 )
-"""What a plan file holds; :class:`CheckpointingPlan` says what it means."""
+"""Format of a plan file; :class:`CheckpointingPlan` says what it means."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from deep500.transformations.substitutions.cost import OutOfTime
 Progress = Callable[[float, float, float, str], None]
 """Called with seconds so far, the best and the first predicted seconds (0: none yet), and what is being done."""
 KEPT = 2.0
-"""What a result's check may take, in multiples of what computing the original's answers took: it computes as much, and
+"""Most time of a result's check, in multiples of what computing the original's answers took: it computes as much, and
 writes the constants in two precisions."""
 
 

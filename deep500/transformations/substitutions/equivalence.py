@@ -32,7 +32,7 @@ HALF = 3e-2
 """Likewise with float16 in the network."""
 NARROW = ("float16", "float32")
 WIDE = 10.0
-"""What answers in float64 and the check of a result take at least, in multiples of the original's own answers."""
+"""Least time of answers in float64 and the check of a result, in multiples of the original's own answers."""
 InTime = Callable[..., None]
 """Called with words for what begins, and the seconds that it needs, if these are known; raises to end a check."""
 

@@ -16,7 +16,7 @@ from deep500.transformations.substitutions.rules.rule_file import SHIPPED, Patte
 from deep500.transformations.substitutions.rules.rule_text import WrittenRule, read_text, to_text
 
 Rules = str | Path | PatternRule | Iterable["str | Path | PatternRule"] | None
-"""What ``rules=`` takes: None or ``"shipped"``, a file (``.txt``, or lines of JSON), a rule, or several of these."""
+"""Values of ``rules=``: None or ``"shipped"``, a file (``.txt``, or lines of JSON), a rule, or several of these."""
 WORD = "shipped"
 
 

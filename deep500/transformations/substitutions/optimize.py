@@ -58,7 +58,7 @@ FOLDING = frozenset({"conv", "matmul", "gain", "bias", "mul"})
 FOLDING_SECONDS = 1.0
 """For that, at most."""
 FAILURES = (NetworkError, UnsupportedOperator, MissingBackend, MemoryError)
-"""What ends a candidate, and not the run."""
+"""Errors that end a candidate, and not the run."""
 _T = TypeVar("_T")
 
 

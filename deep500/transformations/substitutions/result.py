@@ -33,7 +33,7 @@ HISTORY = declare(
         "*": NO_OTHER,
     }
 )
-"""What the file of a history holds; :class:`History` says what it means."""
+"""Format of a history's file; :class:`History` says what it means."""
 
 
 @dataclass(frozen=True)

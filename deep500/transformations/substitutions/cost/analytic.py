@@ -60,7 +60,7 @@ OTHER = BackendConstants(1e-6)
 FUSED = frozenset({*ACTIVATIONS, "add", "mul", "shift", "scale", "bias", "gain", "normalize", "reshape"})
 """Kinds that compilers compute in the loop of what they read, or fold into it."""
 IN_A_LOOP = 0.05
-"""What such a unit costs there, as a part of its price alone: what is kept in registers moves no bytes."""
+"""Cost of such a unit there, as a part of its price alone: what is kept in registers moves no bytes."""
 UNWANTED = 10.0
 """How many times dearer a unit is that a search shall avoid."""
 
@@ -77,7 +77,7 @@ ONNX = MappingProxyType(
 # fmt: on
 """The ONNX operator whose formula counts a kind of unit."""
 ELEMENTARY = 16
-"""Operations that an exponential or its like takes on a processor, where :mod:`~deep500.networks.flops` counts 1."""
+"""Operations that an exponential or its like takes on a CPU, where :mod:`~deep500.networks.flops` counts 1."""
 
 
 def operations(graph: StoredGraph, unit: Unit) -> int:

@@ -72,7 +72,7 @@ def now() -> str:
 
 @functools.cache
 def machine_hash() -> str:
-    """A machine's identity: processor, caches, clock switches, cores of this process (16 hex digits)."""
+    """A machine's identity: CPU, caches, clock switches, cores of this process (16 hex digits)."""
     known = describe()
     identity = {name: known[name] for name in ("cpu", "usable_cores", "machine")}
     return fingerprint({**identity, "hardware": hardware()})[:16]

@@ -24,8 +24,8 @@ from deep500.registry import backend_names, is_own_backend, load_backend
 
 _warmed = set[str]()
 ONE_THREAD = frozenset({"reference", "pytorch", "onnxruntime"})
-"""Backends that run on the processor unless told otherwise, with OMP_NUM_THREADS threads."""
-ONE_PROCESSOR = frozenset({"tensorflow"})
+"""Backends that run on the CPU unless told otherwise, with OMP_NUM_THREADS threads."""
+ONE_CPU = frozenset({"tensorflow"})
 """Backends that run there with threads of their own, which are one after the other where the process has one core."""
 
 
@@ -46,12 +46,12 @@ class Deployment:
     compiles: bool = False
 
     def clock(self) -> Clock:
-        """The clock to compare networks with: what the processor spends on this process where that is all there is.
+        """The clock to compare networks with: what the CPU spends on this process where that is all there is.
 
         One thread that waits for nothing takes as long as it computes, and only what it computes is the same on a busy
         machine. With more threads, or in a backend that may run elsewhere, the time that passes is what counts.
         """
-        alone = self.backend in ONE_THREAD or (self.backend in ONE_PROCESSOR and _pinned())
+        alone = self.backend in ONE_THREAD or (self.backend in ONE_CPU and _pinned())
         alone = alone and os.environ.get("OMP_NUM_THREADS") == "1"
         return time.process_time_ns if alone else time.perf_counter_ns
 
@@ -125,7 +125,7 @@ def _pinned() -> bool:
 
 
 def _warm(place: Deployment) -> None:
-    """Compile one operator, once per process: for their first, compilers look at the processor and prepare headers."""
+    """Compile one operator, once per process: for their first, compilers look at the CPU and prepare headers."""
     if place.name in _warmed:
         return
     _warmed.add(place.name)

@@ -23,7 +23,7 @@ from deep500.transformations.substitutions.graph.importing import named
 MOST = 200
 """Rounds; more find differences too small to matter."""
 ALIKE = 0.5
-"""What compiling a second network takes beside the first, with which it has parts in common, as far as nobody knows."""
+"""Guess of the time to compile a second network beside the first, with which it has parts in common."""
 TWINS, QUICK = 3, 0.1
 """So often a network is built whose executor is made within so many seconds."""
 BLOCK = 1e-3

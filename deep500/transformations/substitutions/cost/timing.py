@@ -59,7 +59,7 @@ class Runner:
         self.deployment = deployment(backend)
 
     def ran_on(self, device: Any) -> Any:
-        """Device of networks that are asked for on ``device``: a backend without a GPU takes the processor."""
+        """Device of networks that are asked for on ``device``: a backend without a GPU takes the CPU."""
         requested = to_device(device)
         if requested.kind == "cpu":
             return device or "cpu"

@@ -15,7 +15,7 @@ RESHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 """Operators that give the same elements another shape: which shape is said by their result."""
 
 NEUTRAL = {"dilations": 1, "strides": 1, "pads": 0}
-"""What windows have where nothing is said, on every axis."""
+"""Defaults of windows, on every axis."""
 
 
 def work_hash(network: Network) -> str:

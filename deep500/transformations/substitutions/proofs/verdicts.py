@@ -36,7 +36,7 @@ class Verdict:
 
     Attributes:
         rule: with its ``verdict`` (``"proved"``, ``"refuted"``, ``"unknown"``) and ``prover``.
-        seconds: processor time of deciding it alone; a share where many were decided at once.
+        seconds: CPU time of deciding it alone; a share where many were decided at once.
         counterexample: of a refuted rule.
         fields: of an unknown rule: (choices of sizes that fit, those equal modulo primes) for each output.
         kernels: of an unknown rule: backend -> greatest difference as a share of what rounding explains, or why not.

@@ -35,7 +35,7 @@ LINE = declare(
         "specification": str,
     }
 )
-"""What a line holds."""
+"""Format of a line."""
 
 OPERATORS, ORDERS = 40, 10
 """The most operators of a rule, and sums and products among them (the shipped rules have 12 and 6)."""

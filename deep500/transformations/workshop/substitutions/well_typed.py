@@ -41,7 +41,7 @@ WINDOWS: tuple[dict[str, Any], ...] = (
     {"kernel": (1, 3), "strides": (1, 1), "pads": (0, 1, 0, 1), "dilations": (1, 1), "count_padding": False, "perm": 0},
 )
 # fmt: on
-"""What names of windows stand for: two choices each."""
+"""Windows by name: two choices each."""
 
 
 class PatternSizes:
