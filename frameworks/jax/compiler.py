@@ -29,7 +29,7 @@ from deep500.networks.execution.operator_table import used_outputs
 from deep500.networks.execution.program import Backend, Program, constant_value, from_graph
 from deep500.networks.execution.refusals import unfit_operands
 from deep500.networks.execution.slicing import values_read
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.node import Node, captures
 
 TARGET = Backend("jax", OPS, DTYPES)
@@ -182,7 +182,7 @@ def _traced(node: Node, env: Mapping[str, Any]) -> list[str]:
     return [name for name in dict.fromkeys(node.reads) if not is_known(env[name])]
 
 
-def statistics_of(network: Network, nodes: Sequence[Node]) -> list[str]:
+def statistics_of(network: Graph, nodes: Sequence[Node]) -> list[str]:
     """Parameters that are running statistics which follow the executor's mode: they are state."""
     statistics: dict[str, None] = {}
     for node in nodes:

@@ -43,7 +43,7 @@ from deep500.networks.execution.program import expand
 from deep500.networks.execution.sizes import GROWING, check_sizes
 from deep500.networks.execution.slicing import needed_nodes, values_read
 from deep500.networks.gradients.unrolling import UNROLLERS
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.node import Node
 from deep500.networks.protos import UNKNOWN, graph_proto, node_proto, tensor_proto, value_info
 from deep500.networks.rewrite import supersede
@@ -56,7 +56,7 @@ _ROUNDS = 12  # expansions may need expansions
 
 
 def compile_session(
-    network: Network,
+    network: Graph,
     outputs: Sequence[str],
     variables: Collection[str],
     settings: ort.SessionOptions,
@@ -68,7 +68,7 @@ def compile_session(
 
 
 def compile_model(
-    network: Network,
+    network: Graph,
     outputs: Sequence[str],
     variables: Collection[str],
     settings: ort.SessionOptions,
@@ -126,7 +126,7 @@ def compile_model(
     raise _unsupported([(node, reasons[node.name]) for node in first if node.name in named])
 
 
-def _prepared(network: Network, outputs: Sequence[str], seed: int) -> Network:
+def _prepared(network: Graph, outputs: Sequence[str], seed: int) -> Graph:
     """The part of a network that outputs need, checked, with seeds."""
     work = cut(network, outputs)
     if any(node.op_type in GROWING for node in work.nodes):
@@ -136,7 +136,7 @@ def _prepared(network: Network, outputs: Sequence[str], seed: int) -> Network:
     return work
 
 
-def _inline(work: Network, origins: dict[str, str]) -> None:
+def _inline(work: Graph, origins: dict[str, str]) -> None:
     """Write out the operators that ONNX Runtime has no kernel for: it would do so itself, but run them last."""
     tried: set[str] = set()
     for _ in range(_ROUNDS):
@@ -147,18 +147,18 @@ def _inline(work: Network, origins: dict[str, str]) -> None:
         _replace(work, new, origins)
 
 
-def _unfit(work: Network, newest: int) -> dict[str, str]:
+def _unfit(work: Graph, newest: int) -> dict[str, str]:
     """Nodes that need not be tried, and why."""
     descriptors = Described(work)
     wrong = {n.name: "another result than ONNX's" for n in work.nodes if is_wrong(n, descriptors)}
     return wrong | {n.name: f"newer than opset {newest}" for n in work.nodes if not exists_at(n, newest)}
 
 
-def cut(network: Network, outputs: Sequence[str]) -> Network:
+def cut(network: Graph, outputs: Sequence[str]) -> Graph:
     """A network of only what the outputs depend on."""
     nodes = needed_nodes(network.nodes, outputs)
     wanted = values_read(nodes, outputs)
-    work = Network(network.name)
+    work = Graph(network.name)
     work.inputs = {n: d for n, d in network.inputs.items() if n in wanted}
     work.put_parameters({n: p for n, p in network.parameters.items() if n in wanted})
     for node in nodes:
@@ -171,7 +171,7 @@ def cut(network: Network, outputs: Sequence[str]) -> Network:
 class Described(Mapping[str, TensorDescriptor]):
     """Descriptors of a network's values; inferred, which takes long, only when one of a node's outputs is asked for."""
 
-    def __init__(self, work: Network) -> None:
+    def __init__(self, work: Graph) -> None:
         self._known = dict(work.inputs)
         self._known |= {n: TensorDescriptor(str(p.value.dtype), p.value.shape) for n, p in work.parameters.items()}
         self._infer: Callable[[], Descriptors] | None = work.descriptors
@@ -191,7 +191,7 @@ class Described(Mapping[str, TensorDescriptor]):
         return len(self._all())
 
 
-def _seed(work: Network, seed: int) -> None:
+def _seed(work: Graph, seed: int) -> None:
     """Give each node that draws at random a seed made of the executor's and its own, if it has one.
 
     ONNX Runtime's default seed belongs to the process; a seed of the node's alone would repeat itself after a reseed.
@@ -209,7 +209,7 @@ def _seed(work: Network, seed: int) -> None:
     work.set_nodes(seeded)
 
 
-def _model(work: Network, variables: Collection[str], opset: int) -> onnx.ModelProto:
+def _model(work: Graph, variables: Collection[str], opset: int) -> onnx.ModelProto:
     graph = graph_proto(work, {}, lambda name, parameter: name not in variables)
     del graph.output[:]
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in work.outputs)  # ONNX Runtime infers the types
@@ -217,7 +217,7 @@ def _model(work: Network, variables: Collection[str], opset: int) -> onnx.ModelP
     return model_at(strip(graph, opset), opset)
 
 
-def _older(work: Network, missing: Mapping[str, str], newest: int) -> int | None:
+def _older(work: Graph, missing: Mapping[str, str], newest: int) -> int | None:
     """An older opset at which the nodes missing have kernels and all others mean the same, if there is one."""
     descriptors = work.descriptors()
     for lower in range(newest - 1, OLDEST - 1, -1) if missing else ():
@@ -237,7 +237,7 @@ def _refusal(error: Exception) -> UnsupportedOperator:
 
 
 # -- nodes one by one -------------------------------------------------------------------------------------------------
-def _refused(work: Network, opset: int) -> dict[str, str]:
+def _refused(work: Graph, opset: int) -> dict[str, str]:
     """Nodes that ONNX Runtime refuses, with its reason."""
     descriptors, problems = work.descriptors(), {}
     for node in work.nodes:
@@ -247,7 +247,7 @@ def _refused(work: Network, opset: int) -> dict[str, str]:
     return problems
 
 
-def _try_node(work: Network, node: Node, descriptors: Descriptors, opset: int) -> str | None:
+def _try_node(work: Graph, node: Node, descriptors: Descriptors, opset: int) -> str | None:
     names = {n: n if node.graphs else f"i{k}" for k, n in enumerate(dict.fromkeys(node.reads))}
     unknown = any(descriptors.get(n, UNKNOWN).dtype is None for n in names)
     proto = node_proto(node)
@@ -278,7 +278,7 @@ def _try_graph(data: bytes, opset: int) -> str | None:
     return None
 
 
-def _replace(work: Network, missing: Mapping[str, str], origins: dict[str, str]) -> set[str]:
+def _replace(work: Graph, missing: Mapping[str, str], origins: dict[str, str]) -> set[str]:
     """Put other nodes in the place of these and return those that have no other.
 
     ``origins`` maps each node to the one that stood there first, which is what errors name.
@@ -301,7 +301,7 @@ def _replace(work: Network, missing: Mapping[str, str], origins: dict[str, str])
     return lost
 
 
-def _expansion(work: Network, node: Node, descriptors: Descriptors, why: str) -> dict[str, str] | None:
+def _expansion(work: Graph, node: Node, descriptors: Descriptors, why: str) -> dict[str, str] | None:
     choices = [EXPANSIONS.get((node.domain, node.op_type)), _body, UNROLLERS.get(node.op_type)]
     if not any(word in why for word in _ABSENT):
         choices.append(widen)
@@ -312,7 +312,7 @@ def _expansion(work: Network, node: Node, descriptors: Descriptors, why: str) ->
     return None
 
 
-def _body(work: Network, node: Node, descriptors: Descriptors) -> dict[str, str] | None:
+def _body(work: Graph, node: Node, descriptors: Descriptors) -> dict[str, str] | None:
     """The schema's function body; its values get fresh names, the captures of its sub-graphs follow."""
     nodes = expand(node, descriptors)
     if nodes is None:

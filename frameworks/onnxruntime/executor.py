@@ -29,6 +29,7 @@ from deep500.networks import protos
 from deep500.networks.execution.emitted_gradient import EmittedGradientExecutor
 from deep500.networks.execution.options import ExecutorOptions
 from deep500.networks.execution.precision import used_precision
+from deep500.networks.graph import Graph
 from deep500.networks.network import Choice, Network
 from deep500.networks.quantization import differentiable
 from deep500.transformations.recomputation.rewriting import executed_step
@@ -93,7 +94,7 @@ class Executor(EmittedGradientExecutor):
     backend = "onnxruntime"
     choices = ("threads", "optimization", "precision", "deterministic")
 
-    def __init__(self, network: Network, device: Device | str | None = None, **options: Any) -> None:
+    def __init__(self, network: Graph, device: Device | str | None = None, **options: Any) -> None:
         asked = RuntimeOptions(**options)
         network = differentiable(network, asked.quantization)
         wished = to_device(device)
@@ -131,7 +132,7 @@ class Executor(EmittedGradientExecutor):
             self._trainings = {k: v for k, v in self._trainings.items() if not written & v.program.constants}
             written.clear()
 
-    def step_network(self, loss: str) -> tuple[Network, dict[str, str]]:
+    def step_network(self, loss: str) -> tuple[Graph, dict[str, str]]:
         return executed_step(self.network, self.checkpointing, loss)
 
     def inference_program(self, outputs: tuple[str, ...]) -> SessionProgram | Segments:
@@ -139,7 +140,7 @@ class Executor(EmittedGradientExecutor):
         return self._compile(self.network, outputs, variables)
 
     def training_program(
-        self, step: Network, outputs: Sequence[str], statistics: Sequence[str]
+        self, step: Graph, outputs: Sequence[str], statistics: Sequence[str]
     ) -> SessionProgram | Segments:
         settings = None if self.checkpointing is None else session_options(self.threads, in_order=True)
         program = self._compile(step, outputs, [*self.network.trainable(), *statistics], settings)
@@ -149,7 +150,7 @@ class Executor(EmittedGradientExecutor):
 
     def _compile(
         self,
-        network: Network,
+        network: Graph,
         outputs: Sequence[str],
         variables: Sequence[str],
         settings: ort.SessionOptions | None = None,
@@ -173,7 +174,7 @@ def _has_gpu(wished: Device) -> bool:
     return bool(session.get_providers()[0] == CUDA)
 
 
-def _beyond(network: Network, variables: Sequence[str]) -> list[str]:
+def _beyond(network: Graph, variables: Sequence[str]) -> list[str]:
     """Parameters that are inputs because a session's message could not hold them all; all large ones, or none."""
     fixed = {n: p.value for n, p in network.parameters.items() if n not in set(variables) and p.value.dtype != object}
     if sum(array.nbytes for array in fixed.values()) <= protos.MOST_BYTES:
@@ -181,7 +182,7 @@ def _beyond(network: Network, variables: Sequence[str]) -> list[str]:
     return [name for name, array in fixed.items() if array.size > _OPERANDS]
 
 
-def _statistics(network: Network) -> list[str]:
+def _statistics(network: Graph) -> list[str]:
     """Parameters that training replaces although they are not trained: running means and variances."""
     return [
         name

@@ -12,15 +12,13 @@ from deep500.errors import UnsupportedOperator
 from deep500.frameworks.onnxruntime.compiler import compile_model
 from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, options, reason
 from deep500.networks.custom import is_custom
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, give_ranks
 from deep500.networks.protos import UNKNOWN, type_proto, value_info
 from deep500.tensors import TensorDescriptor
 
 
-def to_model(
-    network: Network, variables: Sequence[str] = (), notes: Mapping[str, str] | None = None
-) -> onnx.ModelProto:
+def to_model(network: Graph, variables: Sequence[str] = (), notes: Mapping[str, str] | None = None) -> onnx.ModelProto:
     """The network as a model at the newest opset and IR version that the installed ONNX Runtime reads.
 
     Operators that ONNX Runtime lacks, or lacks for a dtype, are written as others, as :class:`Executor` does it.

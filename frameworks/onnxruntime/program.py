@@ -13,7 +13,7 @@ from deep500.frameworks.onnxruntime.compiler import compile_session
 from deep500.frameworks.onnxruntime.dtypes import is_plain, to_array, to_value
 from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, run_error
 from deep500.networks.execution.slicing import needed_nodes, values_read
-from deep500.networks.network import Network, Parameter
+from deep500.networks.graph import Graph, Parameter
 from deep500.networks.node import from_proto
 
 
@@ -28,7 +28,7 @@ class SessionProgram:
 
     def __init__(
         self,
-        network: Network,
+        network: Graph,
         outputs: Sequence[str],
         variables: Sequence[str],
         live: Mapping[str, Parameter],

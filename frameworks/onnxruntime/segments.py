@@ -19,7 +19,7 @@ from deep500.errors import UnsupportedOperator
 from deep500.frameworks.onnxruntime.program import SessionProgram
 from deep500.networks.custom import CustomCall, check_plugins, every_node, is_custom, place_of
 from deep500.networks.execution.slicing import needed_nodes, values_read
-from deep500.networks.network import Network, Parameter
+from deep500.networks.graph import Graph, Parameter
 from deep500.networks.node import Node
 from deep500.tensors import TensorDescriptor
 
@@ -44,7 +44,7 @@ class Segments:
 
     def __init__(
         self,
-        network: Network,
+        network: Graph,
         outputs: Sequence[str],
         variables: Sequence[str],
         live: Mapping[str, Parameter],
@@ -89,7 +89,7 @@ class Segments:
 
 
 def make_program(
-    network: Network,
+    network: Graph,
     outputs: Sequence[str],
     variables: Sequence[str],
     live: Mapping[str, Parameter],
@@ -145,9 +145,9 @@ class _Operator:
         return {n: y for n, y in zip(self.node.outputs, self.call(*arrays), strict=False) if n}
 
 
-def _network(network: Network, nodes: Sequence[Node], outputs: Sequence[str], descriptors: Descriptors) -> Network:
+def _network(network: Graph, nodes: Sequence[Node], outputs: Sequence[str], descriptors: Descriptors) -> Graph:
     """These nodes as a network; what others compute is an input."""
-    work = Network(network.name)
+    work = Graph(network.name)
     own = {n for node in nodes for n in node.writes}
     for name in dict.fromkeys(n for node in nodes for n in node.reads if n not in own):
         if network.has_parameter(name):

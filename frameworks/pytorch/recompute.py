@@ -20,10 +20,10 @@ from deep500.frameworks.pytorch.compiler import NetworkModule
 from deep500.frameworks.pytorch.operators.normalization import running_again
 from deep500.frameworks.pytorch.split import Cutter, Section
 from deep500.frameworks.pytorch.tape import Tape
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 
 
-def planned(compiled: Any, network: Network, regions: Sequence[Collection[str]], loss: str, recompute: str) -> Any:
+def planned(compiled: Any, network: Graph, regions: Sequence[Collection[str]], loss: str, recompute: str) -> Any:
     """What a training run calls under a plan.
 
     Args:

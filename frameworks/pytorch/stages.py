@@ -19,7 +19,7 @@ from deep500.frameworks.pytorch.memory import footprint, settle
 from deep500.frameworks.pytorch.operators.normalization import running_again
 from deep500.frameworks.pytorch.split import Cutter
 from deep500.frameworks.pytorch.tape import Tape, TapePart
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.progress import numbered, stage
 from deep500.transformations.recomputation.chain import Mode, Stage
 
@@ -37,7 +37,7 @@ class _Readings(NamedTuple):
 
 
 def measure(
-    compiled: Any, network: Network, stages: Sequence[Collection[str]], inputs: Sequence[Any], loss: str, passes: int
+    compiled: Any, network: Graph, stages: Sequence[Collection[str]], inputs: Sequence[Any], loss: str, passes: int
 ) -> list[Stage]:
     """Measure stages that form a chain; see :meth:`deep500.frameworks.pytorch.Executor.measure_stages`.
 

@@ -17,7 +17,7 @@ from deep500.frameworks.reference.operators.table import Random
 from deep500.networks.execution.emitted_gradient import EmittedGradientExecutor
 from deep500.networks.execution.options import ExecutorOptions
 from deep500.networks.execution.precision import used_precision
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.quantization import differentiable
 from deep500.transformations.recomputation.rewriting import executed_step
 
@@ -54,7 +54,7 @@ class Executor(EmittedGradientExecutor):
 
     backend = "reference"
 
-    def __init__(self, network: Network, device: Device | str | None = None, **options: Any) -> None:
+    def __init__(self, network: Graph, device: Device | str | None = None, **options: Any) -> None:
         asked = ReferenceOptions(**options)
         network = differentiable(network, asked.quantization)
         super().__init__(fall_back(to_device(device), 0, asked.strict), network)
@@ -94,6 +94,6 @@ class Executor(EmittedGradientExecutor):
             self._trainings[loss] = training
         return watch.peak
 
-    def node_times(self, network: Network, inputs: Mapping[str, Any], samples: int = 5) -> dict[str, float]:
+    def node_times(self, network: Graph, inputs: Mapping[str, Any], samples: int = 5) -> dict[str, float]:
         """See :class:`TimesNodes`: of each kernel in a run of all of them."""
         return node_times(KernelProgram(network, network.outputs, Random(0)), inputs, samples)

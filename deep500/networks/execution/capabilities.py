@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, runtime_checkable
 
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 
 
 @runtime_checkable
@@ -83,7 +83,7 @@ class CountsStepMemory(Protocol):
 class TimesNodes(Protocol):
     """An executor that runs nodes one by one, and so can time them."""
 
-    def node_times(self, network: Network, inputs: Mapping[str, Any], samples: int = 5) -> dict[str, float]:
+    def node_times(self, network: Graph, inputs: Mapping[str, Any], samples: int = 5) -> dict[str, float]:
         """Seconds that each node of a network takes on this backend, the least of ``samples`` runs after a first.
 
         Args:
@@ -134,7 +134,7 @@ def step_memory(executor: Any, inputs: Mapping[str, Any], loss: str = "loss") ->
     return executor.step_memory(inputs, loss) if isinstance(executor, CountsStepMemory) else None
 
 
-def node_times(executor: Any, network: Network, inputs: Mapping[str, Any], samples: int = 5) -> dict[str, float] | None:
+def node_times(executor: Any, network: Graph, inputs: Mapping[str, Any], samples: int = 5) -> dict[str, float] | None:
     """See :meth:`TimesNodes.node_times`; None where the backend runs nodes together."""
     return executor.node_times(network, inputs, samples) if isinstance(executor, TimesNodes) else None
 

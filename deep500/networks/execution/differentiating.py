@@ -18,8 +18,8 @@ from deep500.networks.execution.input_check import InputCheck
 from deep500.networks.execution.options import ExecutorOptions
 from deep500.networks.execution.precision import used_precision
 from deep500.networks.execution.refusals import unknown_parameter, unknown_value
+from deep500.networks.graph import Graph, Parameter
 from deep500.networks.losses import find_loss, gradient_name
-from deep500.networks.network import Network, Parameter
 from deep500.networks.quantization import differentiable
 
 
@@ -42,7 +42,7 @@ class CompiledProgram(Protocol):
 class LiveNetwork(BoundNetwork):
     """The network of an executor that differentiates; its tensors are the executor's."""
 
-    def __init__(self, network: Network, executor: Any, copy: bool = True) -> None:
+    def __init__(self, network: Graph, executor: Any, copy: bool = True) -> None:
         super().__init__(network, copy)
         self._executor = executor
 
@@ -77,7 +77,7 @@ class DifferentiatingExecutor(GraphExecutor):
     network_type: ClassVar[type[LiveNetwork]]
     network: Any
 
-    def __init__(self, network: Network, device: Device | str | None = None, copy: bool = True, **options: Any) -> None:
+    def __init__(self, network: Graph, device: Device | str | None = None, copy: bool = True, **options: Any) -> None:
         self.prepare(device, self.options_type(**options))
         self.network = self.network_type(differentiable(network, self.options.quantization), self, copy)
         self.refresh()

@@ -19,14 +19,14 @@ from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.execution.input_check import InputCheck, input_check
 from deep500.networks.execution.refusals import unfit_parameter, unknown_value, unreached_loss
 from deep500.networks.execution.slicing import check_outputs, sources
+from deep500.networks.graph import Graph
 from deep500.networks.losses import find_loss, gradient_name
-from deep500.networks.network import Network
 
 
 class ArrayNetwork(BoundNetwork):
     """A network whose parameters are the live arrays, which compiled programs read in place."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Graph) -> None:
         super().__init__(network)
         self.results: dict[str, Any] = {}  # outputs of the last run
         self.gradients: dict[str, Any] = {}  # gradients of the last training run
@@ -112,7 +112,7 @@ class EmittedGradientExecutor(GraphExecutor):
 
     network: ArrayNetwork
 
-    def __init__(self, device: Device | str | None, network: Network) -> None:
+    def __init__(self, device: Device | str | None, network: Graph) -> None:
         super().__init__(device)
         self.network = ArrayNetwork(network)
         self._version = -1
@@ -132,7 +132,7 @@ class EmittedGradientExecutor(GraphExecutor):
         """Compile the part of the network that these outputs need."""
 
     @abc.abstractmethod
-    def training_program(self, step: Network, outputs: Sequence[str], statistics: Sequence[str]) -> ArrayProgram:
+    def training_program(self, step: Graph, outputs: Sequence[str], statistics: Sequence[str]) -> ArrayProgram:
         """Compile a training step; ``statistics`` are the parameters that it replaces beside the trainable ones."""
 
     # -- running ----------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ class Recomputation(Protocol):
     def batch(self) -> int: ...
     @property
     def loss(self) -> str: ...
-    def check(self, network: Network, batch: int) -> None:
+    def check(self, network: Graph, batch: int) -> None:
         """Raise PlanError unless the plan was made for this network and batch size."""
 
 
@@ -160,7 +160,7 @@ class GraphExecutor(abc.ABC):
         """
         yield self.like(self.network.copy())
 
-    def like(self, network: Network) -> GraphExecutor:
+    def like(self, network: Graph) -> GraphExecutor:
         """An executor of the same backend with the same choices, on the same device, for another network.
 
         Example:

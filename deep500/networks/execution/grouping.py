@@ -15,7 +15,7 @@ from deep500.errors import PlanError
 from deep500.networks.custom import every_node, is_custom
 from deep500.networks.execution.executor import Recomputation, RecomputedRegion
 from deep500.networks.execution.program import Program
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.node import Node
 
 
@@ -44,7 +44,7 @@ class NodeGroup:
 Item: TypeAlias = Node | NodeGroup
 
 
-def planned(program: Program, network: Network, plan: Recomputation | None) -> tuple[Item, ...] | None:
+def planned(program: Program, network: Graph, plan: Recomputation | None) -> tuple[Item, ...] | None:
     """The program's nodes with those in groups that a plan runs again; None without a plan.
 
     Raises:
@@ -65,7 +65,7 @@ def planned(program: Program, network: Network, plan: Recomputation | None) -> t
     return items
 
 
-def grouped(program: Program, network: Network, regions: Sequence[RecomputedRegion]) -> tuple[Item, ...]:
+def grouped(program: Program, network: Graph, regions: Sequence[RecomputedRegion]) -> tuple[Item, ...]:
     """The program's nodes, those of each region together in a group, in an order in which they can run.
 
     Args:
@@ -79,7 +79,7 @@ def grouped(program: Program, network: Network, regions: Sequence[RecomputedRegi
 
     Example:
         >>> from types import SimpleNamespace
-        >>> net = Network(); net.add_input("x", (4,)); net.add_node("Exp", ["x"], ["a"])
+        >>> net = Graph(); net.add_input("x", (4,)); net.add_node("Exp", ["x"], ["a"])
         >>> net.add_node("Tanh", ["a"], ["b"]); net.add_node("Abs", ["b"], ["c"]); net.add_output("c")
         >>> program = Program(["x"], ["c"], net.nodes)
         >>> group, last = grouped(program, net, [SimpleNamespace(name="r", values=("a", "b"))])

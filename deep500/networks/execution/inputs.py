@@ -7,18 +7,18 @@ from collections.abc import Mapping
 import numpy as np
 
 from deep500.errors import InputError
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.tensors import TensorDescriptor, numpy_dtype
 
 
-def batch_symbol(network: Network) -> str | None:
+def batch_symbol(network: Graph) -> str | None:
     """The symbolic size that the batch has: the first dimension of the first input; None if that is a number."""
     first = next((described.shape for described in network.inputs.values() if described.shape), None)
     return first[0] if first and isinstance(first[0], str) else None
 
 
 def make_inputs(
-    network: Network, batch: int | None, seed: int = 0, sizes: Mapping[str, int] | None = None
+    network: Graph, batch: int | None, seed: int = 0, sizes: Mapping[str, int] | None = None
 ) -> dict[str, np.ndarray]:
     """Arrays for every input: normal numbers, integers 0 or 1, truth values.
 
@@ -32,7 +32,7 @@ def make_inputs(
         InputError: a size is unknown, or an input is no plain array of numbers.
 
     Example:
-        >>> net = Network("n"); net.add_input("x", ("N", 3))
+        >>> net = Graph("n"); net.add_input("x", ("N", 3))
         >>> make_inputs(net, 2)["x"].shape
         (2, 3)
     """

@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from deep500.networks.emit import Emitter
-from deep500.networks.network import Network
+from deep500.networks.graph import AnyGraph, Graph
 from deep500.networks.node import Node
 from deep500.networks.rewrite import supersede
 from deep500.networks.shapes import known_value
 from deep500.tensors import TensorDescriptor, dtype_to_onnx
 
 
-def training_network(network: Network) -> tuple[Network, dict[str, str]]:
+def training_network(network: AnyGraph) -> tuple[AnyGraph, dict[str, str]]:
     """The network in training mode, and what its running statistics become.
 
     BatchNormalization normalises by the batch's statistics, Dropout drops. The running variance is the unbiased one, as
@@ -60,7 +60,7 @@ def training_network(network: Network) -> tuple[Network, dict[str, str]]:
     return work, updates
 
 
-def _has_mode(network: Network, node: Node) -> bool:
+def _has_mode(network: Graph, node: Node) -> bool:
     """Whether a Dropout has a mode of its own: a true constant, or a value that the network computes."""
     if len(node.inputs) < 3 or not node.inputs[2]:
         return False

@@ -22,7 +22,7 @@ from deep500.networks.execution.operands import check_network
 from deep500.networks.execution.operator_table import OperatorEntry
 from deep500.networks.execution.sizes import check_sizes
 from deep500.networks.execution.slicing import check_outputs, needed_nodes, values_read
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.node import OPSET, Node, captures, find_schema, from_proto, rename_captures
 from deep500.networks.protos import UNKNOWN, node_proto, type_proto, value_info
 from deep500.tensors import TensorDescriptor

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from deep500.errors import PlanError
+from deep500.networks.graph import Graph
 from deep500.networks.hashing import structure_hash
-from deep500.networks.network import Network
 from deep500.transformations.recomputation.budgets import budget_bytes, unreachable
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion
 from deep500.transformations.recomputation.region_tree import Outcome
@@ -430,7 +430,7 @@ def counted_stages(regions: NetworkRegions) -> list[Stage]:
 
 
 def plan_chain(
-    network: Network,
+    network: Graph,
     batch: int,
     regions: NetworkRegions,
     chain: Sequence[Stage],
@@ -460,7 +460,7 @@ def plan_chain(
 
 
 def as_plan(
-    network: Network,
+    network: Graph,
     batch: int,
     regions: NetworkRegions,
     placement: ChainPlacement,

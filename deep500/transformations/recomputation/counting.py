@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from deep500.errors import BudgetError
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.transformations.recomputation.budgets import unreachable
 from deep500.transformations.recomputation.placement import optimal_placement, smallest_placement
 from deep500.transformations.recomputation.region_tree import locations, per_instance, simulate
@@ -23,11 +23,11 @@ _ROUNDS = 12
 _TRIALS = 400  # counts in one search; each takes about 50 ms for 1,000 nodes
 
 
-def peak_bytes(network: Network) -> int:
+def peak_bytes(network: Graph) -> int:
     """Most bytes of values that nodes write, held at once when they run in order and are freed early.
 
     Example:
-        >>> net = Network(); net.add_input("x", (8, 3)); net.add_node("Relu", ["x"], ["y"])
+        >>> net = Graph(); net.add_input("x", (8, 3)); net.add_node("Relu", ["x"], ["y"])
         >>> peak_bytes(net)
         96
     """

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from deep500.errors import PlanError
+from deep500.networks.graph import Graph
 from deep500.networks.hashing import structure_hash
-from deep500.networks.network import Network
 from deep500.transformations.recomputation.budgets import budget_bytes
 from deep500.transformations.recomputation.chain import Stage
 from deep500.transformations.recomputation.placement import Placement, optimal_placement
@@ -68,7 +68,7 @@ def _with_stages(region: Region, stages: Iterator[Stage]) -> Region:
 
 
 def plan_tree(
-    network: Network, batch: int, regions: NetworkRegions, budget: float | int, backend: str
+    network: Graph, batch: int, regions: NetworkRegions, budget: float | int, backend: str
 ) -> CheckpointingPlan:
     """The plan with the least extra time for measured regions, by the program for nested ones; exact for their model.
 
@@ -89,7 +89,7 @@ def plan_tree(
 
 
 def as_tree_plan(
-    network: Network, batch: int, regions: NetworkRegions, placement: Placement, backend: str
+    network: Graph, batch: int, regions: NetworkRegions, placement: Placement, backend: str
 ) -> CheckpointingPlan:
     """A placement on measured regions as a plan for the network, predicted by their model; its budget is its peak."""
     names, outcome = set(placement.recomputed), placement.outcome

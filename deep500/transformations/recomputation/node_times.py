@@ -18,7 +18,7 @@ import numpy as np
 from deep500.errors import PlanError
 from deep500.networks.execution.capabilities import node_times
 from deep500.networks.execution.executor import GraphExecutor
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.node import Node
 from deep500.progress import numbered
 from deep500.transformations.recomputation.region_tree import Region
@@ -65,7 +65,7 @@ def measured_regions(
     return replace(find_regions(network, batch, loss, times=times), backend=executor.backend)
 
 
-def batch_of(network: Network, inputs: Mapping[str, Any]) -> int:
+def batch_of(network: Graph, inputs: Mapping[str, Any]) -> int:
     """The batch size of inputs: what stands for every symbolic size.
 
     Raises:
@@ -93,7 +93,7 @@ def batch_of(network: Network, inputs: Mapping[str, Any]) -> int:
     return first_size(network)
 
 
-def first_size(network: Network) -> int:
+def first_size(network: Graph) -> int:
     """The first size of a network's first input, where it is a number; else 1."""
     shape = next((described.shape for described in network.inputs.values() if described.shape), (1,))
     return shape[0] if isinstance(shape[0], int) else 1
@@ -103,12 +103,7 @@ class _Probes:
     """Regions as networks of their own, on executors like a given one."""
 
     def __init__(
-        self,
-        executor: GraphExecutor,
-        network: Network,
-        regions: NetworkRegions,
-        inputs: Mapping[str, Any],
-        samples: int,
+        self, executor: GraphExecutor, network: Graph, regions: NetworkRegions, inputs: Mapping[str, Any], samples: int
     ) -> None:
         self.executor, self.network, self.regions, self.inputs = executor, network, regions, dict(inputs)
         self.samples, self.step = samples, regions.step
@@ -122,7 +117,7 @@ class _Probes:
         parts = {place: self._part(self.regions.nodes[region.name]) for place, region in first.items()}
         values = self._values({name for part in parts.values() for name in part.inputs})
         calls = {place: self._call(part, {n: values[n] for n in part.inputs}) for place, part in parts.items()}
-        nothing = Network("nothing")
+        nothing = Graph("nothing")
         nothing.add_input("x", (1,))
         nothing.add_node("Identity", ["x"], ["y"])
         nothing.add_output("y")
@@ -142,7 +137,7 @@ class _Probes:
         times.update(_shares(self.step.backward, self.regions.times, max(runs["step"] - forward, forward / 10)))
         return times
 
-    def _part(self, nodes: Sequence[Node]) -> Network:
+    def _part(self, nodes: Sequence[Node]) -> Graph:
         return _network(self.step, nodes, sorted(live_out(self.step, nodes)))
 
     def _values(self, names: set[str]) -> dict[str, Any]:
@@ -156,7 +151,7 @@ class _Probes:
             )
         return values
 
-    def _call(self, network: Network, values: Mapping[str, Any]) -> Callable[[], Any]:
+    def _call(self, network: Graph, values: Mapping[str, Any]) -> Callable[[], Any]:
         executor = self.executor.like(network)
         return lambda: (executor.inference(values), executor.synchronize())
 
@@ -197,9 +192,9 @@ def _shares(nodes: Sequence[Node], weights: Mapping[str, float], whole: float) -
     return {name: whole * weight / total for name, weight in operations.items()}
 
 
-def _network(step: TrainingStep, nodes: Sequence[Node], outputs: Iterable[str]) -> Network:
+def _network(step: TrainingStep, nodes: Sequence[Node], outputs: Iterable[str]) -> Graph:
     """Some nodes of a step as a network; what others write is an input."""
-    part, described = Network("part"), step.network.descriptors()
+    part, described = Graph("part"), step.network.descriptors()
     written = {value for node in nodes for value in node.writes}
     for name in dict.fromkeys(value for node in nodes for value in node.reads if value not in written):
         if name in step.network.parameters:

@@ -18,8 +18,8 @@ from typing import Any
 
 from deep500.errors import PlanError
 from deep500.networks.execution.modes import training_network
+from deep500.networks.graph import Graph
 from deep500.networks.hashing import structure_hash as structure_hash
-from deep500.networks.network import Network
 from deep500.reading import LARGEST, at_least, declare, number, parse, read_bytes, validate, word
 from deep500.transformations.recomputation.region_tree import outermost_first
 from deep500.transformations.recomputation.training_step import needed
@@ -107,7 +107,7 @@ class CheckpointingPlan:
         target.write_text(json.dumps(self.data(), indent=1) + "\n")
         return target
 
-    def check(self, network: Network, batch: int, backend: str | None = None) -> None:
+    def check(self, network: Graph, batch: int, backend: str | None = None) -> None:
         """Raise PlanError if it was made for another network or batch size, or measured on another backend.
 
         Also if its regions are none of such a network, as in a file that was edited.

@@ -278,7 +278,7 @@ def _share(plan: CheckpointingPlan) -> float:
     return plan.predicted_extra / plan.predicted_time
 
 
-def _check_visible(network: Network) -> None:
+def _check_visible(network: Graph) -> None:
     for node in network.nodes:
         if node.domain.startswith(f"{DOMAIN}."):  # a backend's, around a module, function or session
             raise PlanError(
@@ -287,7 +287,7 @@ def _check_visible(network: Network) -> None:
             )
 
 
-def _batch_given(network: Network, inputs: Any) -> int:
+def _batch_given(network: Graph, inputs: Any) -> int:
     if not isinstance(inputs, Mapping):
         raise PlanError(f"got {type(inputs).__name__} for inputs; expected a batch for training: give arrays by name")
     batch = batch_of(network, inputs)
@@ -295,7 +295,7 @@ def _batch_given(network: Network, inputs: Any) -> int:
     return batch
 
 
-def _batch(network: Network, batch: int | None) -> int:
+def _batch(network: Graph, batch: int | None) -> int:
     symbolic = any(isinstance(size, str) for d in network.inputs.values() for size in d.shape or ())
     if batch is None and symbolic:
         raise PlanError(
@@ -386,7 +386,7 @@ def plan_front(
     return undominated(counts.quickest(planners, limit) for limit in limits)
 
 
-def counted_planners(network: Network, batch: int, regions: NetworkRegions, backend: str) -> list[Planner]:
+def counted_planners(network: Graph, batch: int, regions: NetworkRegions, backend: str) -> list[Planner]:
     """Plans on regions whose bytes are counted value by value, for executors that free values early: a tree, a chain.
 
     Raises:
@@ -413,7 +413,7 @@ def counted_planners(network: Network, batch: int, regions: NetworkRegions, back
     return planners
 
 
-def _counter(network: Network, regions: NetworkRegions) -> Counter:
+def _counter(network: Graph, regions: NetworkRegions) -> Counter:
     counter = Counter(regions)
     if not counter.names or len(regions.step.forward) < 2:
         raise PlanError(
@@ -424,7 +424,7 @@ def _counter(network: Network, regions: NetworkRegions) -> Counter:
 
 
 def _as_plan(
-    network: Network, batch: int, regions: NetworkRegions, counted: Counted, budget: int, backend: str
+    network: Graph, batch: int, regions: NetworkRegions, counted: Counted, budget: int, backend: str
 ) -> CheckpointingPlan:
     recomputed = tuple(
         PlannedRegion(region.name, region.place, regions.values(region))

@@ -20,6 +20,7 @@ from itertools import count, groupby
 
 from deep500.errors import PlanError
 from deep500.networks.flops import count_flops
+from deep500.networks.graph import Graph
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.transformations.recomputation.region_tree import Region, locations
@@ -252,7 +253,7 @@ class NetworkRegions:
         lines += [f"kept, never run again: {name} ({why})" for name, why in self.pinned.items()]
         return "\n".join(lines)
 
-    def check(self, network: Network, batch: int, backend: str | None = None) -> None:
+    def check(self, network: Graph, batch: int, backend: str | None = None) -> None:
         """Raise PlanError unless these are the regions of a network at a batch size, measured on a backend.
 
         Args:
@@ -279,7 +280,7 @@ class NetworkRegions:
         return [row, *(r for child in region.children for r in self._rows(child, depth + 1, places))]
 
 
-def _shapes(network: Network) -> dict[str, str]:
+def _shapes(network: Graph) -> dict[str, str]:
     return {name: str(described) for name, described in network.inputs.items()}
 
 

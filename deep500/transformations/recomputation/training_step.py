@@ -15,13 +15,14 @@ from numbers import Integral
 from deep500.errors import NetworkError, PlanError
 from deep500.networks.execution.modes import training_network
 from deep500.networks.flow import is_flow
+from deep500.networks.graph import AnyGraph, Graph
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.operators.registry import DOMAIN, is_pure
 from deep500.tensors import TensorDescriptor, numpy_dtype
 
 
-def with_batch(network: Network, batch: int) -> Network:
+def with_batch(network: AnyGraph, batch: int) -> AnyGraph:
     """A copy in which every symbolic size of an input is ``batch``.
 
     Example:
@@ -47,7 +48,7 @@ def check_batch(batch: int) -> None:
         raise PlanError(f"got batch size {batch!r}; expected a whole number above 0: give the number of samples")
 
 
-def value_bytes(network: Network) -> dict[str, int]:
+def value_bytes(network: Graph) -> dict[str, int]:
     """Bytes of every value that a node writes; all sizes of inputs must be numbers (see :func:`with_batch`).
 
     Raises:
@@ -161,7 +162,7 @@ def training_step(network: Network, batch: int, loss: str = "loss") -> TrainingS
     return TrainingStep(whole, updates, loss, path, backward, value_bytes(whole))
 
 
-def needed(network: Network, values: Iterable[str]) -> list[Node]:
+def needed(network: Graph, values: Iterable[str]) -> list[Node]:
     """The nodes on which values depend, in order.
 
     Example:

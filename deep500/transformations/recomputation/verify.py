@@ -12,9 +12,9 @@ from deep500.errors import Deep500Error, PlanError
 from deep500.networks.dtype import to_dtype
 from deep500.networks.execution.capabilities import step_memory
 from deep500.networks.execution.executor import GraphExecutor
+from deep500.networks.graph import Graph
 from deep500.networks.hashing import structure_hash
 from deep500.networks.losses import gradient_name
-from deep500.networks.network import Network
 from deep500.progress import progress, stage
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
 
@@ -103,7 +103,7 @@ def _verified(steps: _SingleSteps, plan: CheckpointingPlan) -> Verification:
 class _SingleSteps:
     """Single training steps on executors of their own, from the same seed."""
 
-    def __init__(self, maker: GraphExecutor, network: Network, inputs: Mapping[str, Any], loss: str) -> None:
+    def __init__(self, maker: GraphExecutor, network: Graph, inputs: Mapping[str, Any], loss: str) -> None:
         self.maker, self.network, self.inputs, self.loss = maker, network, inputs, loss
 
     def run(self, plan: CheckpointingPlan | None) -> tuple[dict[str, np.ndarray], int | None]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from deep500.errors import MissingBackend, NetworkError, UnsupportedOperator
 from deep500.measure.comparison import FASTER
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.transformations.substitutions.cost import OutOfTime, Remeasured, deployment, work_hash
 from deep500.transformations.substitutions.deadline import Deadline
 
@@ -33,8 +33,8 @@ Compare = Callable[..., Remeasured]
 
 
 def fastest(
-    original: Network,
-    candidates: Mapping[str, Network],
+    original: Graph,
+    candidates: Mapping[str, Graph],
     backend: str,
     compare: Compare,
     deadline: Deadline,
@@ -51,7 +51,7 @@ def fastest(
         failed: receives why some were left out.
     """
     deadline.tell("timing")
-    known, different = {work_hash(original): ORIGINAL}, dict[str, Network]()
+    known, different = {work_hash(original): ORIGINAL}, dict[str, Graph]()
     for name, network in candidates.items():
         if known.setdefault(work_hash(network), name) == name:
             different[name] = network

@@ -17,6 +17,7 @@ import onnx
 from deep500.errors import NetworkError, UnsupportedOperator
 from deep500.networks.dtype import fixed_inputs, to_dtype
 from deep500.networks.execution.inputs import make_inputs
+from deep500.networks.graph import Graph
 from deep500.networks.network import Network
 from deep500.registry import load_backend
 from deep500.tensors import dtype_to_onnx
@@ -134,7 +135,7 @@ class Answers:
                 self.gradients = _gradients(twin, twin, self.sizes[0], seed)
         self.seconds = time.perf_counter() - begin
 
-    def differ(self, network: Network, expected: list[dict[str, np.ndarray[Any, Any]]]) -> float:
+    def differ(self, network: Graph, expected: list[dict[str, np.ndarray[Any, Any]]]) -> float:
         """Largest relative error of another network's outputs, by norm."""
         errors = []
         for choice, answer in zip(self.sizes, expected, strict=True):
@@ -244,7 +245,7 @@ def _sizes(imported: Imported, chosen: Mapping[str, int]) -> list[dict[str, int]
 
 
 def difference(
-    original: Network, rewritten: Network, sizes: Mapping[str, int], seed: int, backend: str = "reference"
+    original: Graph, rewritten: Graph, sizes: Mapping[str, int], seed: int, backend: str = "reference"
 ) -> float:
     """Largest relative error of an output, by norm, for made-up inputs on a backend."""
     expected, got = (outputs(network, sizes, seed, backend) for network in (original, rewritten))
@@ -252,7 +253,7 @@ def difference(
 
 
 def outputs(
-    network: Network, sizes: Mapping[str, int], seed: int, backend: str = "reference"
+    network: Graph, sizes: Mapping[str, int], seed: int, backend: str = "reference"
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Outputs of a network for made-up inputs on a backend, as arrays."""
     executor = load_backend(backend).from_model(network)
@@ -260,7 +261,7 @@ def outputs(
     return {name: np.asarray(executor.network.to_numpy(value)) for name, value in results.items()}
 
 
-def _gradients(original: Network, network: Network, sizes: Mapping[str, int], seed: int) -> dict[str, Any] | None:
+def _gradients(original: Network, network: Graph, sizes: Mapping[str, int], seed: int) -> dict[str, Any] | None:
     """Gradients of a network with respect to the original's parameters; None where that has no loss."""
     losses = [name for name in original.outputs if original.descriptors()[name].shape == ()]
     if not losses:

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from deep500.errors import InputError
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.node import Node
 from deep500.transformations.substitutions.loading import Rules, texts_of
 from deep500.transformations.substitutions.result import Optimized
@@ -47,7 +47,7 @@ def _text(pattern: Pattern, outermost: bool = False) -> str:
     return f"{op}({', '.join([*(_text(operand, True) for operand in operands), *settings])})"
 
 
-def layers(network: Network) -> list[list[Node]]:
+def layers(network: Graph) -> list[list[Node]]:
     """Nodes by the longest way from the inputs; within a layer near what they read.
 
     Example:
@@ -73,7 +73,7 @@ def layers(network: Network) -> list[list[Node]]:
     return rows
 
 
-def picture(network: Network, changed: Collection[str]) -> str:
+def picture(network: Graph, changed: Collection[str]) -> str:
     """A network as SVG, layer under layer; nodes whose names are in ``changed`` are coloured.
 
     Example:

@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from deep500.networks.emit import Emitter
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.node import Node
 from deep500.networks.protos import UNKNOWN
 from deep500.tensors import TensorDescriptor, numpy_dtype
 
 Descriptors: TypeAlias = Mapping[str, TensorDescriptor]
-Expansion: TypeAlias = Callable[[Network, Node, Descriptors], "dict[str, str] | None"]
+Expansion: TypeAlias = Callable[[Graph, Node, Descriptors], "dict[str, str] | None"]
 
 EXPANSIONS: dict[tuple[str, str], Expansion] = {}
 """(domain, operator) -> expansion."""
@@ -23,7 +23,7 @@ EXPANSIONS: dict[tuple[str, str], Expansion] = {}
 class ExpansionEmitter(Emitter):
     """Writes the nodes that replace one node."""
 
-    def __init__(self, network: Network, node: Node, descriptors: Descriptors) -> None:
+    def __init__(self, network: Graph, node: Node, descriptors: Descriptors) -> None:
         super().__init__(network, f"{node.name}/")
         self.node, self.descriptors = node, descriptors
 
@@ -57,7 +57,7 @@ def expansion(*op_types: str, domain: str = "") -> Callable[[Callable[[Expansion
     """Enter a function of a :class:`ExpansionEmitter` for these operators."""
 
     def enter(function: Callable[[ExpansionEmitter], dict[str, str] | None]) -> Any:
-        def expand(network: Network, node: Node, descriptors: Descriptors) -> dict[str, str] | None:
+        def expand(network: Graph, node: Node, descriptors: Descriptors) -> dict[str, str] | None:
             return function(ExpansionEmitter(network, node, descriptors))
 
         for op_type in op_types:

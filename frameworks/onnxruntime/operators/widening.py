@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 
 from deep500.frameworks.onnxruntime.operators.table import Descriptors, ExpansionEmitter
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.node import Node, find_schema
 from deep500.networks.protos import UNKNOWN
 from deep500.tensors import dtype_to_onnx
@@ -24,7 +24,7 @@ WIDER = {
 """The dtype that holds every value of another."""
 
 
-def widen(network: Network, node: Node, descriptors: Descriptors) -> dict[str, str] | None:
+def widen(network: Graph, node: Node, descriptors: Descriptors) -> dict[str, str] | None:
     """Cast the inputs of the schema's type variables up, run the node, cast its outputs back."""
     schema = find_schema(node.op_type, node.domain)
     if schema is None or node.domain or node.op_type in ("Cast", "CastLike", "QuantizeLinear", "DequantizeLinear"):

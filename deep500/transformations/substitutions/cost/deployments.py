@@ -19,7 +19,7 @@ import numpy as np
 from deep500.errors import UnknownBackend, nearest
 from deep500.measure.sampling import Clock
 from deep500.networks.execution.executor import GraphExecutor
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.registry import backend_names, is_own_backend, load_backend
 
 _warmed = set[str]()
@@ -65,7 +65,7 @@ class Deployment:
         if self.compiles:
             _warm(self)
 
-    def executor(self, network: Network, device: Any = None) -> GraphExecutor:
+    def executor(self, network: Graph, device: Any = None) -> GraphExecutor:
         """The network as it would be deployed."""
         executor: GraphExecutor = load_backend(self.backend).from_model(network, device=device, **self.options)
         return executor
@@ -129,7 +129,7 @@ def _warm(place: Deployment) -> None:
     if place.name in _warmed:
         return
     _warmed.add(place.name)
-    network = Network("one operator")
+    network = Graph("one operator")
     network.add_input("x", (64,))
     network.add_node("Exp", ["x"], ["y"])
     network.add_output("y")

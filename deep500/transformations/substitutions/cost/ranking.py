@@ -16,7 +16,7 @@ from deep500.measure.pairs import compare_functions, control_bias
 from deep500.measure.sampling import Clock
 from deep500.measure.statistics import Interval, median_interval, paired_ratio
 from deep500.networks.execution.inputs import make_inputs
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.transformations.substitutions.cost.timing import Runner, typical
 from deep500.transformations.substitutions.graph.importing import named
 
@@ -78,7 +78,7 @@ class Remeasured:
 
 
 def remeasure(
-    networks: Mapping[str, Network],
+    networks: Mapping[str, Graph],
     backend: str,
     *,
     sizes: Mapping[str, int] | None = None,
@@ -143,7 +143,7 @@ def in_turns(
 
 
 def _functions(
-    networks: Mapping[str, Network],
+    networks: Mapping[str, Graph],
     backend: str,
     sizes: Mapping[str, int] | None,
     seed: int,

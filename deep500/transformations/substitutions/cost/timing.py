@@ -21,7 +21,7 @@ from deep500.measure.plan import Budget, Plan
 from deep500.measure.repeated import measure
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.execution.inputs import make_inputs
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.transformations.substitutions.cost.deployments import deployment
 
 FEWEST, MOST = 12, 400
@@ -65,7 +65,7 @@ class Runner:
             return device or "cpu"
         return self.deployment.executor(_row(1, "float32"), device).device
 
-    def __call__(self, network: Network, inputs: dict[str, np.ndarray] | None = None) -> Callable[[], object]:
+    def __call__(self, network: Graph, inputs: dict[str, np.ndarray] | None = None) -> Callable[[], object]:
         """A call runs the network once and waits for the device; it has run already, so compilers are done.
 
         Raises:
@@ -187,9 +187,9 @@ def _margins(functions: dict[str, Callable[[], object]], rounds: int, seed: int)
     return max(row - chain, 0.0) / (COPIES - 1), max(chain - last, 0.0) / (COPIES - 1)
 
 
-def _row(count: int, dtype: str) -> Network:
+def _row(count: int, dtype: str) -> Graph:
     """Each ``Tanh`` with an input and an output of its own."""
-    network = Network("row")
+    network = Graph("row")
     for n in range(count):
         network.add_input(f"x{n}", (1,), dtype)
         network.add_node("Tanh", [f"x{n}"], [f"y{n}"])
@@ -197,9 +197,9 @@ def _row(count: int, dtype: str) -> Network:
     return network
 
 
-def _chain(count: int, dtype: str, outputs: bool = True) -> Network:
+def _chain(count: int, dtype: str, outputs: bool = True) -> Graph:
     """One ``Tanh`` after the other, the result of each an output."""
-    network = Network("chain")
+    network = Graph("chain")
     network.add_input("y0", (1,), dtype)
     for n in range(count):
         network.add_node("Tanh", [f"y{n}"], [f"y{n + 1}"])
@@ -208,6 +208,6 @@ def _chain(count: int, dtype: str, outputs: bool = True) -> Network:
     return network
 
 
-def _last(count: int, dtype: str) -> Network:
+def _last(count: int, dtype: str) -> Graph:
     """The same, of which the last result is the only output."""
     return _chain(count, dtype, outputs=False)

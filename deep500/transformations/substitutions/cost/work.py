@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.networks.node import Node
 from deep500.networks.protos import node_proto
 
@@ -18,7 +18,7 @@ NEUTRAL = {"dilations": 1, "strides": 1, "pads": 0}
 """Defaults of windows, on every axis."""
 
 
-def work_hash(network: Network) -> str:
+def work_hash(network: Graph) -> str:
     """SHA-256 over operators, attributes, shapes, and what reads what.
 
     Neither names nor the values of weights count, so a network whose weights were computed beforehand in another

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import NetworkError
+from deep500.networks.graph import AnyGraph, Graph
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.networks.protos import node_proto
@@ -74,7 +75,7 @@ def import_network(network: Network, training: bool = False, sizes: Mapping[str,
     return Importer(network, training, sizes or {}).run()
 
 
-def named(network: Network) -> Network:
+def named(network: AnyGraph) -> AnyGraph:
     """The network with a symbol for every size of its inputs that has no name.
 
     Sizes without a name may or may not be equal. Each gets a symbol of its own, so nothing is rewritten that holds only
@@ -209,7 +210,7 @@ class Importer:
         return self.store.shape(self.value(node, position))
 
 
-def stand_ins(network: Network, sizes: Mapping[str, int]) -> dict[str, int]:
+def stand_ins(network: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
     """A number for every symbolic size of the inputs, which divides none of the network's fixed sizes.
 
     Example:
@@ -240,7 +241,7 @@ def _prime(number: int) -> bool:
     return number > 1 and all(number % divisor for divisor in range(2, int(number**0.5) + 1))
 
 
-def _bound(network: Network, sizes: Mapping[str, int]) -> Network:
+def _bound(network: AnyGraph, sizes: Mapping[str, int]) -> AnyGraph:
     if not sizes:
         return network
     twin = network.copy()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from deep500.networks.graph import Graph
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
@@ -83,7 +84,7 @@ def _restores(end: Node, whole: Shape, described: Shapes) -> bool:
     return last is not None and described[end.outputs[0]] == (*whole[:-1], last[-1])
 
 
-def _ends(network: Network, value: str) -> list[Node] | None:
+def _ends(network: Graph, value: str) -> list[Node] | None:
     """The reshapes in which all that is made of a matrix ends; None where it reaches what needs a matrix."""
     ends, todo = list[Node](), [value]
     while todo:
@@ -101,13 +102,13 @@ def _ends(network: Network, value: str) -> list[Node] | None:
     return ends
 
 
-def _fixed(network: Network, target: str) -> bool:
+def _fixed(network: Graph, target: str) -> bool:
     """Return whether a reshape's target says all sizes itself: a 0 would take one from what it reads."""
     known = network.parameters.get(target)
     return known is not None and bool(np.all(np.asarray(known.value) != 0))
 
 
-def _keeps_rows(network: Network, node: Node, name: str) -> bool:
+def _keeps_rows(network: Graph, node: Node, name: str) -> bool:
     """Return whether a node treats every row of a matrix by itself, as it would those of a larger tensor."""
     if node.domain:
         return False

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
+from deep500.networks.graph import Graph
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.transformations.substitutions.graph.importing import Imported, named
@@ -73,7 +74,7 @@ class Writer:
 
     def __init__(
         self,
-        network: Network,
+        network: Graph,
         graph: StoredGraph,
         names: dict[StoreValue, str],
         opaque: dict[str, Node] | None = None,
@@ -277,7 +278,7 @@ def export_network(imported: Imported, graph: StoredGraph, wide: bool = False) -
     return network
 
 
-def _add_parameters(imported: Imported, graph: StoredGraph, network: Network) -> None:
+def _add_parameters(imported: Imported, graph: StoredGraph, network: Graph) -> None:
     """Those parameters of the source that the written network reads as they are."""
     source = imported.network
     read = {value for unit in Units(graph) for value in unit.inputs} | set(graph.outputs)
@@ -286,7 +287,7 @@ def _add_parameters(imported: Imported, graph: StoredGraph, network: Network) ->
             network.add_parameter(name, parameter.value, parameter.trainable)
 
 
-def unit_network(graph: StoredGraph, unit: Unit, copies: int = 1) -> Network:
+def unit_network(graph: StoredGraph, unit: Unit, copies: int = 1) -> Graph:
     """A network that runs one unit ``copies`` times, each on inputs and constants of its own.
 
     Inputs are ``x0_0``, ``x0_1``, ... (copy, position); constants stay constants; outputs likewise ``y0_0``.
@@ -302,7 +303,7 @@ def unit_network(graph: StoredGraph, unit: Unit, copies: int = 1) -> Network:
         >>> [node.op_type for node in unit_network(imported.graph, unit, 2).nodes]
         ['Gemm', 'Gemm']
     """
-    network, store = Network("unit"), graph.store
+    network, store = Graph("unit"), graph.store
     for copy in range(copies):
         writer = Writer(network, graph, {})
         for position, value in enumerate(dict.fromkeys(unit.inputs)):

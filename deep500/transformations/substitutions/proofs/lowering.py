@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.transformations.substitutions.operators.arithmetic import Array, Real
 from deep500.transformations.substitutions.operators.specification import Shape, ShapeMismatch, operator
 from deep500.transformations.substitutions.proofs.axioms import Axiom
@@ -82,7 +82,7 @@ class _Wire:
 class _PatternWriter(Sides):
     """Writes the operators of a pattern into a network instead of evaluating them."""
 
-    def __init__(self, network: Network, case: AxiomCase, wires: Mapping[str, _Wire], dtype: str, names: Iterator[str]):
+    def __init__(self, network: Graph, case: AxiomCase, wires: Mapping[str, _Wire], dtype: str, names: Iterator[str]):
         super().__init__(wires, case.parameters, Real())
         self.network, self.dtype, self.names = network, dtype, names
 
@@ -101,7 +101,7 @@ def _plain(value: Any) -> Any:
     return numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
 
 
-def lower(chosen: Sequence[AxiomCase], dtype: str = "float32") -> Network:
+def lower(chosen: Sequence[AxiomCase], dtype: str = "float32") -> Graph:
     """One network with the inputs ``c0_x``, ... and the outputs ``c0_left``, ``c0_right`` of every case.
 
     Example:
@@ -110,7 +110,7 @@ def lower(chosen: Sequence[AxiomCase], dtype: str = "float32") -> Network:
         >>> [node.op_type for node in network.nodes][:3], list(network.outputs)
         (['MatMul', 'MatMul', 'Add'], ['c0_left', 'c0_right'])
     """
-    network, names = Network("axioms"), (f"v{n}" for n in itertools.count())
+    network, names = Graph("axioms"), (f"v{n}" for n in itertools.count())
     for number, case in enumerate(chosen):
         wires = {}
         for name, value in case.inputs.items():

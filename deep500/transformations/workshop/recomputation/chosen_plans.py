@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from math import isqrt
 
+from deep500.networks.graph import Graph
 from deep500.networks.hashing import structure_hash
-from deep500.networks.network import Network
 from deep500.transformations.recomputation.budgets import PlanError
 from deep500.transformations.recomputation.counting import peak_bytes
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion
@@ -19,7 +19,7 @@ from deep500.transformations.recomputation.rewriting import recomputing
 
 
 def plan_of(
-    network: Network,
+    network: Graph,
     batch: int,
     regions: NetworkRegions,
     recomputed: Sequence[PlannedRegion],

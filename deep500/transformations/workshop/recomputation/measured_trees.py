@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 from deep500.transformations.recomputation.placement import Placement
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
 from deep500.transformations.recomputation.region_tree import Outcome, Region, per_instance, simulate
@@ -24,7 +24,7 @@ def _predicted(plan: CheckpointingPlan, outcome: Outcome) -> CheckpointingPlan:
 
 
 def segment_plan(
-    network: Network, batch: int, regions: NetworkRegions, backend: str, count: int | None = None
+    network: Graph, batch: int, regions: NetworkRegions, backend: str, count: int | None = None
 ) -> CheckpointingPlan:
     """Equal segments of measured regions, see :func:`equal_segments`, predicted as regions around their leaves."""
     segments, rest = equal_segments(regions, count), iter(regions.innermost())
