@@ -63,14 +63,14 @@ class Executor(EmittedGradientExecutor):
         self._inference(tuple(network.outputs))
 
     # -- compiling --------------------------------------------------------------------------------------------------
-    def step_network(self, loss: str) -> tuple[Network, dict[str, str]]:
+    def step_network(self, loss: str) -> tuple[Graph, dict[str, str]]:
         """The network in training mode ``with_gradient``, or what a recomputation plan makes of that."""
         return executed_step(self.network, self.checkpointing, loss)
 
     def inference_program(self, outputs: tuple[str, ...]) -> KernelProgram:
         return KernelProgram(self.network, outputs, self.random, self.network.parameters)
 
-    def training_program(self, step: Network, outputs: Sequence[str], statistics: Sequence[str]) -> KernelProgram:
+    def training_program(self, step: Graph, outputs: Sequence[str], statistics: Sequence[str]) -> KernelProgram:
         return KernelProgram(step, outputs, self.random, self.network.parameters)
 
     def reseed(self, seed: int) -> None:

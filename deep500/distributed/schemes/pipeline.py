@@ -358,7 +358,7 @@ def _homes(parts: list[TrainingStage]) -> dict[str, int]:
 
 
 def _passing(parts: list[TrainingStage], network: Any, rank: int) -> list[tuple[str, str]]:
-    """What goes from a rank to the next: values written up to here, and inputs, that later stages read."""
+    """Values that go from a rank to the next: those written up to here, and inputs, that later stages read."""
     later = parts[rank + 1 :]
     read = dict.fromkeys(name for stage in later for name in (*stage.receives, *stage.inputs))
     ahead = {name for stage in later for name in stage.hands_on}
@@ -367,9 +367,9 @@ def _passing(parts: list[TrainingStage], network: Any, rank: int) -> list[tuple[
 
 
 def _returning(parts: list[TrainingStage], passed: list[tuple[str, str]], rank: int) -> list[tuple[str, str]]:
-    """What comes back: gradients of those that have one in a later stage."""
-    found = {name for stage in parts[rank + 1 :] for name in stage.gradients}
-    return [(name, dtype) for name, dtype in passed if name in found]
+    """Gradients that come back: of those that have one in a later stage."""
+    differentiated = {name for stage in parts[rank + 1 :] for name in stage.gradients}
+    return [(name, dtype) for name, dtype in passed if name in differentiated]
 
 
 def _check(base: Optimizer, comm: Communicator) -> None:

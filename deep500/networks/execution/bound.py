@@ -10,6 +10,7 @@ import numpy as np
 
 from deep500.errors import InputError, UnsupportedOperator
 from deep500.networks.gradients.gradient_nodes import replace_gradient_nodes
+from deep500.networks.graph import Graph
 from deep500.networks.network import Network
 
 
@@ -36,7 +37,7 @@ class BoundNetwork(Network):
     sharded: ShardedState | None = None
     """Gathers the parameters where ranks have parts of them (a scheme supplies itself): states are of the whole."""
 
-    def __init__(self, network: Network, copy: bool = True) -> None:
+    def __init__(self, network: Graph, copy: bool = True) -> None:
         twin = replace_gradient_nodes(network)  # backends have no kernel for ONNX's Gradient
         twin = twin.copy(self.own_arrays) if copy else twin
         super().__init__(twin.name)

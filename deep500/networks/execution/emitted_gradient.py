@@ -121,7 +121,7 @@ class EmittedGradientExecutor(GraphExecutor):
 
     # -- what a backend supplies ------------------------------------------------------------------------------------
     @abc.abstractmethod
-    def step_network(self, loss: str) -> tuple[Network, dict[str, str]]:
+    def step_network(self, loss: str) -> tuple[Graph, dict[str, str]]:
         """A training step as a network, the plan's if there is one, and the value that replaces each running statistic.
 
         Without a plan it is :func:`~deep500.networks.execution.modes.training_network`, then ``with_gradient``.

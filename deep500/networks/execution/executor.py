@@ -28,7 +28,7 @@ from deep500.devices import Device, to_device
 from deep500.errors import PlanError, UnsupportedOperator
 from deep500.events import SILENT, Events
 from deep500.networks.execution.bound import BoundNetwork
-from deep500.networks.network import Network
+from deep500.networks.graph import Graph
 
 
 class RecomputedRegion(Protocol):

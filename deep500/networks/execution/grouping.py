@@ -149,7 +149,7 @@ class _Arranger:
         return self._ordered(items)
 
     def _group(self, name: str, nodes: Sequence[Node], inner: Sequence[tuple[str, frozenset[str]]]) -> NodeGroup:
-        own = {node.name for node in nodes}
+        members = {node.name for node in nodes}
         written = [value for node in nodes for value in node.writes]
         reads = dict.fromkeys(value for node in nodes for value in node.reads)
         handed = [v for v in written if v in self.outputs or not self.readers.get(v, set()) <= members]

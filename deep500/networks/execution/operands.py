@@ -37,8 +37,8 @@ def check_network(network: Graph, nodes: Iterable[Node]) -> None:
         shapes = [described[name].shape if name in described else None for name in node.inputs]
         if shapes and shapes[0] is not None:
             # what trains may be another number by the time that a run reads it
-            held = [parameters.get(name) for name in node.inputs]
-            operands = [p.value if p is not None and not p.trainable else None for p in held]
+            entries = [parameters.get(name) for name in node.inputs]
+            operands = [p.value if p is not None and not p.trainable else None for p in entries]
             check_operands(node, operands, shapes[0], shapes)
 
 
@@ -233,7 +233,7 @@ def _trips(node: Node, operands: Operands, shape: Shape) -> str | None:
     if operands[0] is None or int(np.asarray(operands[0]).reshape(-1)[0]) <= MOST_TRIPS:
         return None
     (body,) = node.graphs
-    made_by = {made: inner for inner in body.node for made in inner.output}
+    made_by = {name: inner for inner in body.node for name in inner.output}
     goes_on = body.output[0].name  # exporters pass a constant condition through Identity nodes
     while goes_on in made_by and made_by[goes_on].op_type == "Identity":
         goes_on = made_by[goes_on].input[0]

@@ -60,7 +60,7 @@ class Program:
 
 
 def from_network(
-    network: Network, outputs: Sequence[str], target: Backend, attributes: Mapping[str, str], all_inputs: bool = False
+    network: Graph, outputs: Sequence[str], target: Backend, attributes: Mapping[str, str], all_inputs: bool = False
 ) -> Program:
     """The part of a network that the outputs depend on; ``attributes`` maps its parameters to module attributes."""
     check_outputs(network, outputs)
@@ -110,7 +110,7 @@ def supported(program: Program, target: Backend) -> Program:
 
 
 def trouble(node: Node, target: Backend) -> str | None:
-    """What keeps a node from being run natively, None if nothing does."""
+    """Name what keeps a node from being run natively; None if nothing does."""
     if node.op_type == "Constant" and not node.domain:
         return None  # becomes part of the module
     if is_custom(node):

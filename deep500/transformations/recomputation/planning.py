@@ -17,6 +17,7 @@ from deep500.errors import BudgetError, PlanError
 from deep500.networks.execution.capabilities import MeasuresStages, measure_stages
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.execution.input_check import InputCheck
+from deep500.networks.graph import Graph
 from deep500.networks.hashing import structure_hash
 from deep500.networks.losses import add_loss
 from deep500.networks.network import Network
