@@ -44,7 +44,7 @@ class Presence:
     Args:
         rank: this process's number.
         folder: of all ranks of this machine; None: there is none, and nothing happens.
-        held: descriptor of this rank's file, if the process holds it already (``held.py``).
+        descriptor: of this rank's file, if the process holds it already (``held.py``).
 
     Example:
         >>> folder = Path(new_folder())
