@@ -130,3 +130,18 @@ def test_products_of_batches_that_are_spread(shapes: tuple[tuple[int, ...], ...]
             whole = whole.sum(0)
         axes = tuple(axis for axis, size in enumerate(x.shape) if size == 1 and whole.shape[axis] != 1)
         np.testing.assert_allclose(value, whole.sum(axes, keepdims=True), 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("kind", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("before", ["Ceil", "Floor", "Round", "Sign", "Relu"])
+def test_the_first_of_equal_extremes_is_taken(before: str, kind: str, backend: ModuleType) -> None:
+    """TensorFlow's optimizer looked for it in front of the function that makes values equal."""
+    net = Network("ties")
+    net.add_input("x", ("N", 23), "float32")
+    net.add_node(before, ["x"], ["rounded"])
+    net.add_node(kind, ["rounded"], ["y"], axis=1, keepdims=0)
+    net.add_output("y")
+    x = (0.4 * n(48, 23)).astype("float32")
+    rounded = {"Ceil": np.ceil, "Floor": np.floor, "Round": np.rint, "Sign": np.sign, "Relu": lambda v: v.clip(0)}
+    want = getattr(np, kind.lower())(rounded[before](x), 1)
+    assert (as_numpy(backend.from_model(net, "cpu").inference({"x": x})["y"]) == want).all()

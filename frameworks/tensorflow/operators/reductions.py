@@ -26,12 +26,18 @@ def _mean(x: Tensor, axes: list[int], keep: bool) -> Tensor:
     return tf.reduce_mean(x, axes, keep)
 
 
+def _apart(x: Tensor) -> Tensor:
+    """Hide from TensorFlow's optimizer what computed x: it takes extremes before monotonic functions.
+
+    It believes the function's old shape afterwards (a reshape or broadcast back to it vanished), and Ceil, Floor or Relu
+    make values equal, of which ArgMax is to take the first.
+    """
+    return tf.ensure_shape(x, x.shape)
+
+
 def _extreme(reduce: Any, boolean: Any) -> Reduction:
     def extreme(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-        # TensorFlow's optimizer takes the maximum before a monotonic function, then believes the function's old shape:
-        # a reshape or broadcast back to it vanished, and a result had another shape. It does not look through this.
-        x = tf.ensure_shape(x, x.shape)
-        return (boolean if x.dtype == tf.bool else reduce)(x, axes, keep)
+        return (boolean if x.dtype == tf.bool else reduce)(_apart(x), axes, keep)
 
     return extreme
 
@@ -83,7 +89,7 @@ for _kind in REDUCTIONS:
 
 def _arg(find: Any, x: Tensor, axis: int, keep: int, last: int) -> Tensor:
     axis = positive(axis, rank(x))
-    index = find(tf.reverse(x, [axis]) if last else x, axis, tf.int64)
+    index = find(tf.reverse(x, [axis]) if last else _apart(x), axis, tf.int64)
     index = tf.cast(sizes(x)[axis] - 1, tf.int64) - index if last else index
     return tf.expand_dims(index, axis) if keep else index
 
