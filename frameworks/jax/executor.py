@@ -25,6 +25,7 @@ from deep500.frameworks.jax.memory import step_memory
 from deep500.frameworks.jax.network import JaxNetwork
 from deep500.keywords import hands_on
 from deep500.networks.execution.differentiating import DifferentiatingExecutor
+from deep500.networks.execution.guards import guarded
 from deep500.networks.execution.options import ExecutorOptions
 from deep500.networks.execution.program import Program, from_network
 from deep500.networks.network import Choice, Network, Parameter
@@ -117,7 +118,8 @@ class Executor(DifferentiatingExecutor):
         return jax.numpy.zeros_like(self.tensors[name])
 
     def build(self, outputs: tuple[str, ...], loss: str | None) -> Compiled:
-        return Compiled(self, self.program(outputs), loss is not None, loss or "")
+        program = self.program(outputs)
+        return Compiled(self, program if loss is None else guarded(program), loss is not None, loss or "")
 
     def forget_constant(self, name: str) -> None:
         """See the base class; the parameter is an argument of what is compiled from now on."""

@@ -93,14 +93,15 @@ def open_session(
     and all that share it would read them. A padded kernel stays padded: the fusion of a Pad with the Conv after it
     takes every Pad for one of the image (so in 1.31, which then refuses the model). A scale of a float64 product stays
     apart: the fused product holds it in float32. A Dropout that drops stays: where nothing reads its mask, as where no
-    gradient flows to its input, it is taken for one that does not. A network of thousands of nodes shares no memory by
+    gradient flows to its input, it is taken for one that does not. An Expand to nothing stays: it is taken for one that
+    spreads nothing. A network of thousands of nodes shares no memory by
     plan: the planner compares each value with all that are free, 40 s for a GRU of 256 steps, and what is read for the
     last time is given back without it, too.
     """
     in_order = settings.execution_order == ort.ExecutionOrder.PRIORITY_BASED  # its memory is planned to the byte
     settings.enable_mem_reuse = in_order or len(model.graph.node) <= _PLANNED
     disabled = ["ConstantSharing"] + ["Pad_Fusion"] * _pads_a_kernel(model) + ["MatMulScaleFusion"] * _is_double(model)
-    disabled += ["EliminateDropout"] * _drops(model.graph)
+    disabled += ["EliminateDropout"] * _drops(model.graph) + ["ExpandElimination"] * _empties(model.graph)
     try:
         return ort.InferenceSession(
             model.SerializeToString(), settings, providers=list(providers), disabled_optimizers=disabled
@@ -118,6 +119,12 @@ def _drops(graph: onnx.GraphProto) -> bool:
     """Whether some Dropout, sub-graphs included, has a mode of its own."""
     inner = (attribute.g for node in graph.node for attribute in node.attribute if attribute.HasField("g"))
     return any(n.op_type == "Dropout" and len(n.input) > 2 for n in graph.node) or any(map(_drops, inner))
+
+
+def _empties(graph: onnx.GraphProto) -> bool:
+    """Whether some Expand has a constant shape with a size of 0."""
+    shapes = {node.input[1] for node in graph.node if node.op_type == "Expand"}
+    return any(t.name in shapes and not onnx.numpy_helper.to_array(t).all() for t in graph.initializer)
 
 
 def _is_double(model: onnx.ModelProto) -> bool:

@@ -28,6 +28,7 @@ from deep500.frameworks.pytorch.operators import OPS
 from deep500.frameworks.pytorch.operators.movement import to_device
 from deep500.networks.custom import is_custom
 from deep500.networks.execution.folding import fold
+from deep500.networks.execution.guards import guarded
 from deep500.networks.execution.operator_table import used_outputs
 from deep500.networks.execution.program import Backend, Program, constant_value, from_graph
 from deep500.networks.execution.recognition import recognised
@@ -140,6 +141,7 @@ def compile_program(
     if recognise:
         short = tidied(fold(program, values, evaluate), values)
         short, found = recognised(short, OPS, values, values.trains)
+    short = guarded(short)  # after attention, which needs no guard
     writer = _Writer(short, tensors, device, values)
     writer.write()
     module = NetworkModule(writer.root, writer.graph, "Network")

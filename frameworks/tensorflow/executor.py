@@ -21,6 +21,7 @@ from deep500.frameworks.tensorflow.tracing import traced
 from deep500.keywords import hands_on
 from deep500.networks.execution.differentiating import DifferentiatingExecutor
 from deep500.networks.execution.grouping import planned
+from deep500.networks.execution.guards import guarded
 from deep500.networks.execution.input_check import InputCheck, input_check
 from deep500.networks.execution.options import ExecutorOptions
 from deep500.networks.execution.precision import Numerics
@@ -141,6 +142,7 @@ class Executor(DifferentiatingExecutor):
     def build(self, outputs: tuple[str, ...], loss: str | None) -> Compiled:
         network, constants = self.network, set[str]()
         program = from_network(network, outputs, TARGET, {name: name for name in self.tensors})
+        program = program if loss is None else guarded(program)
         check = input_check(network, outputs)
         gradients = [] if loss is None else [name for name, _ in network.gradient(loss)]
         specs = [network.inputs[name] for name in program.inputs]

@@ -37,6 +37,8 @@ KINKS: dict[str, tuple[list[float], Make]] = {
     "`Abs`, 0": ([0], lambda net: net.add_node("Abs", "w", "y")),
     "`LeakyRelu` (`alpha` .25), 0": ([0], lambda net: net.add_node("LeakyRelu", "w", "y", alpha=0.25)),
     "`PRelu` (slope .25), 0": ([0], lambda net: net.add_node("PRelu", ["w", constant(net, "slope", 0.25)], "y")),
+    "`LeakyRelu` (`alpha` .25), NaN": ([np.nan], lambda net: net.add_node("LeakyRelu", "w", "y", alpha=0.25)),
+    "`PRelu` (slope .25), NaN": ([np.nan], lambda net: net.add_node("PRelu", ["w", constant(net, "slope", 0.25)], "y")),
     "`HardSigmoid`, -2.5": ([-2.5], lambda net: net.add_node("HardSigmoid", "w", "y")),
     "`HardSigmoid`, 2.5": ([2.5], lambda net: net.add_node("HardSigmoid", "w", "y")),
     "`HardSwish`, -3": ([-3], lambda net: net.add_node("HardSwish", "w", "y")),

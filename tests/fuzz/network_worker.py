@@ -144,9 +144,11 @@ def training_network(
 def _disturb(network: Network, name: str, value: np.ndarray, noise: float, draw: int) -> str:
     rng, side = np.random.default_rng([draw // 2, *name.encode()]), (1, -1)[draw % 2]  # in pairs, to both sides
     largest = float(np.max(np.abs(value[np.isfinite(value)]), initial=0.0)) or 1.0
+    # Never by next to nothing, and in the first pair all the same way: of a thousand ties some would not be met.
+    up = side * noise * (rng.choice((-1.0, 1.0), value.shape) if draw > 1 else 1.0)
     parts = {
-        "factor": 1 + side * noise * rng.uniform(-1, 1, value.shape),
-        "term": side * largest * noise * rng.uniform(-1, 1, value.shape),
+        "factor": 1 + up * rng.uniform(0.5, 1, value.shape),
+        "term": up * np.where(value < 0, -largest, largest) * rng.uniform(0.5, 1, value.shape),
     }
     for part, array in parts.items():
         network.add_parameter(f"{part} of {name}", array, trainable=False)
@@ -335,6 +337,10 @@ def _extreme(inputs: list[np.ndarray], outputs: list[np.ndarray]) -> str:
     return "extreme of NaN" if any(value.dtype.kind == "f" and np.isnan(value).any() for value in inputs) else ""
 
 
+def _slope(inputs: list[np.ndarray], outputs: list[np.ndarray]) -> str:
+    return "slope at NaN" if inputs[0].dtype.kind == "f" and np.isnan(inputs[0]).any() else ""
+
+
 def _nothing_reduced(inputs: list[np.ndarray], outputs: list[np.ndarray]) -> str:
     """Extremes of nothing are defined from opset 20 on, which nnsmith does not write; means never are."""
     return "reduction of nothing" if not inputs[0].size else ""
@@ -346,6 +352,7 @@ OPEN: dict[str, Any] = {
     "Pow": _power,
     **dict.fromkeys(("ArgMax", "ArgMin", "TopK"), lambda i, o: _nothing_reduced(i, o) or _ordered(i, o)),
     **dict.fromkeys(("Max", "Min", "MaxPool", "Clip", "Relu", "Softmax", "LogSoftmax", "Resize"), _extreme),
+    **dict.fromkeys(("LeakyRelu", "PRelu"), _slope),
     **dict.fromkeys(("ReduceMax", "ReduceMin"), lambda i, o: _nothing_reduced(i, o) or _extreme(i, o)),
     **dict.fromkeys(("ReduceMean", "BatchNormalization"), _nothing_reduced),
 }

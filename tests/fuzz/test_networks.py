@@ -163,6 +163,29 @@ def _rounds_to_whole(x: np.ndarray) -> bool:
     return bool(t != np.floor(t) and t.astype("float16") == np.floor(t))
 
 
+def test_every_tie_within_the_noise_is_met() -> None:
+    from tests.fuzz.network_judge import ROUNDING
+    from tests.fuzz.network_worker import trust
+
+    noise = ROUNDING["float64"]
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.DOUBLE, [999]) for name in "xy")
+    nodes = [helper.make_node("Identity", ["x"], ["t"]), helper.make_node("Ceil", ["t"], ["y"])]
+    graph = helper.make_graph(nodes, "ties", [x], [y])
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString()
+    known = trust(data, {"x": np.full(999, 1 - noise / 2)}, 0, noise, True)
+    assert known.how == "ran" and known.outputs["y"][1].all(), known.text
+
+
+def test_slopes_at_nan_are_open() -> None:
+    from tests.fuzz.network_worker import undefined
+
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("PRelu", ["x", "x"], ["y"])], "open", [x], [y])
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString()
+    assert undefined(data, {"x": np.array([np.nan], np.float32)}) == {"y": "slope at NaN"}
+    assert undefined(data, {"x": np.array([1], np.float32)}) == {}
+
+
 def test_a_process_that_dies_is_asked_again() -> None:
     from tests.fuzz.networks import Worker
 

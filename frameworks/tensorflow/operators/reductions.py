@@ -29,7 +29,7 @@ def _mean(x: Tensor, axes: list[int], keep: bool) -> Tensor:
 def _apart(x: Tensor) -> Tensor:
     """Hide from TensorFlow's optimizer what computed x: it takes extremes before monotonic functions.
 
-    It believes the function's old shape afterwards (a reshape or broadcast back to it vanished), and Ceil, Floor or Relu
+    It believes the function's old shape afterwards (a reshape or broadcast back to it vanished), and Ceil or Relu
     make values equal, of which ArgMax is to take the first.
     """
     return tf.ensure_shape(x, x.shape)

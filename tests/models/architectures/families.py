@@ -36,7 +36,7 @@ TIMM: dict[str, tuple[str, int, dict[str, Any]]] = {
     "tnt": ("tnt_s_patch16_224", 32,
             {"img_size": 32, "embed_dim": 48, "inner_dim": 12, "depth": 2, "num_heads_outer": 3}),
     "twins": ("twins_svt_small", 64, {"img_size": 64, "depths": [1, 1, 2, 1], "embed_dims": [16, 32, 48, 64]}),
-    "volo": ("volo_d1_224", 64, {"img_size": 64, "layers": (1, 1, 1, 1), "embed_dims": (24, 48, 48, 48)}),
+    "volo": ("volo_d1_224", 64, {"img_size": 64}),
     "xcit": ("xcit_nano_12_p16_224", 64, {"img_size": 64, "depth": 2, "embed_dim": 32}),
 }  # fmt: skip
 """A model, the side of its images and what makes it small, by family."""
