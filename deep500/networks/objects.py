@@ -58,6 +58,7 @@ class Converted:
             the model's order, None for outputs that are no floats), in training mode without dropout; None: unknown.
         otherwise: converts by another route, for a model that is not what the object computes; None: there is none.
         axes: the free axes, the first of every input among them.
+        doubt: says why the model's outputs may differ from the object's, with its line; empty if nothing is known.
     """
 
     model: onnx.ModelProto
@@ -68,6 +69,7 @@ class Converted:
     differentiate: Callable[[Mapping[str, np.ndarray], list[np.ndarray | None]], dict[str, np.ndarray]] | None = None
     otherwise: Callable[[], onnx.ModelProto] | None = None
     axes: Axes = field(default_factory=dict)
+    doubt: Callable[[], str] = str
 
 
 def is_model(value: Any) -> bool:
@@ -266,6 +268,8 @@ def _converted(
             network = _read(other, trainable)
             _check(network, framework, model, other)
         except Deep500Error as error:
+            if str(error) == str(wrong):
+                raise
             raise NetworkError(f"{wrong}; and by the other route: {error}") from error
     return network
 
@@ -319,7 +323,8 @@ def _check(network: Network, framework: str, model: Any, converted: Converted) -
             apart = f"up to {error:.1e} of its largest value off"
         others = "".join(f", {size} {n}" for (_, n), size in sizes.items() if size != BATCH)
         raise NetworkError(
-            f"{type(model).__name__}: got a converted model whose output {name!r} is {apart}, on {CHECKED} samples"
+            converted.doubt()
+            or f"{type(model).__name__}: got a converted model whose output {name!r} is {apart}, on {CHECKED} samples"
             f"{others}; expected the model's own output: branches and loops must not depend on values or on the batch "
             "size, and nothing may be random in evaluation; mend the model, or pass check=False if you know why"
         )

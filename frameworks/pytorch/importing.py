@@ -106,14 +106,21 @@ def convert(module: Any, example: Any, dynamic_axes: Mapping[str, Any]) -> Conve
     def otherwise() -> onnx.ModelProto:
         return _export_otherwise(module, called.of(private_copy(private)), inputs, called.outputs, axes)
 
+    def doubt() -> str:
+        def moves() -> bool:
+            return any(not np.array_equal(a, b, True) for a, b in zip(results, called.evaluate(inputs), strict=True))
+
+        return str(_chance.doubt(called.drawn, called.carried, moves))
+
     parts = trained, inputs, results, called.evaluate, called.differentiate
     try:
-        return Converted(_export(module, called.of(prepared), inputs, called.outputs, axes), *parts, otherwise, axes)
+        proto = _export(module, called.of(prepared), inputs, called.outputs, axes)
+        return Converted(proto, *parts, otherwise, axes, doubt)
     except NetworkError as refused:
         if refused.__cause__ is None:  # not the exporter's words, but ours
             raise
         try:
-            return Converted(otherwise(), *parts, axes=axes)
+            return Converted(otherwise(), *parts, axes=axes, doubt=doubt)
         except Deep500Error as error:
             raise NetworkError(f"{refused}; {error}") from error
 
@@ -135,18 +142,20 @@ class _Call:
     Attributes:
         outputs: names of the results of the last call.
         drawn: the lines that draw at random in evaluation.
+        carried: the lines of draws that the trace carries.
     """
 
     def __init__(self, module: torch.nn.Module, inputs: Sequence[str], by_name: bool) -> None:
         self.module, self.inputs, self.by_name = module, inputs, by_name
         self.outputs: list[str] = []
         self.drawn: set[str] = set()
+        self.carried: set[str] = set()
         self._forward = module.forward
 
     def of(self, module: torch.nn.Module) -> _Call:
         """The same of a copy."""
         other = _Call(module, self.inputs, self.by_name)
-        other.drawn = self.drawn
+        other.drawn, other.carried = self.drawn, self.carried
         return other
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -233,7 +242,7 @@ def _export(
     trace, written = _gradients.ExportTrace(), _gradients.Written(private)
     with _error_of(module, "converts"):
         try:
-            known = _Known(len(inputs), called.drawn)
+            known = _Known(len(inputs), called.drawn, called.carried)
             with _chance.drawn_by_host(module):
                 proto = _traced(private, _as_tensors(inputs), list(inputs), names, axes, trace, known)
         finally:
@@ -297,7 +306,7 @@ def _export_otherwise(
         tensors = dict(zip(inputs, _as_tensors(inputs), strict=True))
         with _chance.drawn_by_host(module):
             return load_importer("pytorch", "importing_export").export(
-                private, tensors, names, _Known(len(inputs), called.drawn), axes
+                private, tensors, names, _Known(len(inputs), called.drawn, called.carried), axes
             )
     except Deep500Error:
         raise
@@ -347,11 +356,13 @@ class _Known(TorchFunctionMode):
     Args:
         examples: how many of the trace's inputs are the model's.
         drawn: lines that draw at random in evaluation too; None: in a backward pass, where draws are left as they are.
+        carried: the lines of draws that are carried, added to.
     """
 
-    def __init__(self, examples: int, drawn: Collection[str] | None = None) -> None:
+    def __init__(self, examples: int, drawn: Collection[str] | None = None, carried: set[str] | None = None) -> None:
         super().__init__()
         self.examples, self.drawn, self.cuts = examples, drawn, _gradients.Cuts()
+        self.carried = set() if carried is None else carried
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -360,6 +371,8 @@ class _Known(TorchFunctionMode):
         instead = _functions.INSTEAD.get(function)
         if instead is None and self.drawn is not None:
             instead = _chance.instead_of(function, self.drawn)
+            if instead is _chance.carry:
+                self.carried.add(_branches.where())
         if instead is not None:
             return instead(function, *args, **kwargs)
         if not torch.is_grad_enabled():

@@ -104,9 +104,14 @@ class Draws(TorchFunctionMode):
         self.places: set[str] = set()
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function in CARRIED or function in REFUSED:
+        kwargs = kwargs or {}
+        if function in CARRIED or function in REFUSED or (function in _DROPOUTS and _drops(*args, **kwargs)):
             self.places.add(_branches.where())
-        return function(*args, **(kwargs or {}))
+        return function(*args, **kwargs)
+
+
+def _drops(_: Any, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool = True) -> bool:
+    return p > 0 and training and train
 
 
 def instead_of(function: Any, evaluated: Collection[str]) -> Callable[..., Any] | None:
@@ -125,7 +130,7 @@ def instead_of(function: Any, evaluated: Collection[str]) -> Callable[..., Any] 
     if where in evaluated:
         return None
     if function in CARRIED:
-        return _carry
+        return carry
     raise NetworkError(
         f"{where}: got {function.__name__} in training and not in evaluation; expected dropout, noise of randn_like or "
         "draws of bernoulli_, which a network leaves out of evaluation: write it with one of these, or draw outside of "
@@ -133,7 +138,8 @@ def instead_of(function: Any, evaluated: Collection[str]) -> Callable[..., Any] 
     )
 
 
-def _carry(function: Any, *args: Any, **kwargs: Any) -> Any:
+def carry(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """What stands for a draw of :data:`CARRIED`."""
     result = CARRIED[function](function, *args, **kwargs)
     if result is None:
         raise NetworkError(
@@ -141,6 +147,29 @@ def _carry(function: Any, *args: Any, **kwargs: Any) -> Any:
             "evaluation; expected one number for all: draw outside of the module and give it as an input"
         )
     return result
+
+
+def doubt(evaluated: Collection[str], carried: Collection[str], moves: Callable[[], bool]) -> str:
+    """Why outputs may differ, with its line; empty where nothing is drawn.
+
+    Args:
+        evaluated: the lines that draw in evaluation.
+        carried: the lines of draws that were carried.
+        moves: whether a second evaluation gives other outputs.
+    """
+    if evaluated and moves():
+        return (
+            f"{min(evaluated)}: got a draw in evaluation, too; expected the same outputs of the same inputs, for "
+            "nothing may be random in evaluation: give dropout training=self.training, or draw outside of the module "
+            "and give it as an input"
+        )
+    if carried:
+        return (
+            f"{min(carried)}: got a draw in training alone, in whose place a network has its mean in evaluation; "
+            "expected a module that computes with the mean there, too: divide by it, as in x * bernoulli(p) / p, or "
+            "write it with dropout"
+        )
+    return ""
 
 
 @contextlib.contextmanager

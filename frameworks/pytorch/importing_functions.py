@@ -141,7 +141,42 @@ def _householder_product(_: Any, vectors: torch.Tensor, factors: torch.Tensor) -
     return y
 
 
+def _sort(function: Any, *args: Any, stable: bool = False, **kwargs: Any) -> Any:
+    """Without a word of stability, of which the exporter knows nothing: ONNX's TopK keeps the order of equal values."""
+    return function(*args, **kwargs)
+
+
+def _histc(function: Any, x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
+    """Counts by comparing with every bin, for limits that are numbers."""
+    if not min < max:
+        return function(x, bins, min, max)
+    flat = x.reshape(-1, 1)
+    place = torch.floor((flat - min) * bins / (max - min)).clamp(max=bins - 1)
+    inside = (flat >= min) & (flat <= max)
+    return ((place == torch.arange(bins, device=x.device)) & inside).sum(0).to(x.dtype)
+
+
+def _grouped_mm(
+    function: Any, x: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor | None = None, **kwargs: Any
+) -> torch.Tensor:
+    """Rows by the matrix of their group: every row by every matrix, of which its own is taken."""
+    if x.dim() != 2 or weight.dim() != 3 or offs is None or any(value is not None for value in kwargs.values()):
+        return function(x, weight, offs=offs, **kwargs)
+    row = torch.arange(x.shape[0], device=x.device)
+    begin = torch.cat([offs.new_zeros(1), offs[:-1]])
+    member = (row >= begin.unsqueeze(1)) & (row < offs.unsqueeze(1))
+    return (torch.matmul(x.unsqueeze(0), weight) * member.unsqueeze(-1).to(x.dtype)).sum(0)
+
+
 INSTEAD: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys((torch.sort, torch.Tensor.sort, torch.argsort, torch.Tensor.argsort), _sort),
+    torch.histc: _histc,
+    torch.Tensor.histc: _histc,
+    **{
+        getattr(p, n): _grouped_mm
+        for p, n in ((torch, "_grouped_mm"), (torch.nn.functional, "grouped_mm"))
+        if hasattr(p, n)
+    },
     torch.diff: _diff,
     torch.Tensor.diff: _diff,
     torch.cumsum: _cumsum,

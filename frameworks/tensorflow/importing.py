@@ -503,7 +503,10 @@ def _to_onnx(
             custom_op_handlers=_HANDLERS,
             extra_opset=[onnx.helper.make_opsetid(DOMAIN, 1)],
         )
-    unknown = sorted({n.op_type for n in proto.graph.node if n.domain == "" and not onnx.defs.has(n.op_type)})
+    nodes = list(_nodes(proto.graph))
+    for node in nodes:  # branches lose it where tf2onnx optimizes them
+        node.domain = DOMAIN if node.op_type == STOP else node.domain
+    unknown = sorted({n.op_type for n in nodes if n.domain == "" and not onnx.defs.has(n.op_type)})
     if unknown:
         raise NetworkError(
             f"{where}: got TensorFlow operators that tf2onnx does not convert: {', '.join(unknown)}; expected others: "
@@ -515,6 +518,14 @@ def _to_onnx(
         for axis, name in axes[value.name].items():
             value.type.tensor_type.shape.dim[axis].dim_param = name
     return proto
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph and of the branches and bodies in it."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            yield from _nodes(attribute.g)
 
 
 def _specs(inputs: Mapping[str, np.ndarray], axes: Axes, names: Iterable[str]) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from deep500.frameworks import reference  # noqa: E402
 from deep500.frameworks.pytorch import importing  # noqa: E402
 from deep500.networks import add_loss, as_network  # noqa: E402
 from deep500.networks.objects import fingerprint, seeded  # noqa: E402
+from deep500.registry import load_importer  # noqa: E402
 from tests.frameworks.gradients import network_gradients  # noqa: E402
-from tests.tolerances import assert_close  # noqa: E402
+from tests.tolerances import as_numpy, assert_close  # noqa: E402
 
 nn = torch.nn
 F = torch.nn.functional
@@ -286,7 +288,7 @@ class Unconvertible(nn.Module):
             Random(),
             np.ones((2, 3), "float32"),
             NetworkError,
-            "Random: got a converted model whose output 'output' is up to",
+            r"test_pytorch_importing.py:\d+: got a draw in evaluation, too",
         ),
         (Moody(), np.ones((2, 3), "float32"), NetworkError, "got 2 results in training and 1 in evaluation"),
         (
@@ -403,3 +405,40 @@ def test_gradients_that_rounding_moves_are_no_other_gradients(moves: bool, monke
     else:
         with pytest.raises(NetworkError, match=r"whose gradient of parameter .* is up to 4\.8e-02"):
             as_network(nn.Linear(4, 3), x)
+
+
+class Experts(nn.Module):
+    """A mixture whose rows are sorted by expert, as transformers computes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.head = nn.Linear(8, 4), nn.Linear(8, 3)
+        self.weight = nn.Parameter(torch.randn(4, 8, 8) * 0.3)
+
+    def forward(self, x):
+        gate, expert = self.gate(x).softmax(-1).max(-1)
+        expert, order = torch.sort(expert, stable=True)
+        ends = torch.histc(expert.float(), bins=4, min=0, max=3).cumsum(0, dtype=torch.int32)
+        y = F.grouped_mm(x[order], self.weight, offs=ends)
+        return self.head(torch.zeros_like(y).index_copy(0, order, y) * gate[:, None])
+
+
+def test_experts_by_sorted_rows_are_carried(backend: ModuleType) -> None:
+    torch.manual_seed(0)
+    module, rng = Experts(), np.random.default_rng(0)
+    network = as_network(module, rng.normal(size=(5, 8)).astype("float32"))
+    x = rng.normal(size=(16, 8)).astype("float32")
+    want = module(torch.from_numpy(x))
+    executor = backend.from_model(network)
+    assert_close(as_numpy(executor.inference({"input": x})["output"]), want, "forward")
+    want.sum().backward()
+    got = network_gradients(backend, network, {"input": x}, [np.ones((16, 3), "float32")])
+    for name, parameter in module.named_parameters():
+        assert_close(got[name], parameter.grad, "gradient", name)
+
+
+def test_counts_are_those_of_histc() -> None:
+    x = torch.tensor([0.0, 0.4, 1.0, 2.9, 3.0, 3.1, -0.1, 1.0])
+    functions = load_importer("pytorch", "importing_functions")
+    for bins, low, high in ((4, 0, 3), (3, 0, 3), (7, -1, 2)):
+        assert_close(functions._histc(None, x, bins, low, high), torch.histc(x, bins, low, high), "forward")

@@ -155,6 +155,27 @@ def test_a_function_s_gradients_stop_where_its_own_do() -> None:
         as_network(tf.function(lambda x: reversal(x @ w)), np.ones((1, 5)))
 
 
+def test_gradients_stop_in_branches_and_what_is_not_converted_is_named_there() -> None:
+    w = tf.Variable(np.random.default_rng(0).standard_normal((5, 3)), name="w")
+
+    def branches(some: Any) -> Any:
+        def function(x: Any) -> Any:
+            h = x @ w
+            return tf.cond(tf.shape(x)[0] > 1, lambda: some(h), lambda: tf.stop_gradient(h) - h)
+
+        return tf.function(function)
+
+    network = as_network(branches(lambda h: h * tf.stop_gradient(h)), np.ones((2, 5)))
+    (branch,) = [node for node in network.nodes if node.op_type == "If"]
+    kinds = [(node.op_type, node.domain) for graph in branch.graphs for node in graph.node]
+    assert kinds.count(("StopGradient", "deep500")) == 2
+    with pytest.raises(NetworkError, match="operators that tf2onnx does not convert: Lu;"):
+        as_network(
+            branches(lambda h: tf.linalg.lu(tf.matmul(h, h, transpose_a=True) + tf.eye(3, dtype=h.dtype))[0]),
+            np.ones((2, 5)),
+        )
+
+
 def test_what_a_converter_drops_is_found_when_gradients_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     importing = load_importer("tensorflow")
     monkeypatch.delitem(importing._HANDLERS, "StopGradient")

@@ -684,7 +684,7 @@ IDIOMS: dict[str, ROW] = {
         "prototypes": (module(prototypes, **HEAD), LABELLED, CARRIED),
         "focal": (module(focal, **HEAD), LABELLED, CARRIED),
     },
-    "loops of a fixed length, cumulative sums, experts": {
+    "loops of a fixed length, cumulative sums, experts (also of `histc` and `grouped_mm`)": {
         "Neural ODE": (module(runge_kutta, head=linear(5, 4)), ONE, CARRIED),
         "CRF": (module(crf, scores=linear(4, 12), start=parameter(3), transitions=parameter(3, 3)), ONE, CARRIED),
         "SuperGlue": (module(superglue, bin=lambda: nn.Parameter(torch.ones(1, 1)), **HEAD), TWO, CARRIED),
@@ -719,9 +719,20 @@ IDIOMS: dict[str, ROW] = {
         "Monte Carlo dropout": (
             module(lambda self, x: F.dropout(self.head(x), 0.5, training=True), **HEAD),
             ONE,
-            "nothing may be random in evaluation",
+            r"torch_idioms\.py:\d+: got a draw in evaluation, too.*training=self\.training",
         ),
-        "VAE, always": (lambda: VAE(always=True), ONE, "nothing may be random in evaluation"),
+        "VAE, always": (
+            lambda: VAE(always=True),
+            ONE,
+            r"torch_\w+\.py:\d+: got a draw in evaluation, too.*nothing may be random in evaluation",
+        ),
+    },
+    "draws of `bernoulli` in training that evaluation leaves out, instead of their mean": {
+        "DropConnect, not divided": (
+            random_in_training(lambda h: h * torch.bernoulli(torch.full_like(h, 0.5))),
+            ONE,
+            r"torch_idioms\.py:\d+: got a draw in training alone.*divide by it, as in x \* bernoulli\(p\) / p",
+        )
     },
     "buffers, parameters and tensors in attributes that forward writes, other than BatchNorm's": {
         "PixelCNN": (MaskedConvolution, ONE, "writes parameter 'weight' in training"),

@@ -167,10 +167,16 @@ def in_double() -> Any:
     def wider(value: Any) -> Any:
         return torch.float64 if value is torch.float32 else value
 
+    grouped = (torch._grouped_mm, torch.nn.functional.grouped_mm)
+
     class InDouble(TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if function is torch.Tensor.float:
                 return args[0].double()
+            if function in grouped and args[0].dtype is torch.float64:  # which PyTorch has for smaller types alone
+                x, weight, ends = *args, kwargs["offs"]
+                begins = [0, *ends[:-1].tolist()]
+                return torch.cat([x[a:b] @ w for a, b, w in zip(begins, ends.tolist(), weight, strict=True)])
             return function(*map(wider, args), **{k: wider(v) for k, v in (kwargs or {}).items()})
 
     return InDouble
