@@ -79,7 +79,7 @@ def test_bytes_agree_with_the_whole_step(resnet: NetworkRegions) -> None:
 
 def test_random_numbers_are_kept() -> None:
     regions = find_regions(dropout_network(), batch=2)
-    assert list(regions.kept.values()) == ["random numbers"] * 3
+    assert list(regions.pinned.values()) == ["random numbers"] * 3
     assert "kept, never run again: Dropout_train/Dropout:0 (random numbers)" in str(regions)
     activation = 2 * 6 * 4
     block = regions.root.children[0]
