@@ -10,6 +10,7 @@ import numpy as np
 
 from deep500.registry import backend_names
 from tests.models.architectures import ARCHITECTURES
+from tests.models.families import read, section
 from tests.models.results import Cell, cell
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
@@ -95,7 +96,7 @@ def page(results: dict[str, Any]) -> str:
     parts = [HEAD, *_conditions(results), _summary(results), _models(results)]
     for name, (title, text) in WHAT.items():
         parts.append(f"## {title}\n\n{text}\n\n{_table(results, name, reasons)}")
-    parts += [_compiled(results, reasons), _beside(results, reasons), _others(results)]
+    parts += [_compiled(results, reasons), _beside(results, reasons), _others(results), section(read())]
     listed = [
         f"{number}. {reason.replace('|', '/').replace('<', '&lt;')}" for reason, number in reasons.numbers.items()
     ]
