@@ -181,6 +181,7 @@ TABLE: dict[str, dict[str, str]] = {
         "*": "training/data/test_datasets",
     },
     "deep500/training/optimizers": {
+        "compiling": "test_tracing",
         "groups": "training/test_choosing",
         "*": "training/test_optimizers",
     },
@@ -228,6 +229,7 @@ TABLE: dict[str, dict[str, str]] = {
         "custom custom_native custom_routes derivatives functions native_op": "test_custom",
         "memory": "test_recompute",
         "optimizers": "training/test_optimizers",
+        "updates": "training/optimizers/test_tracing",
     },
     "frameworks/onnxruntime": {
         "program": "test_onnxruntime_segments",

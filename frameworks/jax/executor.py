@@ -163,6 +163,13 @@ class Executor(DifferentiatingExecutor):
         self.gradients = {**dict(zip(compiled.trained, gradients, strict=True)), **compiled.unreached}
         return {name: results[name] for name in compiled.outputs}
 
+    def update_engine(self) -> Any:
+        """See ``CompilesUpdates``: jitted functions."""
+        from deep500.frameworks.jax.updates import Engine
+
+        self.refresh()
+        return Engine(self)
+
     def next_draw(self) -> np.ndarray:
         """Seed and number of the next run's random key."""
         self._runs += 1

@@ -248,3 +248,10 @@ class Executor(Capabilities):
         """Wait for the GPU."""
         if self.torch_device.type == "cuda":
             torch.cuda.synchronize(self.torch_device)
+
+    def update_engine(self) -> Any:
+        """See ``CompilesUpdates``: eager functions on parameters that are copied end to end."""
+        from deep500.frameworks.pytorch.updates import Engine
+
+        self.refresh()
+        return Engine(self)

@@ -219,14 +219,19 @@ class Executor(DifferentiatingExecutor):
         shape = tuple(self.tensors[name].shape)
         return (shape[-1], shape[-2], *shape[:-2]) if name in self.kernels else shape
 
+    def update_engine(self) -> Any:
+        """See ``CompilesUpdates``: one function of network and update."""
+        from deep500.frameworks.tensorflow.updates import Engine
+
+        self.refresh()
+        return Engine(self)
+
     def shown(self, name: str, tensor: Any) -> Any:
         return kernel_first(tensor) if name in self.kernels else tensor
 
     def turned(self, name: str, tensor: Any) -> Any:
         """A tensor in ONNX's layout of a parameter, in the layout of its variable: reverses :meth:`shown`."""
         return kernel_last(tensor) if name in self.kernels else tensor
-
-    held = turned  # the name by which optimizers know it
 
     def reseed(self, seed: int) -> None:
         """Restart what Dropout and its like draw."""

@@ -54,6 +54,15 @@ class PullsBack(Protocol):
 
 
 @runtime_checkable
+class CompilesUpdates(Protocol):
+    """An executor whose framework updates many parameters at once by a rule that was traced."""
+
+    def update_engine(self) -> Any:
+        """Return what compiles updates, a :class:`deep500.training.optimizers.compiling.UpdateEngine`, for the network
+        as it is now."""
+
+
+@runtime_checkable
 class CountsPeakMemory(Protocol):
     """An executor whose framework counts what its allocator hands out."""
 

@@ -31,6 +31,7 @@ from deep500.networks.execution.executor import GraphExecutor
 from deep500.training.accumulation import AccumulationWarning, backprop_in_pieces, check_accumulation
 from deep500.training.exchange import Exchange
 from deep500.training.loss_scaling import SCALE, LossScaling
+from deep500.training.optimizers.compiling import State, Updates
 from deep500.training.optimizers.tunable import Tunable, in_its_group
 
 GradientModifier: TypeAlias = Callable[[str, Any, Any], Any]
@@ -154,12 +155,14 @@ class Optimizer(Exchange, Tunable, declares=False):
         """
         self.prepare()
         exchange, events, scaling = self.exchange, self.executor.events, self.loss_scaling
-        outputs = exchange.backprop(inputs)
-        if scaling is not None and not scaling.passes(self.network, self.gradient_names(), exchange.all_finite):
-            return outputs
-        if events.before_update:
-            events.emit(events.before_update, self)
-        exchange.update()
+        outputs = self.run_and_update(inputs)
+        if outputs is None:
+            outputs = exchange.backprop(inputs)
+            if scaling is not None and not scaling.passes(self.network, self.gradient_names(), exchange.all_finite):
+                return outputs
+            if events.before_update:
+                events.emit(events.before_update, self)
+            exchange.update()
         self.steps += 1
         if events.after_update:
             events.emit(events.after_update, self)
@@ -185,6 +188,10 @@ class Optimizer(Exchange, Tunable, declares=False):
 
     def prepare(self) -> None:
         """Hook before the forward run; by default nothing."""
+
+    def run_and_update(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Backpropagate and update in one where the backend can and nothing has to happen in between; else None."""
+        return None
 
     @abc.abstractmethod
     def update(self) -> None:
@@ -314,6 +321,9 @@ class ThreeStepOptimizer(Optimizer):
     For each input: :meth:`new_input` once, :meth:`prepare_param` for each parameter, run forward and backward, then
     :meth:`update_rule` for each parameter. What is remembered between steps lives in ``state[slot][parameter]``.
 
+    A rule of plain arithmetic runs for all parameters at once where the backend compiles it
+    (:mod:`deep500.training.optimizers.tracing`), else parameter by parameter; ``updates.refusal`` says why.
+
     Example (gradient descent whose rate falls as 1/t):
         >>> class Falling(ThreeStepOptimizer):
         ...     lr: float = 0.1
@@ -334,7 +344,7 @@ class ThreeStepOptimizer(Optimizer):
     }
 
     def __init__(self, executor: GraphExecutor, loss: str = "loss", *values: Any, **options: Any) -> None:
-        self.state: dict[str, dict[str, Any]] = {}
+        self.updates = Updates()
         super().__init__(executor, loss, *values, **options)
 
     @abc.abstractmethod
@@ -349,37 +359,71 @@ class ThreeStepOptimizer(Optimizer):
     def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
         """The parameter's new value, a new tensor."""
 
+    @property
+    def state(self) -> State:
+        """What is remembered between steps: slot -> parameter -> tensor."""
+        return self.updates.state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self.updates.state = state
+
+    def run_and_update(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+        methods = ("update", "apply_gradients", "backprop")
+        plain = all(getattr(type(self), name) is getattr(ThreeStepOptimizer, name) for name in methods)
+        waits = bool(self.executor.events.before_update) or self.in_pieces or self.changes_gradients
+        if waits or not plain or self.exchange is not self:
+            return None
+        outputs = self.updates.run(self, inputs)
+        if outputs is not None:
+            self.backprops, self.updated = self.backprops + 1, True
+        return outputs
+
     def prepare(self) -> None:
         """Steps one and two."""
         self.new_input()
-        owned = self.exchange.owned
-        for name in self.parameter_names():
-            if owned is None or name in owned:
+        if type(self).prepare_param is not UpdateRuleOptimizer.prepare_param:
+            for name in self._owned(self.parameter_names()):
                 self.prepare_param(name)
         self.exchange.after_prepare()
 
     def update(self) -> None:
         """Step three: fetch, modify, apply the rule, assign."""
         names, gradient_names = self._names()
+        plain = type(self).apply_gradients is ThreeStepOptimizer.apply_gradients and not self.changes_gradients
+        if plain and self.updates.apply(self, self._owned(names)):
+            return
         tensors = self.network.fetch_tensors([*names, *gradient_names])
         self.apply_gradients(names, tensors[: len(names)], tensors[len(names) :])
 
     def apply_gradients(self, names: Sequence[str], parameters: Sequence[Any], gradients: Sequence[Any]) -> None:
         """Apply the rule with these gradients, for instance averages over ranks; counting ``steps`` is the caller's."""
-        gradients, owned = self.modified(names, parameters, gradients), self.exchange.owned
-        for name, old, gradient in zip(names, parameters, gradients, strict=True):
-            if owned is None or name in owned:
-                self.network.assign_tensor(name, self.update_rule(gradient, old, name))
+        gradients = self.modified(names, parameters, gradients)
+        rows = {row[0]: row for row in zip(names, parameters, gradients, strict=True)}
+        rows = {name: rows[name] for name in self._owned(names)}
+        alike = all(
+            (old.shape, old.dtype) == (getattr(gradient, "shape", None), getattr(gradient, "dtype", None))
+            for _, old, gradient in rows.values()
+        )
+        if alike and self.updates.apply(self, [*rows], [gradient for _, _, gradient in rows.values()]):
+            self.updated = True
+            return
+        for name, old, gradient in rows.values():
+            self.network.assign_tensor(name, self.update_rule(gradient, old, name))
+
+    def _owned(self, names: Sequence[str]) -> Sequence[str]:
+        """Those that this process updates."""
+        owned = self.exchange.owned
+        return names if owned is None else [name for name in names if name in owned]
 
     def slot(self, name: str) -> dict[str, Any]:
         """The tensors remembered under a slot's name, by parameter."""
         return self.state.setdefault(name, {})
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        to_numpy = self.network.to_numpy
         state = {"step": np.asarray(self.steps, np.int64)}
-        for slot, tensors in self.state.items():
-            state.update({f"{slot}/{name}": np.array(to_numpy(tensor)) for name, tensor in tensors.items()})
+        for slot, arrays in self.updates.arrays(self.network.to_numpy).items():
+            state.update({f"{slot}/{name}": array for name, array in arrays.items()})
         return state
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:

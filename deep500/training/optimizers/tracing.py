@@ -1,0 +1,310 @@
+"""Update rules as programs: a rule runs once, on symbols, and what it computes is written down.
+
+The rule of a `ThreeStepOptimizer` is written for one parameter. Here a symbol stands for the gradient, another for
+the parameter, and further ones for what is remembered, while the optimizer's numbers are what they are in this step,
+so that branches, schedules and ``math`` are plain Python. The `Program` holds for every parameter of a part because
+whatever may differ between parameters is refused (`Untraceable`): a rule that reads a name, a shape, an element, or an
+object that is neither number nor text, or that changes the optimizer. It runs twice, so that random numbers show.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, NoneType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Operand: TypeAlias = int | tuple[float]
+"""A value's place, counted from gradient and parameter on; ``~n`` for the number ``n``; an exponent that is fixed."""
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "pow", "neg", "abs")
+}
+
+
+class Untraceable(Exception):
+    """A rule does not become a program; the message says why."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a rule computes, element by element.
+
+    Attributes:
+        steps: an operation and its operands each; ``("slot", name)`` reads what is remembered.
+        writes: slots, and the places of what they remember from now on.
+        result: place of the parameter's new value.
+    """
+
+    steps: tuple[tuple[Any, ...], ...]
+    writes: tuple[tuple[str, int], ...]
+    result: int
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        """The slots that are read."""
+        return tuple(step[1] for step in self.steps if step[0] == "slot")
+
+    @cached_property
+    def count(self) -> int:
+        """How many numbers it takes."""
+        return sum(operand < 0 for step in self.steps for operand in step[1:] if isinstance(operand, int))
+
+    @cached_property
+    def last_uses(self) -> list[list[int]]:
+        """For each step the places of values that no later one needs."""
+        needed, uses = {self.result, *(place for _, place in self.writes)}, list[list[int]]()
+        for step in reversed(self.steps):
+            places = {operand for operand in step[1:] if isinstance(operand, int) and operand >= 0}
+            uses.append([*(places - needed)])
+            needed |= places
+        return uses[::-1]
+
+    def __call__(
+        self,
+        gradient: Any,
+        parameter: Any,
+        slots: Mapping[str, Any],
+        numbers: Sequence[Any],
+        functions: Mapping[str, Callable[..., Any]] = FUNCTIONS,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Compute it.
+
+        Args:
+            gradient, parameter: tensors of a framework.
+            slots: what is remembered.
+            numbers: scalars, for arithmetic with these tensors.
+            functions: by operation.
+
+        Returns:
+            the parameter's new value, and what is remembered of it.
+        """
+        values = [gradient, parameter]
+        for (name, *operands), unused in zip(self.steps, self.last_uses, strict=True):
+            if name == "slot":
+                values.append(slots[operands[0]])
+                continue
+            arguments = [
+                place[0] if isinstance(place, tuple) else values[place] if place >= 0 else numbers[~place]
+                for place in operands
+            ]
+            values.append(functions[name](*arguments))
+            for place in unused:  # large tensors are let go of as soon as they can be
+                values[place] = None
+        return values[self.result], {slot: values[place] for slot, place in self.writes}
+
+
+class _Trace:
+    """Steps and numbers of a rule that runs; ``present`` are the slots that its parameters have."""
+
+    def __init__(self, present: frozenset[str]) -> None:
+        self.present = present
+        self.steps: list[tuple[Any, ...]] = []
+        self.numbers: list[float] = []
+        self.reads: dict[str, Symbol] = {}
+        self.writes: dict[str, int] = {}
+
+    def add(self, *step: Any) -> Symbol:
+        self.steps.append(step)
+        return Symbol(self, len(self.steps) + 1)
+
+    def read(self, slot: str) -> Symbol:
+        if slot in self.writes:
+            return Symbol(self, self.writes[slot])
+        if slot not in self.reads:
+            self.reads[slot] = self.add("slot", slot)
+        return self.reads[slot]
+
+
+class Symbol:
+    """Stands for a tensor: arithmetic is written down, everything else fails."""
+
+    __slots__ = ("place", "trace")
+    __array_ufunc__ = None  # NumPy's arrays and scalars leave arithmetic to this class, which does not know them
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, trace: _Trace, place: int) -> None:
+        self.trace, self.place = trace, place
+
+    def __neg__(self) -> Symbol:
+        return self.trace.add("neg", self.place)
+
+    def __abs__(self) -> Symbol:
+        return self.trace.add("abs", self.place)
+
+    def __pow__(self, exponent: Any) -> Any:
+        if type(exponent) in (int, float):  # stands in the program: roots and squares have kernels of their own
+            return self.trace.add("pow", self.place, (exponent,))
+        return _binary(self, "pow", exponent, False)
+
+    def __getattr__(self, name: str) -> Any:  # also for hasattr, which another error than AttributeError passes
+        raise Untraceable(f"it asks a tensor for {name!r}")
+
+    def _refuse(self, *_: Any) -> Any:
+        raise Untraceable("it asks for a tensor's elements, or writes into a tensor")
+
+    __bool__ = __float__ = __int__ = __len__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = __ipow__ = __getitem__ = __setitem__ = __iter__ = _refuse
+
+
+def _binary(symbol: Symbol, name: str, other: Any, mirrored: bool) -> Any:
+    trace = symbol.trace
+    if type(other) is Symbol and other.trace is trace:
+        place = other.place
+    elif type(other) in (int, float, bool):  # not NumPy's scalars, which widen tensors
+        trace.numbers.append(float(other))
+        place = ~(len(trace.numbers) - 1)
+    else:
+        return NotImplemented
+    return trace.add(name, place, symbol.place) if mirrored else trace.add(name, symbol.place, place)
+
+
+def _method(name: str, mirrored: bool) -> Callable[[Symbol, Any], Any]:
+    return lambda self, other: _binary(self, name, other, mirrored)
+
+
+for _name in ("add", "sub", "mul", "truediv"):
+    setattr(Symbol, f"__{_name}__", _method(_name, False))
+for _name in ("add", "sub", "mul", "truediv", "pow"):
+    setattr(Symbol, f"__r{_name}__", _method(_name, True))
+
+
+class _Name:
+    """Stands for the names of all parameters, as the key of slots."""
+
+    def _refuse(self, *_: Any) -> Any:
+        raise Untraceable("it reads the parameter's name")
+
+    __hash__ = __eq__ = __str__ = __repr__ = __format__ = _refuse
+
+
+_NAME = _Name()
+
+
+class _Slots:
+    """Stands for an optimizer's state."""
+
+    def __init__(self, trace: _Trace) -> None:
+        self.trace = trace
+
+    def setdefault(self, slot: str, default: Any = None) -> _Slot:
+        return _Slot(self.trace, slot)
+
+    __getitem__ = setdefault
+    __contains__ = __iter__ = None
+
+
+class _Slot:
+    """Stands for one slot, of which a rule sees its parameter's tensor."""
+
+    def __init__(self, trace: _Trace, slot: str) -> None:
+        self.trace, self.slot = trace, slot
+
+    def __contains__(self, name: Any) -> bool:
+        if name is not _NAME:
+            raise Untraceable("it looks at what is remembered of another parameter")
+        return self.slot in self.trace.writes or self.slot in self.trace.present
+
+    def __getitem__(self, name: Any) -> Symbol:
+        if name not in self:
+            raise KeyError(self.slot)
+        return self.trace.read(self.slot)
+
+    def __setitem__(self, name: Any, value: Any) -> None:
+        if name is not _NAME or type(value) is not Symbol:
+            raise Untraceable("it remembers something that is no tensor of its parameter")
+        if value.place < 2:  # gradient or parameter, whose memory is used again
+            value = _binary(value, "mul", 1.0, False)
+        self.trace.writes[self.slot] = value.place
+
+    def get(self, name: Any, default: Any = None) -> Any:
+        return self[name] if name in self else default
+
+    def setdefault(self, name: Any, default: Any) -> Any:
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+
+_PLAIN = frozenset({float, int, bool, str, NoneType, MethodType, FunctionType, BuiltinFunctionType})
+
+
+def _unchanging(name: str, value: Any) -> Any:
+    if type(value) in _PLAIN or isinstance(value, (np.generic, type)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return tuple(_unchanging(name, item) for item in value)
+    if isinstance(value, Mapping):
+        return MappingProxyType({key: _unchanging(name, item) for key, item in value.items()})
+    raise Untraceable(f"it reads {name!r}, a {type(value).__name__}")
+
+
+class _Watched:
+    """Comes before an optimizer's class where its rule is traced: lets it read plain values, and change nothing."""
+
+    def __getattr__(self, name: str) -> Any:  # of what is not plain, and so not among the twin's attributes
+        attributes = vars(self)["_optimizer"]
+        if name in attributes:
+            return _unchanging(name, attributes[name])
+        raise AttributeError(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "updated":  # which every rule notes
+            raise Untraceable(f"it changes {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise Untraceable(f"it changes {name!r}")
+
+
+_OWN = {"around", "_declarations", "__annotations__"}  # of all optimizers' classes
+
+
+def _looker(name: str, value: Any) -> Callable[[Any], Any]:
+    return lambda _: _unchanging(name, value)
+
+
+def _watched(cls: type) -> Any:
+    """The class of an optimizer's twins."""
+    if "_twin" not in vars(cls):
+        shared = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
+        shared = {n: v for n, v in shared.items() if isinstance(v, (list, set, dict, np.ndarray)) and n not in _OWN}
+        looks = {name: property(_looker(name, value)) for name, value in shared.items()}
+        cls._twin = type(cls.__name__, (_Watched, cls), {**looks, "state": None, "_twin": None})  # type: ignore[attr-defined]
+    return cls._twin  # type: ignore[attr-defined]
+
+
+def trace(optimizer: Any, values: Mapping[str, Any], slots: frozenset[str]) -> tuple[Program, Sequence[float]]:
+    """The program of an optimizer's rule in this step, and its numbers.
+
+    Args:
+        optimizer: a `ThreeStepOptimizer`; nothing that the rule does reaches it.
+        values: hyper-parameters of the parameters that are meant.
+        slots: those that these parameters have.
+
+    Raises:
+        Untraceable: the rule may do something else for some of them, or fails.
+    """
+    cls, attributes = _watched(type(optimizer)), vars(optimizer)
+    plain = {name: value for name, value in attributes.items() if type(value) in _PLAIN}
+    plain.update(values, groups=(), _optimizer=attributes)
+    runs = []
+    for _ in range(2):
+        traced, twin = _Trace(slots), object.__new__(cls)
+        object.__setattr__(twin, "__dict__", {**plain, "state": _Slots(traced)})
+        try:
+            result = twin.update_rule(Symbol(traced, 0), Symbol(traced, 1), _NAME)
+        except Untraceable:
+            raise
+        except Exception as error:  # also the user's own, which the rule raises again on tensors
+            raise Untraceable(f"it fails on symbols: {type(error).__name__}: {error}") from error
+        if type(result) is not Symbol or result.trace is not traced:
+            raise Untraceable("it returns no tensor")
+        program = Program(tuple(traced.steps), tuple(traced.writes.items()), result.place)
+        runs.append((program, traced.numbers))
+    if runs[0] != runs[1]:
+        raise Untraceable("it computes something else when it runs again, as with random numbers")
+    return runs[0]
