@@ -38,6 +38,11 @@ class Replica(Optimizer):
         self.base_optimizer.update()
 
     @property
+    def passes_steps(self) -> bool:  # type: ignore[override]
+        """Whether the scheme leaves both to the base optimizer."""
+        return type(self).backprop is Replica.backprop and type(self).update is Replica.update
+
+    @property
     def hyperparameters(self) -> tuple[str, ...]:  # type: ignore[override]
         """Those of the base optimizer."""
         return self.base_optimizer.hyperparameters

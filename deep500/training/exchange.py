@@ -31,11 +31,13 @@ class Exchange(abc.ABC):
         exchanges_gradients: whether :meth:`agreed_gradients` does anything; backends then make no single call
             of backward and update.
         owned: names of the parameters that this process updates; None: all.
+        passes_steps: whether its backprop and update are the optimizer's own, so that a backend may make them one call.
     """
 
     rank: int = 0
     exchanges_gradients: bool = False
     owned: frozenset[str] | None = None
+    passes_steps: bool = False
 
     @abc.abstractmethod
     def backprop(self, inputs: Mapping[str, Any]) -> dict[str, Any]:

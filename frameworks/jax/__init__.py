@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from deep500.frameworks.jax.custom import desc_from_tensor as desc_from_tensor
     from deep500.frameworks.jax.native import NativeExecutor as NativeExecutor
     from deep500.frameworks.jax.native import from_native as from_native
-    from deep500.training.optimizers import AdaGradOptimizer as AdaGradOptimizer
-    from deep500.training.optimizers import AdamOptimizer as AdamOptimizer
-    from deep500.training.optimizers import AdamWOptimizer as AdamWOptimizer
-    from deep500.training.optimizers import GradientDescent as GradientDescent
-    from deep500.training.optimizers import MomentumOptimizer as MomentumOptimizer
-    from deep500.training.optimizers import RMSPropOptimizer as RMSPropOptimizer
+    from deep500.frameworks.jax.optimizers import AdaGradOptimizer as AdaGradOptimizer
+    from deep500.frameworks.jax.optimizers import AdamOptimizer as AdamOptimizer
+    from deep500.frameworks.jax.optimizers import AdamWOptimizer as AdamWOptimizer
+    from deep500.frameworks.jax.optimizers import GradientDescent as GradientDescent
+    from deep500.frameworks.jax.optimizers import MomentumOptimizer as MomentumOptimizer
+    from deep500.frameworks.jax.optimizers import NativeOptimizer as NativeOptimizer
+    from deep500.frameworks.jax.optimizers import RMSPropOptimizer as RMSPropOptimizer
 
 load_when_used(__name__)

@@ -163,12 +163,11 @@ class Executor(DifferentiatingExecutor):
         self.gradients = {**dict(zip(compiled.trained, gradients, strict=True)), **compiled.unreached}
         return {name: results[name] for name in compiled.outputs}
 
-    def update_engine(self) -> Any:
+    def update_engine(self) -> type:
         """See ``CompilesUpdates``: jitted functions."""
         from deep500.frameworks.jax.updates import Engine
 
-        self.refresh()
-        return Engine(self)
+        return Engine
 
     def next_draw(self) -> np.ndarray:
         """Seed and number of the next run's random key."""

@@ -249,9 +249,8 @@ class Executor(Capabilities):
         if self.torch_device.type == "cuda":
             torch.cuda.synchronize(self.torch_device)
 
-    def update_engine(self) -> Any:
+    def update_engine(self) -> type:
         """See ``CompilesUpdates``: eager functions on parameters that are copied end to end."""
         from deep500.frameworks.pytorch.updates import Engine
 
-        self.refresh()
-        return Engine(self)
+        return Engine

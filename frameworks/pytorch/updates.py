@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from deep500.training.optimizers.compiling import Packed, Step, Update, UpdateEngine
+from deep500.training.optimizers.compiling import Chunk, Packed, Step, Update, UpdateEngine
 
 
 class _Buffer:
@@ -31,8 +31,8 @@ class _Buffer:
 class Engine(UpdateEngine):
     """Runs updates eagerly, chunk by chunk."""
 
-    def __init__(self, executor: Any) -> None:
-        super().__init__(executor)
+    def __init__(self, executor: Any, chunks: list[Chunk]) -> None:
+        super().__init__(executor, chunks)
         self._buffers: dict[tuple[str, ...], tuple[_Buffer, _Buffer]] = {}
 
     def compile(self, updates: Sequence[Update]) -> Step:
@@ -63,8 +63,7 @@ class Engine(UpdateEngine):
                     param.copy_(new)
                     torch._foreach_copy_(params, pair[1].views)
                 written.append(after)
-            for name in filter(executor.is_constant, every):
-                executor.forget_constant(name)
+            executor.forget_constants(every)
             return written
 
         return step

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from deep500.frameworks.tensorflow.custom import desc_from_tensor as desc_from_tensor
     from deep500.frameworks.tensorflow.native import NativeExecutor as NativeExecutor
     from deep500.frameworks.tensorflow.native import from_native as from_native
-    from deep500.training.optimizers import AdaGradOptimizer as AdaGradOptimizer
-    from deep500.training.optimizers import AdamOptimizer as AdamOptimizer
-    from deep500.training.optimizers import AdamWOptimizer as AdamWOptimizer
-    from deep500.training.optimizers import GradientDescent as GradientDescent
-    from deep500.training.optimizers import MomentumOptimizer as MomentumOptimizer
-    from deep500.training.optimizers import RMSPropOptimizer as RMSPropOptimizer
+    from deep500.frameworks.tensorflow.optimizers import AdaGradOptimizer as AdaGradOptimizer
+    from deep500.frameworks.tensorflow.optimizers import AdamOptimizer as AdamOptimizer
+    from deep500.frameworks.tensorflow.optimizers import AdamWOptimizer as AdamWOptimizer
+    from deep500.frameworks.tensorflow.optimizers import GradientDescent as GradientDescent
+    from deep500.frameworks.tensorflow.optimizers import MomentumOptimizer as MomentumOptimizer
+    from deep500.frameworks.tensorflow.optimizers import NativeOptimizer as NativeOptimizer
+    from deep500.frameworks.tensorflow.optimizers import RMSPropOptimizer as RMSPropOptimizer
 
 load_when_used(__name__)

@@ -57,9 +57,9 @@ class PullsBack(Protocol):
 class CompilesUpdates(Protocol):
     """An executor whose framework updates many parameters at once by a rule that was traced."""
 
-    def update_engine(self) -> Any:
-        """Return what compiles updates, a :class:`deep500.training.optimizers.compiling.UpdateEngine`, for the network
-        as it is now."""
+    def update_engine(self) -> type[Any]:
+        """Return the class of what compiles them, an
+        :class:`~deep500.training.optimizers.compiling.UpdateEngine`."""
 
 
 @runtime_checkable

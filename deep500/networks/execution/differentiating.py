@@ -178,6 +178,11 @@ class DifferentiatingExecutor(GraphExecutor):
         for key in [key for key, compiled in self._compiled.items() if name in compiled.constants]:
             del self._compiled[key]
 
+    def forget_constants(self, names: frozenset[str]) -> None:
+        """Do so for all parameters of these that stand in what was compiled."""
+        for name in {name for compiled in self._compiled.values() for name in names.intersection(compiled.constants)}:
+            self.forget_constant(name)
+
     # -- running ----------------------------------------------------------------------------------------------------
     def inference(self, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
         """Run forward in evaluation mode (see the base class)."""

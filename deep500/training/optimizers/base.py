@@ -321,8 +321,8 @@ class ThreeStepOptimizer(Optimizer):
     For each input: :meth:`new_input` once, :meth:`prepare_param` for each parameter, run forward and backward, then
     :meth:`update_rule` for each parameter. What is remembered between steps lives in ``state[slot][parameter]``.
 
-    A rule of plain arithmetic runs for all parameters at once where the backend compiles it
-    (:mod:`deep500.training.optimizers.tracing`), else parameter by parameter; ``updates.refusal`` says why.
+    A rule of plain arithmetic runs for all parameters at once where the backend compiles it, else parameter by
+    parameter; ``updates.refusal`` says why. Every step runs it on symbols first (``optimizers/tracing.py``).
 
     Example (gradient descent whose rate falls as 1/t):
         >>> class Falling(ThreeStepOptimizer):
@@ -369,10 +369,11 @@ class ThreeStepOptimizer(Optimizer):
         self.updates.state = state
 
     def run_and_update(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
-        methods = ("update", "apply_gradients", "backprop")
+        exchange, methods = self.exchange, ("update", "apply_gradients", "backprop")
         plain = all(getattr(type(self), name) is getattr(ThreeStepOptimizer, name) for name in methods)
-        waits = bool(self.executor.events.before_update) or self.in_pieces or self.changes_gradients
-        if waits or not plain or self.exchange is not self:
+        passed = exchange is self or (exchange.passes_steps and exchange.owned is None)
+        watched = bool(self.executor.events.before_update)
+        if watched or self.in_pieces or self.changes_gradients or not (plain and passed):
             return None
         outputs = self.updates.run(self, inputs)
         if outputs is not None:
@@ -398,17 +399,13 @@ class ThreeStepOptimizer(Optimizer):
 
     def apply_gradients(self, names: Sequence[str], parameters: Sequence[Any], gradients: Sequence[Any]) -> None:
         """Apply the rule with these gradients, for instance averages over ranks; counting ``steps`` is the caller's."""
-        gradients = self.modified(names, parameters, gradients)
-        rows = {row[0]: row for row in zip(names, parameters, gradients, strict=True)}
-        rows = {name: rows[name] for name in self._owned(names)}
-        alike = all(
-            (old.shape, old.dtype) == (getattr(gradient, "shape", None), getattr(gradient, "dtype", None))
-            for _, old, gradient in rows.values()
-        )
-        if alike and self.updates.apply(self, [*rows], [gradient for _, _, gradient in rows.values()]):
+        gradients, owned = self.modified(names, parameters, gradients), self.exchange.owned
+        rows = [row for row in zip(names, parameters, gradients, strict=True) if owned is None or row[0] in owned]
+        alike = all(getattr(g, "shape", None) == old.shape and g.dtype == old.dtype for _, old, g in rows)
+        if alike and self.updates.apply(self, [name for name, *_ in rows], [gradient for *_, gradient in rows]):
             self.updated = True
             return
-        for name, old, gradient in rows.values():
+        for name, old, gradient in rows:
             self.network.assign_tensor(name, self.update_rule(gradient, old, name))
 
     def _owned(self, names: Sequence[str]) -> Sequence[str]:

@@ -11,13 +11,14 @@ depends on rule, state and numbers only, not on earlier steps, so that a resumed
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from deep500.training.optimizers.tracing import Program, Untraceable, trace
+from deep500.training.optimizers.tracing import RANDOM, Program, Untraceable, trace
 
 State: TypeAlias = dict[str, dict[str, Any]]
 """What an optimizer remembers: slot -> parameter -> tensor."""
@@ -27,6 +28,7 @@ Packed: TypeAlias = dict[str, Any]
 CHUNK = 1 << 16
 """Elements up to which parameters are put together: a few tensors of that size stay in a core's cache."""
 _MOST_PROGRAMS = 16
+_NO_STEP = "there was no step yet"
 
 
 class Chunk(NamedTuple):
@@ -51,17 +53,22 @@ parameters, and returns the slots that were written."""
 
 
 class UpdateEngine(abc.ABC):
-    """Compiles updates for an executor of one backend, as its network is now.
+    """Compiles updates of chunks for an executor of one backend, as its network is now.
 
     Attributes:
         fuses: whether its steps have a method ``run(inputs, loss, numbers, packed)``, which runs the network, too, and
             returns ``(outputs, written slots)``.
+        steps: what was compiled.
     """
 
-    fuses = False
+    fuses: ClassVar[bool] = False
 
-    def __init__(self, executor: Any) -> None:
-        self.executor = executor
+    def __init__(self, executor: Any, chunks: list[Chunk]) -> None:
+        executor.refresh()
+        self.executor, self.chunks = executor, chunks
+        parameters = executor.network.parameters
+        self.shapes = {name: parameters[name].value.shape for chunk in chunks for name in chunk.names}
+        self.steps: dict[tuple[Program, ...], Step] = {}
 
     @abc.abstractmethod
     def compile(self, updates: Sequence[Update]) -> Step:
@@ -75,41 +82,19 @@ class UpdateEngine(abc.ABC):
         """Reverse :meth:`lay`, of an array in a row."""
         return array
 
-    def hold(self, names: tuple[str, ...], slot: str, array: np.ndarray) -> Any:
+    def tensor(self, names: tuple[str, ...], slot: str, array: np.ndarray) -> Any:
         """A slot of a chunk as steps take it."""
         return self.executor.network.to_tensor(array)
 
-
-@dataclass
-class _Layout:
-    """Chunks of a network's parameters as it is in some version, and the steps for them."""
-
-    version: int
-    names: tuple[str, ...]
-    shapes: dict[str, tuple[int, ...]]
-    engine: UpdateEngine
-    chunks: list[Chunk]
-    steps: dict[tuple[Program, ...], Step] = field(default_factory=dict)
-
-    def packed(self, state: State) -> list[Packed]:
+    def pack(self, state: State) -> list[Packed]:
         """Put the state of these parameters together, and take it out of ``state``."""
-        network, packed = self.engine.executor.network, list[Packed]()
+        network, packed = self.executor.network, []
         for _, names, slots in self.chunks:
             together: Packed = {}
             for slot in sorted(slots):
-                arrays = [np.asarray(network.to_numpy(state[slot][name])) for name in names]
-                for name, array in zip(names, arrays, strict=True):
-                    if (
-                        array.shape not in ((), self.shapes[name])
-                        or array.dtype != network.parameters[name].value.dtype
-                    ):
-                        raise Untraceable(f"its slot {slot!r} of {name!r} is not like the parameter")
-                laid = [
-                    self.engine.lay(name, np.broadcast_to(array, self.shapes[name]))
-                    for name, array in zip(names, arrays, strict=True)
-                ]
-                flat = laid[0] if len(names) == 1 else np.concatenate([array.reshape(-1) for array in laid])
-                together[slot] = self.engine.hold(names, slot, flat)
+                arrays = [self._laid(name, slot, np.asarray(network.to_numpy(state[slot][name]))) for name in names]
+                flat = arrays[0] if len(names) == 1 else np.concatenate([array.reshape(-1) for array in arrays])
+                together[slot] = self.tensor(names, slot, flat)
             packed.append(together)
         for _, names, slots in self.chunks:
             for slot in slots:
@@ -117,18 +102,36 @@ class _Layout:
                     del state[slot][name]
         return packed
 
-    def arrays(self, packed: Sequence[Packed]) -> dict[str, dict[str, np.ndarray]]:
-        """What was put together as arrays: slot -> parameter -> array."""
-        arrays: dict[str, dict[str, np.ndarray]] = {}
-        to_numpy = self.engine.executor.network.to_numpy
-        for chunk, together in zip(self.chunks, packed, strict=True):
-            sizes = [int(np.prod(self.shapes[name])) for name in chunk.names]
+    def _laid(self, name: str, slot: str, array: np.ndarray) -> np.ndarray:
+        like = self.executor.network.parameters[name].value
+        if array.shape not in ((), like.shape) or array.dtype != like.dtype:
+            raise Untraceable(f"its slot {slot!r} of {name!r} is not like the parameter")
+        return self.lay(name, np.broadcast_to(array, like.shape))
+
+    def unpack(self, packed: Sequence[Packed]) -> State:
+        """What was put together, as arrays: slot -> parameter -> array."""
+        arrays: State = {}
+        for (_, names, _), together in zip(self.chunks, packed, strict=True):
+            ends = np.cumsum([int(np.prod(self.shapes[name])) for name in names])
             for slot, tensor in together.items():
-                flat = np.asarray(to_numpy(tensor)).reshape(-1)
-                pieces = zip(chunk.names, np.split(flat, np.cumsum(sizes)[:-1]), strict=True)
-                whole = {name: self.engine.show(name, piece).reshape(self.shapes[name]) for name, piece in pieces}
+                pieces = np.split(np.asarray(self.executor.network.to_numpy(tensor)).reshape(-1), ends[:-1])
+                whole = {n: self.show(n, p).reshape(self.shapes[n]) for n, p in zip(names, pieces, strict=True)}
                 arrays.setdefault(slot, {}).update(whole)
         return arrays
+
+
+@contextmanager
+def _same_draws() -> Iterator[None]:
+    """Refuse what draws from the generators of the process, and put them back."""
+    read, write = np.random.get_state, np.random.set_state
+    python, numpy = random.getstate(), read()
+    try:
+        yield
+    finally:
+        if random.getstate() != python or read()[2:] != numpy[2:]:  # type: ignore[index] # places, which a draw moves
+            random.setstate(python)
+            write(numpy)
+            raise Untraceable(RANDOM)
 
 
 class Updates:
@@ -139,33 +142,33 @@ class Updates:
     """
 
     def __init__(self) -> None:
-        self.refusal = ""
+        self.refusal, self._refused = _NO_STEP, -1  # the step in which it was refused
         self._state: State = {}
-        self._layout: _Layout | None = None  # if some of the state is packed
+        self._engine: Any = None  # if some of the state is packed
         self._packed: list[Packed] = []
-        self._layouts: dict[Any, _Layout] = {}
+        self._present: tuple[int, tuple[str, ...]] | None = None  # version and names that the engine is for
+        self._engines: dict[Any, UpdateEngine] = {}
 
     # -- state --------------------------------------------------------------------------------------------------------
     @property
     def state(self) -> State:
         """The state by slot and parameter, of which nothing is packed any more."""
-        if self._layout is not None:
-            to_tensor = self._layout.engine.executor.network.to_tensor
-            for slot, arrays in self._layout.arrays(self._packed).items():
-                tensors = {name: to_tensor(array) for name, array in arrays.items()}
-                self._state.setdefault(slot, {}).update(tensors)
-            self._layout, self._packed = None, []
+        if self._engine is not None:
+            to_tensor = self._engine.executor.network.to_tensor
+            for slot, arrays in self._engine.unpack(self._packed).items():
+                self._state.setdefault(slot, {}).update({name: to_tensor(array) for name, array in arrays.items()})
+            self._engine, self._packed = None, []
         return self._state
 
     @state.setter
     def state(self, state: State) -> None:
-        self._state, self._layout, self._packed = state, None, []
+        self._state, self._engine, self._packed = state, None, []
 
-    def arrays(self, to_numpy: Callable[[Any], np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+    def arrays(self, to_numpy: Callable[[Any], np.ndarray]) -> State:
         """Copies of the state as arrays: slot -> parameter -> array."""
         arrays = {slot: {n: np.array(to_numpy(t)) for n, t in tensors.items()} for slot, tensors in self._state.items()}
-        if self._layout is not None:
-            for slot, more in self._layout.arrays(self._packed).items():
+        if self._engine is not None:
+            for slot, more in self._engine.unpack(self._packed).items():
                 arrays.setdefault(slot, {}).update({name: np.array(array) for name, array in more.items()})
         return arrays
 
@@ -179,60 +182,59 @@ class Updates:
         ready = self._ready(optimizer, tuple(names))
         if ready is None:
             return False
-        step, numbers = ready
         by_name = None if gradients is None else dict(zip(names, gradients, strict=True))
-        self._write(step(numbers, by_name, self._packed))
+        self._write(ready[0](ready[1], by_name, self._packed))
         return True
 
     def run(self, optimizer: Any, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
         """Run the network forward and backward and update all parameters, in one; None where that is not possible."""
-        if self._layout is not None and not self._layout.engine.fuses:
+        kind = getattr(optimizer.executor, "update_engine", None)
+        if kind is None or not kind().fuses:
             return None
         ready = self._ready(optimizer, tuple(optimizer.parameter_names()))
-        if ready is None or not self._layout.engine.fuses:  # type: ignore[union-attr]
+        if ready is None:
             return None
-        step, numbers = ready
-        outputs, written = step.run(inputs, optimizer.loss, numbers, self._packed)  # type: ignore[attr-defined]
+        outputs, written = ready[0].run(inputs, optimizer.loss, ready[1], self._packed)
         self._write(written)
-        return outputs
+        return dict(outputs)
 
     def _write(self, written: Sequence[Packed]) -> None:
-        layout = self._layout
-        for number, slots in enumerate(written):
+        chunks = self._engine.chunks
+        for number, (chunk, slots) in enumerate(zip(chunks, written, strict=True)):
             self._packed[number].update(slots)
-            chunk = layout.chunks[number]  # type: ignore[union-attr]
-            if not slots.keys() <= chunk.slots:
-                layout.chunks[number] = chunk._replace(slots=chunk.slots.union(slots))  # type: ignore[union-attr]
+            chunks[number] = chunk._replace(slots=chunk.slots.union(slots))
 
-    def _ready(self, optimizer: Any, names: tuple[str, ...]) -> tuple[Step, list[float]] | None:
+    def _ready(self, optimizer: Any, names: tuple[str, ...]) -> tuple[Any, list[float]] | None:
         """The step for these parameters and its numbers, with the state packed for it."""
-        make = getattr(optimizer.executor, "update_engine", None)
-        if make is None or not names:
-            self.refusal = "this backend compiles no updates" if make is None else "there are no parameters"
+        kind = getattr(optimizer.executor, "update_engine", None)
+        if kind is None or not names:
+            self.refusal = "this backend compiles no updates" if kind is None else "there are no parameters"
+            return None
+        if self.refusal == RANDOM or self._refused == optimizer.steps:  # a rule that draws is not run once more
             return None
         try:
             chunks = self._chunks(optimizer, names)
-            programs, updates, numbers = self._traced(optimizer, chunks)
-            if self._layout is None:
-                self._lay_out(optimizer.network, make, names, chunks)
-            steps = self._layout.steps  # type: ignore[union-attr]
+            with _same_draws() if self.refusal == _NO_STEP else nullcontext():
+                updates, numbers = _traced(optimizer, chunks)
+            if self._engine is None:
+                self._prepare(optimizer, kind(), names, chunks)
+            programs, steps = tuple(update.program for update in updates), self._engine.steps
             if programs not in steps:
                 if len(steps) == _MOST_PROGRAMS:
                     raise Untraceable("it computes something else in every step")
-                steps[programs] = self._layout.engine.compile(updates)  # type: ignore[union-attr]
+                steps[programs] = self._engine.compile(updates)
         except Untraceable as refusal:
-            self.refusal, _ = str(refusal), self.state  # which unpacks it
+            self.refusal, self._refused, _ = str(refusal), optimizer.steps, self.state  # which unpacks it
             return None
         self.refusal = ""
         return steps[programs], numbers
 
     def _chunks(self, optimizer: Any, names: tuple[str, ...]) -> list[Chunk]:
-        network, layout = optimizer.network, self._layout
-        if layout is not None and layout.version == network.version and layout.names == names:
-            return layout.chunks
-        state, chosen, alike = self.state, set(names), dict[Any, list[list[str]]]()
+        network = optimizer.network
+        if self._engine is not None and self._present == (network.version, names):
+            return list(self._engine.chunks)
+        state, chosen, alike, room = self.state, set(names), dict[Any, list[list[str]]](), dict[Any, int]()
         for number, part in enumerate(optimizer.parts()):
-            room = dict[Any, int]()
             for name in (name for name in part.names if name in chosen):
                 value = network.parameters[name].value
                 key = number, frozenset(slot for slot, tensors in state.items() if name in tensors), value.dtype
@@ -244,27 +246,27 @@ class Updates:
                 room[key] -= value.size
         return [Chunk(number, tuple(row), slots) for (number, slots, _), rows in alike.items() for row in rows]
 
-    def _traced(self, optimizer: Any, chunks: Sequence[Chunk]) -> tuple[tuple[Program, ...], list[Update], list[float]]:
-        parts, numbers = optimizer.parts(), list[float]()
-        traces: dict[tuple[int, frozenset[str]], tuple[Program, int]] = {}
-        for part, _, slots in chunks:
-            if (part, slots) not in traces:
-                program, more = trace(optimizer, optimizer.values_of(parts[part]), slots)
-                traces[part, slots] = program, len(numbers)
-                numbers.extend(more)
-        updates = [Update(chunk.names, *traces[chunk.part, chunk.slots]) for chunk in chunks]
-        return tuple(update.program for update in updates), updates, numbers
+    def _prepare(self, optimizer: Any, kind: type[UpdateEngine], names: tuple[str, ...], chunks: list[Chunk]) -> None:
+        """Pack the state, for an engine that may have been there before."""
+        version = optimizer.network.version
+        if self._present is not None and self._present[0] != version:
+            self._engines.clear()
+        key = tuple(chunk[:2] for chunk in chunks)
+        if key not in self._engines:
+            self._engines[key] = kind(optimizer.executor, chunks)
+        engine = self._engines[key]
+        engine.chunks = chunks
+        self._packed = engine.pack(self._state)
+        self._engine, self._present = engine, (version, names)
 
-    def _lay_out(
-        self, network: Any, make: Callable[[], UpdateEngine], names: tuple[str, ...], chunks: list[Chunk]
-    ) -> None:
-        key = network.version, tuple((chunk.part, chunk.names) for chunk in chunks)
-        if key not in self._layouts:
-            if any(layout.version != network.version for layout in self._layouts.values()):
-                self._layouts.clear()
-            shapes = {name: network.parameters[name].value.shape for name in names}
-            self._layouts[key] = _Layout(network.version, names, shapes, make(), chunks)
-        layout = self._layouts[key]
-        layout.chunks = chunks
-        self._packed = layout.packed(self._state)
-        self._layout = layout
+
+def _traced(optimizer: Any, chunks: Sequence[Chunk]) -> tuple[list[Update], list[float]]:
+    """The program of every chunk, traced once for those that are alike, and the numbers of all."""
+    parts, numbers = optimizer.parts(), list[float]()
+    traces: dict[tuple[int, frozenset[str]], tuple[Program, int]] = {}
+    for part, _, slots in chunks:
+        if (part, slots) not in traces:
+            program, more = trace(optimizer, optimizer.values_of(parts[part]), slots)
+            traces[part, slots] = program, len(numbers)
+            numbers.extend(more)
+    return [Update(chunk.names, *traces[chunk.part, chunk.slots]) for chunk in chunks], numbers

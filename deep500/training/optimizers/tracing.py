@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, NoneType
 from typing import Any, TypeAlias
 
@@ -24,6 +24,9 @@ Operand: TypeAlias = int | tuple[float]
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "pow", "neg", "abs")
 }
+
+
+RANDOM = "it draws random numbers, or computes something else when it runs again"
 
 
 class Untraceable(Exception):
@@ -55,12 +58,12 @@ class Program:
         return sum(operand < 0 for step in self.steps for operand in step[1:] if isinstance(operand, int))
 
     @cached_property
-    def last_uses(self) -> list[list[int]]:
+    def last_uses(self) -> list[set[int]]:
         """For each step the places of values that no later one needs."""
-        needed, uses = {self.result, *(place for _, place in self.writes)}, list[list[int]]()
+        needed, uses = {self.result, *(place for _, place in self.writes)}, list[set[int]]()
         for step in reversed(self.steps):
             places = {operand for operand in step[1:] if isinstance(operand, int) and operand >= 0}
-            uses.append([*(places - needed)])
+            uses.append(places - needed)
             needed |= places
         return uses[::-1]
 
@@ -72,26 +75,13 @@ class Program:
         numbers: Sequence[Any],
         functions: Mapping[str, Callable[..., Any]] = FUNCTIONS,
     ) -> tuple[Any, dict[str, Any]]:
-        """Compute it.
-
-        Args:
-            gradient, parameter: tensors of a framework.
-            slots: what is remembered.
-            numbers: scalars, for arithmetic with these tensors.
-            functions: by operation.
-
-        Returns:
-            the parameter's new value, and what is remembered of it.
-        """
+        """Compute the parameter's new value, and what is remembered of it, on a framework's tensors and scalars."""
         values = [gradient, parameter]
         for (name, *operands), unused in zip(self.steps, self.last_uses, strict=True):
             if name == "slot":
                 values.append(slots[operands[0]])
                 continue
-            arguments = [
-                place[0] if isinstance(place, tuple) else values[place] if place >= 0 else numbers[~place]
-                for place in operands
-            ]
+            arguments = [p[0] if isinstance(p, tuple) else values[p] if p >= 0 else numbers[~p] for p in operands]
             values.append(functions[name](*arguments))
             for place in unused:  # large tensors are let go of as soon as they can be
                 values[place] = None
@@ -148,6 +138,7 @@ class Symbol:
         raise Untraceable("it asks for a tensor's elements, or writes into a tensor")
 
     __bool__ = __float__ = __int__ = __len__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __repr__ = __str__ = __format__ = _refuse  # who prints a tensor wants its elements
     __iadd__ = __isub__ = __imul__ = __itruediv__ = __ipow__ = __getitem__ = __setitem__ = __iter__ = _refuse
 
 
@@ -191,10 +182,10 @@ class _Slots:
     def __init__(self, trace: _Trace) -> None:
         self.trace = trace
 
-    def setdefault(self, slot: str, default: Any = None) -> _Slot:
+    def __getitem__(self, slot: str, default: Any = None) -> _Slot:
         return _Slot(self.trace, slot)
 
-    __getitem__ = setdefault
+    setdefault = __getitem__
     __contains__ = __iter__ = None
 
 
@@ -260,21 +251,19 @@ class _Watched:
         raise Untraceable(f"it changes {name!r}")
 
 
-_OWN = {"around", "_declarations", "__annotations__"}  # of all optimizers' classes
+_BASES = {"around", "_declarations", "__annotations__"}  # attributes of every optimizer's class
 
 
-def _looker(name: str, value: Any) -> Callable[[Any], Any]:
-    return lambda _: _unchanging(name, value)
+def _looker(name: str, value: Any) -> property:
+    return property(lambda _: _unchanging(name, value))
 
 
-def _watched(cls: type) -> Any:
+@lru_cache(64)
+def _watched(cls: Any) -> Any:
     """The class of an optimizer's twins."""
-    if "_twin" not in vars(cls):
-        shared = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
-        shared = {n: v for n, v in shared.items() if isinstance(v, (list, set, dict, np.ndarray)) and n not in _OWN}
-        looks = {name: property(_looker(name, value)) for name, value in shared.items()}
-        cls._twin = type(cls.__name__, (_Watched, cls), {**looks, "state": None, "_twin": None})  # type: ignore[attr-defined]
-    return cls._twin  # type: ignore[attr-defined]
+    shared = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items() if name not in _BASES}
+    looks = {n: _looker(n, v) for n, v in shared.items() if isinstance(v, (list, set, dict, np.ndarray))}
+    return type(cls.__name__, (_Watched, cls), {**looks, "state": None})
 
 
 def trace(optimizer: Any, values: Mapping[str, Any], slots: frozenset[str]) -> tuple[Program, Sequence[float]]:
@@ -288,7 +277,8 @@ def trace(optimizer: Any, values: Mapping[str, Any], slots: frozenset[str]) -> t
     Raises:
         Untraceable: the rule may do something else for some of them, or fails.
     """
-    cls, attributes = _watched(type(optimizer)), vars(optimizer)
+    kind: Any = type(optimizer)
+    cls, attributes = _watched(kind), vars(optimizer)
     plain = {name: value for name, value in attributes.items() if type(value) in _PLAIN}
     plain.update(values, groups=(), _optimizer=attributes)
     runs = []
@@ -306,5 +296,5 @@ def trace(optimizer: Any, values: Mapping[str, Any], slots: frozenset[str]) -> t
         program = Program(tuple(traced.steps), tuple(traced.writes.items()), result.place)
         runs.append((program, traced.numbers))
     if runs[0] != runs[1]:
-        raise Untraceable("it computes something else when it runs again, as with random numbers")
+        raise Untraceable(RANDOM)
     return runs[0]

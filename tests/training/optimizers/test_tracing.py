@@ -150,7 +150,16 @@ def own_numbers(self: Any, grad: Any, param: Any, name: str) -> Any:
 
 
 def global_numbers(self: Any, grad: Any, param: Any, name: str) -> Any:
-    return param - self.lr * (1 + random.random() * 1e-9) * grad
+    return param - self.lr * (1 + random.random() * np.random.random() * 1e-9) * grad  # noqa: NPY002
+
+
+def draws_unused(self: Any, grad: Any, param: Any, name: str) -> Any:
+    random.random()
+    return param - self.lr * grad
+
+
+def prints(self: Any, grad: Any, param: Any, name: str) -> Any:
+    return param - self.lr * len(f"{grad}") ** 0 * grad
 
 
 def counts(self: Any, grad: Any, param: Any, name: str) -> Any:
@@ -189,7 +198,9 @@ REFUSED: dict[str, tuple[Rule, str, Callable[[], Any]]] = {
     "a value": (by_value, "name", dict),
     "the length": (by_length, "elements", dict),
     "numbers of a generator": (own_numbers, "'rng'", lambda: {"rng": np.random.default_rng(3)}),
-    "random numbers": (global_numbers, "runs again", dict),
+    "random numbers": (global_numbers, "random", dict),
+    "random numbers that it does not use": (draws_unused, "random", dict),
+    "a text of a tensor": (prints, "elements", dict),
     "a counter": (counts, "'calls'", lambda: {"calls": 0}),
     "a list": (lists, "append", lambda: {"history": []}),
     "another's state": (other_state, "another parameter", dict),
@@ -203,6 +214,22 @@ REFUSED: dict[str, tuple[Rule, str, Callable[[], Any]]] = {
 def test_rules_that_run_parameter_by_parameter(name: str, backend: str) -> None:
     rule, refusal, make = REFUSED[name]
     check(backend, rule, refusal, None, make)
+
+
+@pytest.mark.parametrize("backend", COMPILING)
+def test_a_rule_that_draws_is_given_the_numbers_that_it_would_be_given_uncompiled(backend: str) -> None:
+    optimizer = optimizer_of(global_numbers, load_backend(backend).from_model(linear_network(), "cpu"))
+    for _ in range(2):
+        optimizer.backprop(regression_batches(1)[0])  # frameworks draw, too, where they compile
+        random.seed(5)
+        np.random.seed(5)  # noqa: NPY002
+        optimizer.update()
+        optimizer.steps += 1
+        got = random.random(), np.random.random()  # noqa: NPY002
+        random.seed(5)
+        np.random.seed(5)  # noqa: NPY002
+        want = [(random.random(), np.random.random()) for _ in range(3)]  # noqa: NPY002
+        assert got == want[2]
 
 
 LEAVES = st.sampled_from(
@@ -245,7 +272,7 @@ def test_generated_rules(backend: str, result: str, m: str, v: str) -> None:
 def test_a_schedule_compiles_nothing(backend: str) -> None:
     optimizer = AdamOptimizer(load_backend(backend).from_model(linear_network(), "cpu"))
     trained(optimizer, 8, lambda optimizer, step: optimizer.set_parameter("lr", 0.1 / (step + 1)))
-    assert [len(layout.steps) for layout in optimizer.updates._layouts.values()] == [2]  # without a past, and with it
+    assert [len(engine.steps) for engine in optimizer.updates._engines.values()] == [2]  # without a past, and with it
 
 
 @pytest.mark.parametrize("backend", COMPILING)
@@ -271,7 +298,7 @@ def test_chunks_of_any_size_give_the_same(backend: str, elements: int, monkeypat
     monkeypatch.setattr(compiling, "CHUNK", elements)
     optimizer = AdamOptimizer(load_backend(backend).from_model(linear_network(), "cpu"), lr=0.1)
     got = trained(optimizer)
-    assert [c.names for c in optimizer.updates._layout.chunks] == ([("w", "b")] if elements > 12 else [("w",), ("b",)])
+    assert [c.names for c in optimizer.updates._engine.chunks] == ([("w", "b")] if elements > 12 else [("w",), ("b",)])
     for key in ("w", "b", "exp_avg/w", "exp_avg_sq/b"):
         assert_close(got[key], want[key], "training", key)
 
@@ -319,3 +346,23 @@ def test_a_users_error_is_raised_as_it_is(backend: str) -> None:
     for rule, error, match in ((fails, ZeroDivisionError, "no rate for w"), (narrow, InputError, "'w'.*expected")):
         with pytest.raises(error, match=match):
             trained(optimizer_of(rule, load_backend(backend).from_model(linear_network(), "cpu")), 1)
+
+
+def test_a_scheme_that_exchanges_no_gradients_trains_by_one_function_of_tensorflow() -> None:
+    from deep500.distributed import Threads
+    from deep500.distributed.optimizer import DistributedOptimizer
+    from deep500.distributed.schemes import ConsistentDecentralized, LocalSGD
+
+    class Watching(LocalSGD):
+        def update(self) -> None:
+            super().update()
+
+    def fused(comm: Any, kind: type[DistributedOptimizer]) -> list[bool]:
+        optimizer = AdamOptimizer(load_backend("tensorflow").from_model(linear_network(), "cpu"), lr=0.1)
+        scheme = kind(optimizer, comm)
+        for batch in regression_batches(2):
+            scheme.step(batch)
+        return [step._fused is not None for step in optimizer.updates._engine.steps.values()]
+
+    for kind, one_function in ((LocalSGD, True), (Watching, False), (ConsistentDecentralized, False)):
+        assert Threads(2).run(fused, kind) == [[one_function] * 2] * 2, kind
