@@ -66,6 +66,7 @@ class _Step:
     def __init__(self, engine: Engine, updates: Sequence[Update]) -> None:
         self.engine, self.executor, self.rules = engine, engine.executor, [_Rule(engine, update) for update in updates]
         self.names = [name for update in updates for name in update.names]
+        self._sent: tuple[list[float], Any] = [], None
         self._fused: tuple[Any, Callable[..., Any]] | None = None
         self._traced = tf.function(self._update, autograph=False)
 
@@ -73,6 +74,11 @@ class _Step:
         """Update all variables; gradients come in their layout."""
         for rule in self.rules:
             rule([gradients[name] for name in rule.names], numbers)
+
+    def _tensor(self, numbers: list[float]) -> Any:
+        if self._sent[0] != numbers or self._sent[1] is None:
+            self._sent = numbers, tf.constant(numbers, tf.float64)
+        return self._sent[1]
 
     def __call__(
         self, numbers: list[float], gradients: Mapping[str, Any] | None, packed: Sequence[Packed]
@@ -83,7 +89,7 @@ class _Step:
             gradients = dict(zip(self.names, tensors, strict=True))
         with tf.device(executor.tf_device):
             turned = {name: executor.turned(name, gradients[name]) for name in self.names}
-            self._traced(tf.constant(numbers, tf.float64), turned)
+            self._traced(self._tensor(numbers), turned)
         return self._written()
 
     def run(
@@ -102,7 +108,7 @@ class _Step:
             self._fused = compiled, compiled.trace(fused)
         if events.before_forward_backward:
             events.emit(events.before_forward_backward, executor)
-        results, gradients = executor.run(compiled, inputs, self._fused[1], tf.constant(numbers, tf.float64))
+        results, gradients = executor.run(compiled, inputs, self._fused[1], self._tensor(numbers))
         if events.after_forward_backward:
             events.emit(events.after_forward_backward, executor)
         return executor.keep(compiled, results, gradients), self._written()
@@ -116,7 +122,9 @@ class _Rule:
     """The update of a chunk, for functions to trace."""
 
     def __init__(self, engine: Engine, update: Update) -> None:
-        self.names, self.program, self.first = update
+        self.names, program, self.first = update
+        self.assign = "assign" if program.decrement is None else "assign_sub"  # in place
+        self.program = program.decrement or program
         self.variables = [engine.executor.variables[name] for name in self.names]
         alone = len(self.names) == 1
         shape = self.variables[0].shape if alone else (sum(v.shape.num_elements() for v in self.variables),)
@@ -137,9 +145,13 @@ class _Rule:
         params = [variable.read_value() for variable in self.variables]
         slots = {slot: variable.read_value() for slot, variable in self.read.items()}
         values = tf.unstack(tf.cast(numbers, params[0].dtype), self.program.count)
+        if not (slots or self.written):  # a short rule takes less time than putting together and cutting apart
+            for variable, gradient, param in zip(self.variables, gradients, params, strict=True):
+                getattr(variable, self.assign)(self.program(gradient, param, {}, values, _FUNCTIONS)[0])
+            return
         new, after = self.program(_joined(gradients), _joined(params), slots, values, _FUNCTIONS)
         pieces = [new] if len(params) == 1 else tf.split(new, [int(np.prod(p.shape)) for p in params])
         for variable, piece in zip(self.variables, pieces, strict=True):
-            variable.assign(tf.reshape(piece, variable.shape))
+            getattr(variable, self.assign)(tf.reshape(piece, variable.shape))
         for slot, value in after.items():
             self.written[slot].assign(value)

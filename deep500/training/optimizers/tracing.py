@@ -58,6 +58,14 @@ class Program:
         return sum(operand < 0 for step in self.steps for operand in step[1:] if isinstance(operand, int))
 
     @cached_property
+    def decrement(self) -> Program | None:
+        """What is subtracted from the parameter, where that is the last step."""
+        name, *operands = self.steps[-1] if self.steps else ("",)
+        if name != "sub" or operands[0] != 1 or operands[1] < 0 or self.result != len(self.steps) + 1:
+            return None
+        return Program(self.steps[:-1], self.writes, operands[1])
+
+    @cached_property
     def last_uses(self) -> list[set[int]]:
         """For each step the places of values that no later one needs."""
         needed, uses = {self.result, *(place for _, place in self.writes)}, list[set[int]]()
