@@ -1,4 +1,4 @@
-"""JAX backend: networks become pure functions under ``jax.jit``; needs ``jax`` and ``optax``.
+"""JAX backend: networks become pure functions under ``jax.jit``; needs ``jax``.
 
 Importing it sets ``jax_enable_x64``; :mod:`deep500.frameworks.jax.dtypes` says why. On a GPU it takes memory as it
 needs it, unless ``XLA_PYTHON_CLIENT_PREALLOCATE`` says otherwise: JAX's usual three quarters of the card would leave
