@@ -165,9 +165,9 @@ class Executor(DifferentiatingExecutor):
 
     def update_engine(self) -> type:
         """See ``CompilesUpdates``: jitted functions."""
-        from deep500.frameworks.jax.updates import Engine
+        from deep500.frameworks.jax.updates import Updater
 
-        return Engine
+        return Updater
 
     def next_draw(self) -> np.ndarray:
         """Seed and number of the next run's random key."""

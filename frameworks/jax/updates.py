@@ -37,7 +37,7 @@ def _cut(whole: Any, like: Sequence[Any]) -> list[Any]:
     return [piece.reshape(tensor.shape) for piece, tensor in zip(jnp.split(whole.reshape(-1), ends), like, strict=True)]
 
 
-class Engine(UpdateEngine):
+class Updater(UpdateEngine):
     """Jits updates."""
 
     def compile(self, updates: Sequence[Update]) -> Step:

@@ -251,6 +251,6 @@ class Executor(Capabilities):
 
     def update_engine(self) -> type:
         """See ``CompilesUpdates``: eager functions on parameters that are copied end to end."""
-        from deep500.frameworks.pytorch.updates import Engine
+        from deep500.frameworks.pytorch.updates import Updater
 
-        return Engine
+        return Updater

@@ -28,7 +28,7 @@ class _Buffer:
         return self.whole
 
 
-class Engine(UpdateEngine):
+class Updater(UpdateEngine):
     """Runs updates eagerly, chunk by chunk."""
 
     def __init__(self, executor: Any, chunks: list[Chunk]) -> None:

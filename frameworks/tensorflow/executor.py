@@ -221,9 +221,9 @@ class Executor(DifferentiatingExecutor):
 
     def update_engine(self) -> type:
         """See ``CompilesUpdates``: one function of network and update."""
-        from deep500.frameworks.tensorflow.updates import Engine
+        from deep500.frameworks.tensorflow.updates import Updater
 
-        return Engine
+        return Updater
 
     def shown(self, name: str, tensor: Any) -> Any:
         return kernel_first(tensor) if name in self.kernels else tensor

@@ -29,7 +29,7 @@ def _joined(tensors: Sequence[Any]) -> Any:
     return tensors[0] if len(tensors) == 1 else tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
 
 
-class Engine(UpdateEngine):
+class Updater(UpdateEngine):
     """Traces updates."""
 
     fuses = True
@@ -56,14 +56,14 @@ class Engine(UpdateEngine):
             self.slots[names, slot].assign(from_array(array))
         return self.slots[names, slot]
 
-    def compile(self, updates: Sequence[Update]) -> _Step:
-        return _Step(self, updates)
+    def compile(self, updates: Sequence[Update]) -> _TracedStep:
+        return _TracedStep(self, updates)
 
 
-class _Step:
+class _TracedStep:
     """A step for all chunks, alone or with the network."""
 
-    def __init__(self, engine: Engine, updates: Sequence[Update]) -> None:
+    def __init__(self, engine: Updater, updates: Sequence[Update]) -> None:
         self.engine, self.executor, self.rules = engine, engine.executor, [_Rule(engine, update) for update in updates]
         self.names = [name for update in updates for name in update.names]
         self._sent: tuple[list[float], Any] = [], None
@@ -121,7 +121,7 @@ class _Step:
 class _Rule:
     """The update of a chunk, for functions to trace."""
 
-    def __init__(self, engine: Engine, update: Update) -> None:
+    def __init__(self, engine: Updater, update: Update) -> None:
         self.names, program, self.first = update
         self.assign = "assign" if program.decrement is None else "assign_sub"  # in place
         self.program = program.decrement or program

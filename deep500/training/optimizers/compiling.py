@@ -1,4 +1,4 @@
-"""The update of all parameters at once, by what a backend makes of the rule's `Program`.
+"""The update of all parameters at once, by what a backend makes of the rule's `RuleProgram`.
 
 Parameters that a rule treats alike lie end to end in one tensor (a `Chunk`), and so does what is remembered of them: a
 rule of ten operations takes ten calls, not ten for each parameter. What is packed so is unpacked when somebody reads
@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from deep500.training.optimizers.tracing import RANDOM, Program, Untraceable, trace
+from deep500.training.optimizers.tracing import RANDOM, RuleProgram, Untraceable, trace
 
 State: TypeAlias = dict[str, dict[str, Any]]
 """What an optimizer remembers: slot -> parameter -> tensor."""
@@ -43,7 +43,7 @@ class Update(NamedTuple):
     """What is compiled for a chunk: a program, and the place of its first number among those of all chunks."""
 
     names: tuple[str, ...]
-    program: Program
+    program: RuleProgram
     first: int
 
 
@@ -68,7 +68,7 @@ class UpdateEngine(abc.ABC):
         self.executor, self.chunks = executor, chunks
         parameters = executor.network.parameters
         self.shapes = {name: parameters[name].value.shape for chunk in chunks for name in chunk.names}
-        self.steps: dict[tuple[Program, ...], Step] = {}
+        self.steps: dict[tuple[RuleProgram, ...], Step] = {}
 
     @abc.abstractmethod
     def compile(self, updates: Sequence[Update]) -> Step:
@@ -263,7 +263,7 @@ class Updates:
 def _traced(optimizer: Any, chunks: Sequence[Chunk]) -> tuple[list[Update], list[float]]:
     """The program of every chunk, traced once for those that are alike, and the numbers of all."""
     parts, numbers = optimizer.parts(), list[float]()
-    traces: dict[tuple[int, frozenset[str]], tuple[Program, int]] = {}
+    traces: dict[tuple[int, frozenset[str]], tuple[RuleProgram, int]] = {}
     for part, _, slots in chunks:
         if (part, slots) not in traces:
             program, more = trace(optimizer, optimizer.values_of(parts[part]), slots)

@@ -2,7 +2,7 @@
 
 The rule of a `ThreeStepOptimizer` is written for one parameter. Here a symbol stands for the gradient, another for
 the parameter, and further ones for what is remembered, while the optimizer's numbers are what they are in this step,
-so that branches, schedules and ``math`` are plain Python. The `Program` holds for every parameter of a part because
+so that branches, schedules and ``math`` are plain Python. The `RuleProgram` holds for every parameter of a part because
 whatever may differ between parameters is refused (`Untraceable`): a rule that reads a name, a shape, an element, or an
 object that is neither number nor text, or that changes the optimizer. It runs twice, so that random numbers show.
 """
@@ -34,7 +34,7 @@ class Untraceable(Exception):
 
 
 @dataclass(frozen=True)
-class Program:
+class RuleProgram:
     """What a rule computes, element by element.
 
     Attributes:
@@ -58,12 +58,12 @@ class Program:
         return sum(operand < 0 for step in self.steps for operand in step[1:] if isinstance(operand, int))
 
     @cached_property
-    def decrement(self) -> Program | None:
+    def decrement(self) -> RuleProgram | None:
         """What is subtracted from the parameter, where that is the last step."""
         name, *operands = self.steps[-1] if self.steps else ("",)
         if name != "sub" or operands[0] != 1 or operands[1] < 0 or self.result != len(self.steps) + 1:
             return None
-        return Program(self.steps[:-1], self.writes, operands[1])
+        return RuleProgram(self.steps[:-1], self.writes, operands[1])
 
     @cached_property
     def last_uses(self) -> list[set[int]]:
@@ -274,7 +274,7 @@ def _watched(cls: Any) -> Any:
     return type(cls.__name__, (_Watched, cls), {**looks, "state": None})
 
 
-def trace(optimizer: Any, values: Mapping[str, Any], slots: frozenset[str]) -> tuple[Program, Sequence[float]]:
+def trace(optimizer: Any, values: Mapping[str, Any], slots: frozenset[str]) -> tuple[RuleProgram, Sequence[float]]:
     """The program of an optimizer's rule in this step, and its numbers.
 
     Args:
@@ -301,7 +301,7 @@ def trace(optimizer: Any, values: Mapping[str, Any], slots: frozenset[str]) -> t
             raise Untraceable(f"it fails on symbols: {type(error).__name__}: {error}") from error
         if type(result) is not Symbol or result.trace is not traced:
             raise Untraceable("it returns no tensor")
-        program = Program(tuple(traced.steps), tuple(traced.writes.items()), result.place)
+        program = RuleProgram(tuple(traced.steps), tuple(traced.writes.items()), result.place)
         runs.append((program, traced.numbers))
     if runs[0] != runs[1]:
         raise Untraceable(RANDOM)
