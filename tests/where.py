@@ -181,7 +181,7 @@ TABLE: dict[str, dict[str, str]] = {
         "*": "training/data/test_datasets",
     },
     "deep500/training/optimizers": {
-        "compiling": "test_tracing",
+        "compiling updates": "test_tracing",
         "groups": "training/test_choosing",
         "*": "training/test_optimizers",
     },

@@ -31,8 +31,8 @@ from deep500.networks.execution.executor import GraphExecutor
 from deep500.training.accumulation import AccumulationWarning, backprop_in_pieces, check_accumulation
 from deep500.training.exchange import Exchange
 from deep500.training.loss_scaling import SCALE, LossScaling
-from deep500.training.optimizers.compiling import State, Updates
 from deep500.training.optimizers.tunable import Tunable, in_its_group
+from deep500.training.optimizers.updates import State, Updates
 
 GradientModifier: TypeAlias = Callable[[str, Any, Any], Any]
 """``(name, parameter, gradient) -> gradient``, for one parameter at a time."""
@@ -345,6 +345,10 @@ class ThreeStepOptimizer(Optimizer):
 
     def __init__(self, executor: GraphExecutor, loss: str = "loss", *values: Any, **options: Any) -> None:
         self.updates = Updates()
+        if hasattr(executor, "update_engine"):
+            from deep500.training.optimizers.compiling import CompiledUpdates  # only some backends compile
+
+            self.updates = CompiledUpdates()
         super().__init__(executor, loss, *values, **options)
 
     @abc.abstractmethod

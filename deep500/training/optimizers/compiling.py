@@ -19,9 +19,8 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 
 from deep500.training.optimizers.tracing import RANDOM, RuleProgram, Untraceable, trace
+from deep500.training.optimizers.updates import State, Updates
 
-State: TypeAlias = dict[str, dict[str, Any]]
-"""What an optimizer remembers: slot -> parameter -> tensor."""
 Packed: TypeAlias = dict[str, Any]
 """What is remembered of a chunk: slot -> tensor."""
 
@@ -134,20 +133,16 @@ def _same_draws() -> Iterator[None]:
             raise Untraceable(RANDOM)
 
 
-class Updates:
-    """The third step of a `ThreeStepOptimizer`, for many parameters, and what the optimizer remembers.
-
-    Attributes:
-        refusal: why the last step ran parameter by parameter; "" if it did not.
-    """
+class CompiledUpdates(Updates):
+    """The same where an executor has an ``update_engine``."""
 
     def __init__(self) -> None:
-        self.refusal, self._refused = _NO_STEP, -1  # the step in which it was refused
-        self._state: State = {}
         self._engine: Any = None  # if some of the state is packed
         self._packed: list[Packed] = []
         self._present: tuple[int, tuple[str, ...]] | None = None  # version and names that the engine is for
         self._engines: dict[Any, UpdateEngine] = {}
+        super().__init__()
+        self.refusal, self._refused = _NO_STEP, -1  # the step in which it was refused
 
     # -- state --------------------------------------------------------------------------------------------------------
     @property
@@ -165,8 +160,7 @@ class Updates:
         self._state, self._engine, self._packed = state, None, []
 
     def arrays(self, to_numpy: Callable[[Any], np.ndarray]) -> State:
-        """Copies of the state as arrays: slot -> parameter -> array."""
-        arrays = {slot: {n: np.array(to_numpy(t)) for n, t in tensors.items()} for slot, tensors in self._state.items()}
+        arrays = {slot: {n: np.array(to_numpy(t)) for n, t in some.items()} for slot, some in self._state.items()}
         if self._engine is not None:
             for slot, more in self._engine.unpack(self._packed).items():
                 arrays.setdefault(slot, {}).update({name: np.array(array) for name, array in more.items()})
@@ -174,11 +168,6 @@ class Updates:
 
     # -- stepping -----------------------------------------------------------------------------------------------------
     def apply(self, optimizer: Any, names: Sequence[str], gradients: Sequence[Any] | None = None) -> bool:
-        """Update these parameters of the network, with these gradients or those of the last run.
-
-        Returns:
-            whether it was done; else the rule has to run parameter by parameter.
-        """
         ready = self._ready(optimizer, tuple(names))
         if ready is None:
             return False
@@ -187,9 +176,7 @@ class Updates:
         return True
 
     def run(self, optimizer: Any, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Run the network forward and backward and update all parameters, in one; None where that is not possible."""
-        kind = getattr(optimizer.executor, "update_engine", None)
-        if kind is None or not kind().fuses:
+        if not optimizer.executor.update_engine().fuses:
             return None
         ready = self._ready(optimizer, tuple(optimizer.parameter_names()))
         if ready is None:
@@ -206,9 +193,8 @@ class Updates:
 
     def _ready(self, optimizer: Any, names: tuple[str, ...]) -> tuple[Any, list[float]] | None:
         """The step for these parameters and its numbers, with the state packed for it."""
-        kind = getattr(optimizer.executor, "update_engine", None)
-        if kind is None or not names:
-            self.refusal = "this backend compiles no updates" if kind is None else "there are no parameters"
+        if not names:
+            self.refusal = "there are no parameters"
             return None
         if self.refusal == RANDOM or self._refused == optimizer.steps:  # a rule that draws is not run once more
             return None
@@ -217,7 +203,7 @@ class Updates:
             with _same_draws() if self.refusal == _NO_STEP else nullcontext():
                 updates, numbers = _traced(optimizer, chunks)
             if self._engine is None:
-                self._prepare(optimizer, kind(), names, chunks)
+                self._prepare(optimizer, names, chunks)
             programs, steps = tuple(update.program for update in updates), self._engine.steps
             if programs not in steps:
                 if len(steps) == _MOST_PROGRAMS:
@@ -246,14 +232,14 @@ class Updates:
                 room[key] -= value.size
         return [Chunk(number, tuple(row), slots) for (number, slots, _), rows in alike.items() for row in rows]
 
-    def _prepare(self, optimizer: Any, kind: type[UpdateEngine], names: tuple[str, ...], chunks: list[Chunk]) -> None:
+    def _prepare(self, optimizer: Any, names: tuple[str, ...], chunks: list[Chunk]) -> None:
         """Pack the state, for an engine that may have been there before."""
         version = optimizer.network.version
         if self._present is not None and self._present[0] != version:
             self._engines.clear()
         key = tuple(chunk[:2] for chunk in chunks)
         if key not in self._engines:
-            self._engines[key] = kind(optimizer.executor, chunks)
+            self._engines[key] = optimizer.executor.update_engine()(optimizer.executor, chunks)
         engine = self._engines[key]
         engine.chunks = chunks
         self._packed = engine.pack(self._state)
