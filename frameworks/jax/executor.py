@@ -164,7 +164,7 @@ class Executor(DifferentiatingExecutor):
         return {name: results[name] for name in compiled.outputs}
 
     def update_engine(self) -> type:
-        """See ``CompilesUpdates``: jitted functions."""
+        """The class that compiles updates: jitted functions."""
         from deep500.frameworks.jax.updates import Updater
 
         return Updater

@@ -250,7 +250,7 @@ class Executor(Capabilities):
             torch.cuda.synchronize(self.torch_device)
 
     def update_engine(self) -> type:
-        """See ``CompilesUpdates``: eager functions on parameters that are copied end to end."""
+        """The class that compiles updates: eager functions on parameters that are copied end to end."""
         from deep500.frameworks.pytorch.updates import Updater
 
         return Updater

@@ -220,7 +220,7 @@ class Executor(DifferentiatingExecutor):
         return (shape[-1], shape[-2], *shape[:-2]) if name in self.kernels else shape
 
     def update_engine(self) -> type:
-        """See ``CompilesUpdates``: one function of network and update."""
+        """The class that compiles updates: one function of network and update."""
         from deep500.frameworks.tensorflow.updates import Updater
 
         return Updater

@@ -54,15 +54,6 @@ class PullsBack(Protocol):
 
 
 @runtime_checkable
-class CompilesUpdates(Protocol):
-    """An executor whose framework updates many parameters at once by a rule that was traced."""
-
-    def update_engine(self) -> type[Any]:
-        """Return the class of what compiles them, an
-        :class:`~deep500.training.optimizers.compiling.UpdateEngine`."""
-
-
-@runtime_checkable
 class CountsPeakMemory(Protocol):
     """An executor whose framework counts what its allocator hands out."""
 

@@ -32,7 +32,6 @@ from deep500.training.accumulation import AccumulationWarning, backprop_in_piece
 from deep500.training.exchange import Exchange
 from deep500.training.loss_scaling import SCALE, LossScaling
 from deep500.training.optimizers.tunable import Tunable, in_its_group
-from deep500.training.optimizers.updates import State, Updates
 
 GradientModifier: TypeAlias = Callable[[str, Any, Any], Any]
 """``(name, parameter, gradient) -> gradient``, for one parameter at a time."""
@@ -344,9 +343,11 @@ class ThreeStepOptimizer(Optimizer):
     }
 
     def __init__(self, executor: GraphExecutor, loss: str = "loss", *values: Any, **options: Any) -> None:
+        from deep500.training.optimizers.updates import Updates  # here, because native optimizers need none
+
         self.updates = Updates()
         if hasattr(executor, "update_engine"):
-            from deep500.training.optimizers.compiling import CompiledUpdates  # only some backends compile
+            from deep500.training.optimizers.compiling import CompiledUpdates
 
             self.updates = CompiledUpdates()
         super().__init__(executor, loss, *values, **options)
@@ -364,25 +365,18 @@ class ThreeStepOptimizer(Optimizer):
         """The parameter's new value, a new tensor."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> dict[str, dict[str, Any]]:
         """What is remembered between steps: slot -> parameter -> tensor."""
         return self.updates.state
 
     @state.setter
-    def state(self, state: State) -> None:
+    def state(self, state: dict[str, dict[str, Any]]) -> None:
         self.updates.state = state
 
     def run_and_update(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
-        exchange, methods = self.exchange, ("update", "apply_gradients", "backprop")
+        methods = ("update", "apply_gradients", "backprop")
         plain = all(getattr(type(self), name) is getattr(ThreeStepOptimizer, name) for name in methods)
-        passed = exchange is self or (exchange.passes_steps and exchange.owned is None)
-        watched = bool(self.executor.events.before_update)
-        if watched or self.in_pieces or self.changes_gradients or not (plain and passed):
-            return None
-        outputs = self.updates.run(self, inputs)
-        if outputs is not None:
-            self.backprops, self.updated = self.backprops + 1, True
-        return outputs
+        return self.updates.run(self, inputs) if plain else None
 
     def prepare(self) -> None:
         """Steps one and two."""

@@ -134,7 +134,7 @@ def _same_draws() -> Iterator[None]:
 
 
 class CompiledUpdates(Updates):
-    """The same where an executor has an ``update_engine``."""
+    """Updates of an executor that has an ``update_engine``."""
 
     def __init__(self) -> None:
         self._engine: Any = None  # if some of the state is packed
@@ -178,11 +178,17 @@ class CompiledUpdates(Updates):
     def run(self, optimizer: Any, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
         if not optimizer.executor.update_engine().fuses:
             return None
+        exchange = optimizer.exchange
+        passed = exchange is optimizer or (exchange.passes_steps and exchange.owned is None)
+        watched = bool(optimizer.executor.events.before_update)
+        if watched or optimizer.in_pieces or optimizer.changes_gradients or not passed:
+            return None
         ready = self._ready(optimizer, tuple(optimizer.parameter_names()))
         if ready is None:
             return None
         outputs, written = ready[0].run(inputs, optimizer.loss, ready[1], self._packed)
         self._write(written)
+        optimizer.backprops, optimizer.updated = optimizer.backprops + 1, True
         return dict(outputs)
 
     def _write(self, written: Sequence[Packed]) -> None:
