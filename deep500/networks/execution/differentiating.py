@@ -180,7 +180,7 @@ class DifferentiatingExecutor(GraphExecutor):
 
     def forget_constants(self, names: frozenset[str]) -> None:
         """Do so for all parameters of these that stand in what was compiled."""
-        for name in {name for compiled in self._compiled.values() for name in names.intersection(compiled.constants)}:
+        for name in {n for compiled in self._compiled.values() for n in names.intersection(compiled.constants)}:
             self.forget_constant(name)
 
     # -- running ----------------------------------------------------------------------------------------------------

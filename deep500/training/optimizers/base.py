@@ -374,8 +374,8 @@ class ThreeStepOptimizer(Optimizer):
         self.updates.state = state
 
     def run_and_update(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
-        methods = ("update", "apply_gradients", "backprop")
-        plain = all(getattr(type(self), name) is getattr(ThreeStepOptimizer, name) for name in methods)
+        cls, methods = type(self), ("update", "apply_gradients", "backprop")
+        plain = all(getattr(cls, name) is getattr(ThreeStepOptimizer, name) for name in methods)
         return self.updates.run(self, inputs) if plain else None
 
     def prepare(self) -> None:
@@ -400,11 +400,9 @@ class ThreeStepOptimizer(Optimizer):
         gradients, owned = self.modified(names, parameters, gradients), self.exchange.owned
         rows = [row for row in zip(names, parameters, gradients, strict=True) if owned is None or row[0] in owned]
         alike = all(getattr(g, "shape", None) == old.shape and g.dtype == old.dtype for _, old, g in rows)
-        if alike and self.updates.apply(self, [name for name, *_ in rows], [gradient for *_, gradient in rows]):
-            self.updated = True
-            return
-        for name, old, gradient in rows:
-            self.network.assign_tensor(name, self.update_rule(gradient, old, name))
+        if not (alike and self.updates.apply(self, [name for name, *_ in rows], [gradient for *_, gradient in rows])):
+            for name, old, gradient in rows:
+                self.network.assign_tensor(name, self.update_rule(gradient, old, name))
 
     def _owned(self, names: Sequence[str]) -> Sequence[str]:
         """Those that this process updates."""

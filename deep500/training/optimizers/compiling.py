@@ -173,6 +173,7 @@ class CompiledUpdates(Updates):
             return False
         by_name = None if gradients is None else dict(zip(names, gradients, strict=True))
         self._write(ready[0](ready[1], by_name, self._packed))
+        optimizer.updated = True
         return True
 
     def run(self, optimizer: Any, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
