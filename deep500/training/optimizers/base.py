@@ -366,7 +366,7 @@ class ThreeStepOptimizer(Optimizer):
 
     @property
     def state(self) -> dict[str, dict[str, Any]]:
-        """What is remembered between steps: slot -> parameter -> tensor."""
+        """The state between steps: slot -> parameter -> tensor."""
         return self.updates.state
 
     @state.setter

@@ -39,7 +39,7 @@ class Chunk(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What is compiled for a chunk: a program, and the place of its first number among those of all chunks."""
+    """A program that is compiled for a chunk, and the place of its first number among those of all chunks."""
 
     names: tuple[str, ...]
     program: RuleProgram
@@ -108,7 +108,7 @@ class UpdateEngine(abc.ABC):
         return self.lay(name, np.broadcast_to(array, like.shape))
 
     def unpack(self, packed: Sequence[Packed]) -> State:
-        """What was put together, as arrays: slot -> parameter -> array."""
+        """Reverse :meth:`pack`, into arrays: slot -> parameter -> array."""
         arrays: State = {}
         for (_, names, _), together in zip(self.chunks, packed, strict=True):
             ends = np.cumsum([int(np.prod(self.shapes[name])) for name in names])

@@ -35,7 +35,7 @@ class Untraceable(Exception):
 
 @dataclass(frozen=True)
 class RuleProgram:
-    """What a rule computes, element by element.
+    """The computation of a rule, element by element.
 
     Attributes:
         steps: an operation and its operands each; ``("slot", name)`` reads what is remembered.
@@ -59,7 +59,7 @@ class RuleProgram:
 
     @cached_property
     def decrement(self) -> RuleProgram | None:
-        """What is subtracted from the parameter, where that is the last step."""
+        """The program of what is subtracted from the parameter, where that is the last step."""
         name, *operands = self.steps[-1] if self.steps else ("",)
         if name != "sub" or operands[0] != 1 or operands[1] < 0 or self.result != len(self.steps) + 1:
             return None
