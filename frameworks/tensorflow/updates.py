@@ -101,7 +101,7 @@ class _TracedStep:
         if self._fused is None or self._fused[0] is not compiled:
 
             def fused(numbers: Any, *values: Any) -> Any:
-                results, gradients = compiled.run(*values)
+                results, gradients = compiled.call(*values)  # traced once for all programs of the rule
                 self._update(numbers, dict(zip(compiled.gradients, gradients, strict=True)))
                 return results, gradients
 
