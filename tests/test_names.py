@@ -14,7 +14,7 @@ PLACES = ("deep500", "frameworks", "recipes", "custom_ops")
 EMPTY = set("one said told found made own each kept wanted given held of".split())
 
 
-CLEAN = ["deep500", "recipes", "custom_ops"]
+CLEAN = ["deep500", "frameworks", "recipes", "custom_ops"]
 ALLOWED = {
     ("deep500/metrics/work.py", "of"),  # users write this and the next four: Flops(of="step")
     ("deep500/tasks/tokens.py", "of"),  # Characters.of(text)

@@ -120,11 +120,11 @@ def _walk(program: Program, items: Sequence[Item], env: dict[str, Any], context:
 
 def _custom(node: Node, env: Mapping[str, Any], context: RunContext, program: Program) -> dict[str, Any]:
     """One custom node's results by name, those of its first run if it is in a region that runs again."""
-    given = [env.get(name) for name in node.inputs]
-    earlier = context.kept.get(node.name)
-    outputs = call_node(node, given, program.descriptors, custom_op, desc_from_tensor, earlier)
+    operands = [env.get(name) for name in node.inputs]
+    earlier = context.custom_outputs.get(node.name)
+    outputs = call_node(node, operands, program.descriptors, custom_op, desc_from_tensor, earlier)
     if context.keeping:
-        context.kept[node.name] = outputs
+        context.custom_outputs[node.name] = outputs
     return {name: value for name, value in zip(node.outputs, outputs, strict=False) if name}
 
 
@@ -178,7 +178,7 @@ def _where(node: Node) -> str:
 
 
 def _traced(node: Node, env: Mapping[str, Any]) -> list[str]:
-    """What a node reads, its sub-graphs included, that is not known."""
+    """Values that a node reads, its sub-graphs included, and that are not known."""
     return [name for name in dict.fromkeys(node.reads) if not is_known(env[name])]
 
 
@@ -187,6 +187,8 @@ def statistics_of(network: Graph, nodes: Sequence[Node]) -> list[str]:
     statistics: dict[str, None] = {}
     for node in nodes:
         if node.op_type == "BatchNormalization" and not node.domain and not node.attribute("training_mode"):
-            kept = [network.parameters.get(name) for name in node.inputs[3:5]]
-            statistics.update({n: None for n, p in zip(node.inputs[3:5], kept, strict=True) if p and not p.trainable})
+            running = [network.parameters.get(name) for name in node.inputs[3:5]]
+            statistics.update(
+                {n: None for n, p in zip(node.inputs[3:5], running, strict=True) if p and not p.trainable}
+            )
     return list(statistics)

@@ -1,4 +1,4 @@
-"""What a run of a program knows beside its values, and what operators may ask of it."""
+"""The context of a run: what it knows beside its values, and what operators may ask of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RunContext:
 
     ``statistics`` are the running statistics: untrained parameters that batch normalization keeps.
     Where regions run again (:mod:`deep500.frameworks.jax.recompute`), ``never`` is a predicate that is false in every
-    run; in regions (``keeping``) what custom nodes return is noted in ``kept``, by node, and taken from there.
+    run; in regions (``keeping``) what custom nodes return is noted in ``custom_outputs``, by node, and taken again.
     """
 
     training: bool
@@ -32,7 +32,7 @@ class RunContext:
     follows: bool = True
     draws: int = 0
     never: Any = None
-    kept: dict[str, Any] = field(default_factory=dict)
+    custom_outputs: dict[str, Any] = field(default_factory=dict)
     keeping: bool = False
 
     def next_key(self, seed: float | None) -> Any:

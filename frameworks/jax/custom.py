@@ -132,7 +132,7 @@ _functions = OperatorFunctions(JaxOperator, "JAX")
 
 
 def _wait(outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What ``jax.block_until_ready`` does, for a few arrays and in less time."""
+    """Wait as ``jax.block_until_ready`` does, for a few arrays and in less time."""
     for output in outputs:
         if not isinstance(output, jax.core.Tracer):
             output.block_until_ready()

@@ -34,9 +34,9 @@ def bridge() -> Bridge:
         MissingEngine: it must be built and there is no C++ compiler.
     """
     source = Path(__file__).resolve().parent / "custom_call.cpp"
-    made = Bridge(build_bridge(source, [jax.ffi.include_dir()], [], f"jaxlib {jax.lib.__version__}"))
-    jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(made.library.d500_xla_call), platform="cpu")
-    return made
+    bridge = Bridge(build_bridge(source, [jax.ffi.include_dir()], [], f"jaxlib {jax.lib.__version__}"))
+    jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(bridge.library.d500_xla_call), platform="cpu")
+    return bridge
 
 
 class XlaCall:
@@ -53,10 +53,10 @@ class XlaCall:
         return self._call(FORWARD, 0, specs, inputs)
 
     def backward(
-        self, wanted: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]
+        self, needed: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> tuple[Any, ...]:
-        """The gradients of the wanted inputs."""
-        return self._call(BACKWARD, mask(wanted), chosen(wanted, inputs), [*grads, *inputs, *outputs])
+        """The gradients of the needed inputs."""
+        return self._call(BACKWARD, mask(needed), chosen(needed, inputs), [*grads, *inputs, *outputs])
 
     def push(self, inputs: Sequence[Any], tangents: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
         """Tangents of all outputs, from those of all inputs."""
@@ -64,16 +64,16 @@ class XlaCall:
         return self._call(JVP, 0, specs * 2, [*inputs, *tangents])[len(specs) :]
 
     def bend(
-        self, wanted: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[Any]
+        self, needed: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[Any]
     ) -> Sequence[Any]:
-        """How the gradients of the wanted inputs change: by the Hessian-vector product, as the Hessian is symmetric."""
-        return self._call(HVP, mask(wanted), chosen(wanted, inputs), [*grads, *inputs, *tangents])
+        """How the gradients of the needed inputs change: by the Hessian-vector product, as the Hessian is symmetric."""
+        return self._call(HVP, mask(needed), chosen(needed, inputs), [*grads, *inputs, *tangents])
 
-    def _call(self, phase: int, wanted: int, specs: Specs, args: Sequence[Any]) -> tuple[Any, ...]:
+    def _call(self, phase: int, needed: int, specs: Specs, args: Sequence[Any]) -> tuple[Any, ...]:
         if not specs:
             return ()
         call = jax.ffi.ffi_call(TARGET, tuple(specs), vmap_method="sequential")
-        return tuple(call(*args, key=self.key, phase=np.int64(phase), wanted=np.int64(wanted)))
+        return tuple(call(*args, key=self.key, phase=np.int64(phase), wanted=np.int64(needed)))
 
 
 class XlaGradientCall:
@@ -97,9 +97,9 @@ class XlaGradientCall:
                     f"operator {op.name!r}: got an output {y.dtype}{list(y.shape)} and its gradient {g.dtype}"
                     f"{list(g.shape)}; expected both {d}"
                 )
-        wanted = [is_differentiable(x) and i not in op.spec.inactive for i, x in enumerate(taken)]
-        made = iter(self.inner.backward(wanted, grads, taken, outputs))
-        return tuple(next(made) if w else jnp.zeros_like(x) for w, x in zip(wanted, taken, strict=True))
+        needed = [is_differentiable(x) and i not in op.spec.inactive for i, x in enumerate(taken)]
+        gradients = iter(self.inner.backward(needed, grads, taken, outputs))
+        return tuple(next(gradients) if w else jnp.zeros_like(x) for w, x in zip(needed, taken, strict=True))
 
     def backward(self, *args: Any) -> tuple[Any, ...]:
         """No: it is asked for nothing that could call this."""
@@ -108,11 +108,11 @@ class XlaGradientCall:
     push = bend = backward
 
 
-def mask(wanted: Sequence[bool]) -> int:
+def mask(needed: Sequence[bool]) -> int:
     """Bit i for input i."""
-    return sum(1 << i for i, want in enumerate(wanted) if want)
+    return sum(1 << i for i, want in enumerate(needed) if want)
 
 
-def chosen(wanted: Sequence[bool], inputs: Sequence[Any]) -> Specs:
-    """Dtypes and shapes of the wanted inputs."""
-    return [jax.ShapeDtypeStruct(x.shape, x.dtype) for x, w in zip(inputs, wanted, strict=True) if w]
+def chosen(needed: Sequence[bool], inputs: Sequence[Any]) -> Specs:
+    """Dtypes and shapes of the needed inputs."""
+    return [jax.ShapeDtypeStruct(x.shape, x.dtype) for x, w in zip(inputs, needed, strict=True) if w]

@@ -30,17 +30,17 @@ class Route(Protocol):
         """The outputs."""
 
     def backward(
-        self, wanted: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]
+        self, needed: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> tuple[Any, ...]:
-        """The gradients of the wanted inputs."""
+        """The gradients of the needed inputs."""
 
     def push(self, inputs: Sequence[Any], tangents: Sequence[Any], outputs: Sequence[Any]) -> Sequence[Any]:
         """Tangents of all outputs, from those of all inputs."""
 
     def bend(
-        self, wanted: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[Any]
+        self, needed: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[Any]
     ) -> Sequence[Any]:
-        """How the gradients of the wanted inputs change along tangents of the inputs."""
+        """How the gradients of the needed inputs change along tangents of the inputs."""
 
 
 # JAX prints whatever a callback raises; what is reported anyway need not be printed.
@@ -73,7 +73,7 @@ class Callback:
         return tuple(jax.pure_callback(guarded(op.name, call), tuple(specs), *inputs, vmap_method="sequential"))
 
     def backward(
-        self, wanted: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]
+        self, needed: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> tuple[Any, ...]:
         """See :class:`Route`."""
         op, out, n = self.op, len(grads), len(grads) + len(inputs)
@@ -81,9 +81,9 @@ class Callback:
         def call(*arrays: Any) -> tuple[np.ndarray, ...]:
             host = [_host(x) for x in arrays]
             gradients = op.run_backward(host[:out], host[out:n], host[n:])
-            return tuple(g for g, w in zip(gradients, wanted, strict=True) if w)
+            return tuple(g for g, w in zip(gradients, needed, strict=True) if w)
 
-        specs = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x, w in zip(inputs, wanted, strict=True) if w)
+        specs = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x, w in zip(inputs, needed, strict=True) if w)
         return tuple(
             jax.pure_callback(guarded(op.name, call), specs, *grads, *inputs, *outputs, vmap_method="sequential")
         )
@@ -100,7 +100,7 @@ class Callback:
         return tuple(jax.pure_callback(guarded(op.name, call), specs, *inputs, *tangents, vmap_method="sequential"))
 
     def bend(
-        self, wanted: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[Any]
+        self, needed: Sequence[bool], grads: Sequence[Any], inputs: Sequence[Any], tangents: Sequence[Any]
     ) -> Sequence[Any]:
         """See :class:`Route`; by the operator's ``hvp``."""
         op, out, n = self.op, len(grads), len(grads) + len(inputs)
@@ -108,9 +108,9 @@ class Callback:
         def call(*arrays: Any) -> tuple[np.ndarray, ...]:
             host = [_host(x) for x in arrays]
             bent = op.hvp(host[:out], host[out:n], host[n:])  # type: ignore[attr-defined]
-            return tuple(b for b, w in zip(bent, wanted, strict=True) if w)
+            return tuple(b for b, w in zip(bent, needed, strict=True) if w)
 
-        specs = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x, w in zip(inputs, wanted, strict=True) if w)
+        specs = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x, w in zip(inputs, needed, strict=True) if w)
         call_back = guarded(op.name, call)
         return tuple(jax.pure_callback(call_back, specs, *grads, *inputs, *tangents, vmap_method="sequential"))
 
@@ -121,7 +121,7 @@ def is_differentiable(x: Any) -> bool:
 
 
 def _host(array: Any) -> np.ndarray:
-    """What a callback got as a NumPy array, without a copy where that is possible."""
+    """An argument of a callback as a NumPy array, without a copy where that is possible."""
     return contiguous(array)
 
 

@@ -24,7 +24,7 @@ from deep500.operators.base import CustomOp
 from deep500.operators.cpp import CompiledOp
 
 Arrays = Sequence[Any]
-Wanted = tuple[bool, ...]
+Needed = tuple[bool, ...]
 
 
 def differentiable(
@@ -44,14 +44,14 @@ def differentiable(
     def rule(primals: Arrays, tangents: Arrays) -> tuple[Any, Any]:
         outputs = function(*primals)
         inputs = primals[: len(primals) - extra]
-        wanted = tuple(
+        needed = tuple(
             is_differentiable(x)
             and i not in without
             and not isinstance(tangents[i], jax.custom_derivatives.SymbolicZero)
             for i, x in enumerate(inputs)
         )
-        along = [t for t, want in zip(tangents, wanted, strict=False) if want]
-        how = {"of": _Of(op, route), "ins": len(inputs), "outs": len(outputs), "along": wanted}
+        along = [t for t, want in zip(tangents, needed, strict=False) if want]
+        how = {"custom": _Of(op, route), "ins": len(inputs), "outs": len(outputs), "along": needed}
         moved = iter(JACOBIAN.bind(*along, *inputs, *outputs, **how)) if along else None
         return outputs, tuple(_tangent(y, moved) for y in outputs)
 
@@ -86,26 +86,26 @@ def _primitive(name: str, run: Callable[..., Sequence[Any]], results: Callable[.
         run: operands and parameters -> results.
         results: the operands whose dtypes and shapes the results have.
     """
-    made = Primitive(name)
-    made.multiple_results = True
-    made.def_impl(lambda *operands, **parameters: jax.jit(partial(run, **parameters))(*operands))
-    made.def_abstract_eval(lambda *operands, **parameters: [_plain(x) for x in results(*operands, **parameters)])
-    mlir.register_lowering(made, mlir.lower_fun(run, multiple_results=True))
+    primitive = Primitive(name)
+    primitive.multiple_results = True
+    primitive.def_impl(lambda *operands, **parameters: jax.jit(partial(run, **parameters))(*operands))
+    primitive.def_abstract_eval(lambda *operands, **parameters: [_plain(x) for x in results(*operands, **parameters)])
+    mlir.register_lowering(primitive, mlir.lower_fun(run, multiple_results=True))
 
-    def each(operands: Arrays, axes: Sequence[Any], **parameters: Any) -> tuple[Any, Any]:
+    def batched(operands: Arrays, axes: Sequence[Any], **parameters: Any) -> tuple[Any, Any]:
         mapped = [jnp.moveaxis(x, a, 0) for x, a in zip(operands, axes, strict=True) if a is not None]
 
-        def one(slices: Arrays) -> Any:
+        def of_slices(slices: Arrays) -> Any:
             rest = iter(slices)
-            return made.bind(
+            return primitive.bind(
                 *(x if a is None else next(rest) for x, a in zip(operands, axes, strict=True)), **parameters
             )
 
-        found = jax.lax.map(one, mapped)
-        return found, [0] * len(found)
+        stacked = jax.lax.map(of_slices, mapped)
+        return stacked, [0] * len(stacked)
 
-    batching.primitive_batchers[made] = each
-    return made
+    batching.primitive_batchers[primitive] = batched
+    return primitive
 
 
 def _plain(x: Any) -> Any:
@@ -118,8 +118,8 @@ def _split(operands: Arrays, first: int, ins: int) -> tuple[Arrays, Arrays, Arra
 
 def _spread(values: Arrays, which: Sequence[bool], like: Arrays) -> list[Any]:
     """The values at the places where ``which`` is true, zeros elsewhere."""
-    given = iter(values)
-    return [next(given) if w else jnp.zeros_like(x) for w, x in zip(which, like, strict=True)]
+    rest = iter(values)
+    return [next(rest) if w else jnp.zeros_like(x) for w, x in zip(which, like, strict=True)]
 
 
 def _floating(arrays: Arrays) -> list[Any]:
@@ -136,24 +136,24 @@ def _filled(value: Any, aval: Any) -> Any:
 
 
 # -- what they compute ------------------------------------------------------------------------------------------------
-def _push(*operands: Any, of: _Of, ins: int, outs: int, along: Wanted) -> Sequence[Any]:
+def _push(*operands: Any, custom: _Of, ins: int, outs: int, along: Needed) -> Sequence[Any]:
     """Tangents of the inputs in ``along``, inputs, outputs -> tangents of the floating outputs."""
     v, x, y = _split(operands, sum(along), ins)
-    if not getattr(of.op, "signature", {}).get("jvp"):
-        raise no_forward(of.op)
-    return _floating(of.route.push(x, _spread(v, along, x), y))
+    if not getattr(custom.op, "signature", {}).get("jvp"):
+        raise no_forward(custom.op)
+    return _floating(custom.route.push(x, _spread(v, along, x), y))
 
 
-def _pull(*operands: Any, of: _Of, ins: int, outs: int, wanted: Wanted) -> Sequence[Any]:
-    """Gradients of the floating outputs, inputs, outputs -> gradients of the wanted inputs."""
+def _pull(*operands: Any, custom: _Of, ins: int, outs: int, needed: Needed) -> Sequence[Any]:
+    """Gradients of the floating outputs, inputs, outputs -> gradients of the needed inputs."""
     g, x, y = _split_gradients(operands, ins, outs)
-    return of.route.backward(wanted, _whole(g, y), list(x), list(y))
+    return custom.route.backward(needed, _whole(g, y), list(x), list(y))
 
 
-def _bend(*operands: Any, of: _Of, ins: int, outs: int, along: Wanted, wanted: Wanted) -> Sequence[Any]:
-    """Tangents of the inputs in ``along``, then what ``_pull`` takes -> change of the wanted inputs' gradients."""
+def _bend(*operands: Any, custom: _Of, ins: int, outs: int, along: Needed, needed: Needed) -> Sequence[Any]:
+    """Tangents of the inputs in ``along``, then what ``_pull`` takes -> change of the needed inputs' gradients."""
     v, (g, x, y) = operands[: sum(along)], _split_gradients(operands[sum(along) :], ins, outs)
-    return of.route.bend(wanted, _whole(g, y), list(x), _spread(v, along, x))
+    return custom.route.bend(needed, _whole(g, y), list(x), _spread(v, along, x))
 
 
 def _split_gradients(operands: Arrays, ins: int, outs: int) -> tuple[Arrays, Arrays, Arrays]:
@@ -162,18 +162,20 @@ def _split_gradients(operands: Arrays, ins: int, outs: int) -> tuple[Arrays, Arr
 
 
 JACOBIAN = _primitive(
-    "deep500_jacobian", _push, lambda *a, of, ins, outs, along: _floating(_split(a, sum(along), ins)[2])
+    "deep500_jacobian", _push, lambda *a, custom, ins, outs, along: _floating(_split(a, sum(along), ins)[2])
 )
 GRADIENT = _primitive(
     "deep500_gradient",
     _pull,
-    lambda *a, of, ins, outs, wanted: [x for x, w in zip(_split_gradients(a, ins, outs)[1], wanted, strict=True) if w],
+    lambda *a, custom, ins, outs, needed: [
+        x for x, w in zip(_split_gradients(a, ins, outs)[1], needed, strict=True) if w
+    ],
 )
 HESSIAN = _primitive(
     "deep500_hessian",
     _bend,
-    lambda *a, of, ins, outs, along, wanted: [
-        x for x, w in zip(_split_gradients(a[sum(along) :], ins, outs)[1], wanted, strict=True) if w
+    lambda *a, custom, ins, outs, along, needed: [
+        x for x, w in zip(_split_gradients(a[sum(along) :], ins, outs)[1], needed, strict=True) if w
     ],
 )
 
@@ -182,24 +184,24 @@ HESSIAN = _primitive(
 def _jvp_of_jacobian(operands: Arrays, tangents: Arrays, **how: Any) -> tuple[Any, Any]:
     (_, x, y), (moved, of_x, _) = (_split(a, sum(how["along"]), how["ins"]) for a in (operands, tangents))
     if not all(isinstance(t, ad.Zero) or t.dtype == jax.dtypes.float0 for t in of_x):
-        raise _too_many(how["of"].op)
+        raise _too_many(how["custom"].op)
     v = [_filled(t, t.aval) if isinstance(t, ad.Zero) else t for t in moved]
     return JACOBIAN.bind(*operands, **how), JACOBIAN.bind(*v, *x, *y, **how)
 
 
 def _transpose_of_jacobian(
-    cotangents: Arrays, *operands: Any, of: _Of, ins: int, outs: int, along: Wanted
+    cotangents: Arrays, *operands: Any, custom: _Of, ins: int, outs: int, along: Needed
 ) -> list[Any]:
-    if not of.op.differentiable:
-        raise no_gradient(of.op)
+    if not custom.op.differentiable:
+        raise no_gradient(custom.op)
     v, x, y = _split(operands, sum(along), ins)
     g = [_filled(c, b) for c, b in zip(cotangents, _floating(y), strict=True)]
-    made = GRADIENT.bind(*g, *x, *y, of=of, ins=ins, outs=outs, wanted=along)
-    return [*made, *[None] * (len(operands) - len(v))]
+    gradients = GRADIENT.bind(*g, *x, *y, custom=custom, ins=ins, outs=outs, needed=along)
+    return [*gradients, *[None] * (len(operands) - len(v))]
 
 
 def _jvp_of_gradient(operands: Arrays, tangents: Arrays, **how: Any) -> tuple[Any, Any]:
-    of, ins, outs = how["of"], how["ins"], how["outs"]
+    custom, ins, outs = how["custom"], how["ins"], how["outs"]
     g, x, y = _split_gradients(operands, ins, outs)
     of_g, of_x, _ = _split(tangents, len(g), ins)  # outputs are functions of the inputs, whose part is in of_x
     parts = []
@@ -207,8 +209,8 @@ def _jvp_of_gradient(operands: Arrays, tangents: Arrays, **how: Any) -> tuple[An
         parts.append(GRADIENT.bind(*(_filled(t, b) for t, b in zip(of_g, g, strict=True)), *x, *y, **how))
     along = tuple(not isinstance(t, ad.Zero) and is_differentiable(b) for t, b in zip(of_x, x, strict=True))
     if any(along):
-        if not getattr(of.op, "signature", {}).get("hvp"):
-            raise no_second(of.op)
+        if not getattr(custom.op, "signature", {}).get("hvp"):
+            raise no_second(custom.op)
         v = [t for t, want in zip(of_x, along, strict=True) if want]
         parts.append(HESSIAN.bind(*v, *operands, along=along, **how))
     results = GRADIENT.bind(*operands, **how)
@@ -218,30 +220,33 @@ def _jvp_of_gradient(operands: Arrays, tangents: Arrays, **how: Any) -> tuple[An
 
 
 def _transpose_of_gradient(
-    cotangents: Arrays, *operands: Any, of: _Of, ins: int, outs: int, wanted: Wanted
+    cotangents: Arrays, *operands: Any, custom: _Of, ins: int, outs: int, needed: Needed
 ) -> list[Any]:
     _, x, y = _split_gradients(operands, ins, outs)
-    chosen = [b for b, want in zip(x, wanted, strict=True) if want]
+    chosen = [b for b, want in zip(x, needed, strict=True) if want]
     v = [_filled(c, b) for c, b in zip(cotangents, chosen, strict=True)]
-    return [*JACOBIAN.bind(*v, *x, *y, of=of, ins=ins, outs=outs, along=wanted), *[None] * (len(x) + len(y))]
+    return [*JACOBIAN.bind(*v, *x, *y, custom=custom, ins=ins, outs=outs, along=needed), *[None] * (len(x) + len(y))]
 
 
 def _jvp_of_hessian(operands: Arrays, tangents: Arrays, **how: Any) -> tuple[Any, Any]:
     count = sum(how["along"])
     if not all(isinstance(t, ad.Zero) or t.dtype == jax.dtypes.float0 for t in tangents[count:]):
-        raise _too_many(how["of"].op)
+        raise _too_many(how["custom"].op)
     v = [_filled(t, b) for t, b in zip(tangents[:count], operands[:count], strict=True)]
     return HESSIAN.bind(*operands, **how), HESSIAN.bind(*v, *operands[count:], **how)
 
 
 def _transpose_of_hessian(
-    cotangents: Arrays, *operands: Any, of: _Of, ins: int, outs: int, along: Wanted, wanted: Wanted
+    cotangents: Arrays, *operands: Any, custom: _Of, ins: int, outs: int, along: Needed, needed: Needed
 ) -> Any:
     rest = operands[sum(along) :]
     _, x, _ = _split_gradients(rest, ins, outs)
-    chosen = [b for b, want in zip(x, wanted, strict=True) if want]
+    chosen = [b for b, want in zip(x, needed, strict=True) if want]
     v = [_filled(c, b) for c, b in zip(cotangents, chosen, strict=True)]
-    return [*HESSIAN.bind(*v, *rest, of=of, ins=ins, outs=outs, along=wanted, wanted=along), *[None] * len(rest)]
+    return [
+        *HESSIAN.bind(*v, *rest, custom=custom, ins=ins, outs=outs, along=needed, needed=along),
+        *[None] * len(rest),
+    ]
 
 
 def _too_many(op: CustomOp) -> UnsupportedOperator:

@@ -101,12 +101,14 @@ class Executor(DifferentiatingExecutor):
         return len(_devices("gpu")) if wished.kind == "gpu" else 0
 
     def settings(self) -> AbstractContextManager[Any]:
-        """What holds while functions are traced, compiled and called: what is folded lands on its device."""
-        held = ExitStack()
-        held.enter_context(jax.default_device(self.jax_device))
+        """Settings while functions are traced, compiled and called: what is folded lands on its device."""
+        settings = ExitStack()
+        settings.enter_context(jax.default_device(self.jax_device))
         if self.device.kind == "gpu":  # JAX's own default there is TF32
-            held.enter_context(jax.default_matmul_precision("highest" if self.precision == "ieee" else "tensorfloat32"))
-        return held
+            settings.enter_context(
+                jax.default_matmul_precision("highest" if self.precision == "ieee" else "tensorfloat32")
+            )
+        return settings
 
     # -- compiling --------------------------------------------------------------------------------------------------
     def live(self, name: str, parameter: Parameter) -> Any:

@@ -104,13 +104,13 @@ class Compiled:
         trained, others, state = [take(tensors) for take in self.take]
         while True:  # each round that fails learns of further inputs that must be constants
             known = {n: np.asarray(inputs[n]) for n in self.deciding if _elements(inputs[n]) <= DECIDING}
-            given = {n: as_argument(inputs[n], device) for n in self.program.inputs if n not in known}
+            arguments = {n: as_argument(inputs[n], device) for n in self.program.inputs if n not in known}
             try:
                 function = self._jitted(known)
                 if executor.wide and executor.usual:
-                    return use(function, (trained, others, state, given, draw))
+                    return use(function, (trained, others, state, arguments, draw))
                 with enable_x64(executor.wide), executor.settings():
-                    return use(function, (trained, others, state, given, draw))
+                    return use(function, (trained, others, state, arguments, draw))
             except DependsOnData as error:
                 if not self._decide(error, inputs):
                     raise
@@ -144,7 +144,7 @@ class Compiled:
         return function
 
     def _function(self, known: Mapping[str, np.ndarray]) -> Callable[..., Any]:
-        """What is jitted: forward, or in training forward and backward."""
+        """The function to jit: forward, or in training forward and backward."""
         pure, loss = self.executor.pure(self, {**self.constants, **known}), self.loss
 
         def forward(trained: Any, others: Any, state: Any, inputs: Any, draw: Any) -> Any:  # tuples: cheaper than dicts
@@ -191,11 +191,11 @@ def _refuse_unknowable(program: Program, changing: set[str]) -> None:
             tainted.update(node.writes)
         entry = OPS.get((node.domain, node.op_type))
         static = [node.inputs[i] for i in entry.static if i < len(node.inputs)] if entry is not None else []
-        wanted = [name for name in static if name in tainted]
-        if not wanted and node.op_type == "Loop" and node.domain == "" and _stacks_unknown_length(node, tainted):
-            wanted = [name for name in node.reads if name in tainted]
-        if wanted:
-            raise DependsOnData(f"{node.name!r} ({node.op_type})", wanted)
+        unknown = [name for name in static if name in tainted]
+        if not unknown and node.op_type == "Loop" and node.domain == "" and _stacks_unknown_length(node, tainted):
+            unknown = [name for name in node.reads if name in tainted]
+        if unknown:
+            raise DependsOnData(f"{node.name!r} ({node.op_type})", unknown)
 
 
 def _stacks_unknown_length(node: Node, tainted: set[str]) -> bool:

@@ -75,11 +75,11 @@ def convert(model: Any, example: Any, dynamic_axes: Mapping[str, Any]) -> Conver
     inputs = named_inputs(example, function.arguments)
     axes = free_axes(inputs, dynamic_axes)
 
-    def own(given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        return [np.asarray(leaf) for leaf in function(function.leaves, list(given.values()))]
+    def run(arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        return [np.asarray(leaf) for leaf in function(function.leaves, list(arrays.values()))]
 
     with converting(function.name, "a function that runs", _ELSE):
-        results = own(inputs)
+        results = run(inputs)
     if _is_nnx(model):
         _check_writes(model, inputs)
     places = [
@@ -90,15 +90,15 @@ def convert(model: Any, example: Any, dynamic_axes: Mapping[str, Any]) -> Conver
     training = _of_module(model, training=True) if _is_nnx(model) else function
 
     def differentiate(
-        given: Mapping[str, np.ndarray], cotangents: Sequence[np.ndarray | None]
+        arrays: Mapping[str, np.ndarray], cotangents: Sequence[np.ndarray | None]
     ) -> dict[str, np.ndarray]:
-        return _gradients(training, sorted(names), list(given.values()), cotangents)
+        return _gradients(training, sorted(names), list(arrays.values()), cotangents)
 
-    return Converted(proto, names, inputs, results, own, differentiate, axes=axes)
+    return Converted(proto, names, inputs, results, run, differentiate, axes=axes)
 
 
 def _gradients(
-    function: _Function, names: Sequence[str], given: Sequence[np.ndarray], cotangents: Sequence[np.ndarray | None]
+    function: _Function, names: Sequence[str], arrays: Sequence[np.ndarray], cotangents: Sequence[np.ndarray | None]
 ) -> dict[str, np.ndarray]:
     """The function's own gradients with respect to these leaves."""
     places = [function.names.index(name) for name in names]
@@ -107,7 +107,7 @@ def _gradients(
         leaves = list(function.leaves)
         for place, value in zip(places, trained, strict=True):
             leaves[place] = value
-        return [result for result in function(leaves, given) if jnp.issubdtype(result.dtype, jnp.inexact)]
+        return [result for result in function(leaves, arrays) if jnp.issubdtype(result.dtype, jnp.inexact)]
 
     results, pull = jax.vjp(call, [function.leaves[place] for place in places])
     floating = [array for array in cotangents if array is not None and jnp.issubdtype(array.dtype, jnp.inexact)]
@@ -194,9 +194,9 @@ def _check_writes(module: Any, inputs: Mapping[str, np.ndarray]) -> None:
     graph, state = nnx.split(private)
     written: list[tuple[str, ...]] = []
 
-    def run(state: Any, given: list[Any]) -> Any:
+    def run(state: Any, arrays: list[Any]) -> Any:
         merged = nnx.merge(graph, state)
-        before, result, after = _values(nnx, merged), merged(*given), _values(nnx, merged)
+        before, result, after = _values(nnx, merged), merged(*arrays), _values(nnx, merged)
         written.extend(path for path, value in before.items() if after.get(path) is not value)
         return result
 
@@ -253,11 +253,11 @@ def _to_onnx(
     to_onnx = _jax2onnx()
     floating = [function.leaves[place] for place in places]
 
-    def flat(*given: Any) -> tuple[Any, ...]:
+    def flat(*arrays: Any) -> tuple[Any, ...]:
         leaves = list(function.leaves)
-        for place, value in zip(places, given, strict=False):
+        for place, value in zip(places, arrays, strict=False):
             leaves[place] = value
-        return tuple(function(leaves, given[len(places) :]))
+        return tuple(function(leaves, arrays[len(places) :]))
 
     specs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in floating]
     dtypes = [jax.dtypes.canonicalize_dtype(array.dtype) for array in inputs.values()]
@@ -268,9 +268,9 @@ def _to_onnx(
     wide = any(spec.dtype == np.float64 for spec in specs)
     with converting(function.name, "a function that converts", _ELSE), quiet("jax2onnx"):
         proto = _Derivatives(function.name).converted(to_onnx, flat, specs, wide)
-    given = [value.name for value in proto.graph.input]
-    values = {name: function.names[place] for name, place in zip(given, places, strict=False)}
-    names = values | dict(zip(given[len(places) :], inputs, strict=True))
+    inner = [value.name for value in proto.graph.input]
+    values = {name: function.names[place] for name, place in zip(inner, places, strict=False)}
+    names = values | dict(zip(inner[len(places) :], inputs, strict=True))
     count = len(proto.graph.output)
     names |= {v.name: "output" if count == 1 else f"output_{n}" for n, v in enumerate(proto.graph.output)}
     rename_values(proto.graph, names)
@@ -379,7 +379,7 @@ class _Derivatives:
             known.get(f"jax.nn.{name}", known[equation.primitive.name]).lower(context, equation)
             return  # true derivatives all: JAX's own rules are about rounding
         try:
-            forward, backward, kept = _passes(equation, floating)
+            forward, backward, floats = _passes(equation, floating)
         except Exception as error:
             line = next(iter(str(error).splitlines()), "")[:300]
             raise NetworkError(
@@ -390,14 +390,14 @@ class _Derivatives:
         inputs = [context.get_value_for_var(variable) for variable in equation.invars]
         with _replaced(self.plugins.PLUGIN_REGISTRY, self.theirs):  # no gradient flows within
             results = _lowered(context, forward, inputs)
-        values = [results[n] for n in kept]
+        values = [results[n] for n in floats]
         count = len(equation.outvars)
-        attributes = {"values": len(kept), "arguments": len(floating), _NUMBER: len(self.backward)}
+        attributes = {"values": len(floats), "arguments": len(floating), _NUMBER: len(self.backward)}
         self.backward.append(backward)
         for variable, value in zip(equation.outvars, results, strict=False):
             context.bind_value_for_var(variable, value)
         read = [*values, *(inputs[n] for n in floating), *results[count:]]
-        _write(context, CUSTOM, read, [equation.outvars[n] for n in kept], **attributes)
+        _write(context, CUSTOM, read, [equation.outvars[n] for n in floats], **attributes)
 
 
 @dataclass
@@ -425,16 +425,16 @@ _NUMBER = "number"
 def _passes(equation: Any, floating: Sequence[int]) -> tuple[Any, Any, list[int]]:
     """A call as two jaxprs: forward to results and residuals, and backward; then, which results are floating."""
     params = equation.primitive.get_bind_params(equation.params)
-    kept = [n for n, v in enumerate(equation.outvars) if jnp.issubdtype(v.aval.dtype, jnp.inexact)]
+    results = [n for n, v in enumerate(equation.outvars) if jnp.issubdtype(v.aval.dtype, jnp.inexact)]
     structure = []
 
-    def forward(*given: Any) -> Any:
+    def forward(*operands: Any) -> Any:
         def call(*arguments: Any) -> Any:
             merged = dict(zip(floating, arguments, strict=True))
-            every = equation.primitive.bind(*(merged.get(n, value) for n, value in enumerate(given)), **params)
-            return [every[n] for n in kept], every
+            every = equation.primitive.bind(*(merged.get(n, value) for n, value in enumerate(operands)), **params)
+            return [every[n] for n in results], every
 
-        _, pull, every = jax.vjp(call, *(given[n] for n in floating), has_aux=True)
+        _, pull, every = jax.vjp(call, *(operands[n] for n in floating), has_aux=True)
         residuals, tree = jax.tree_util.tree_flatten(pull)
         structure.append(tree)
         return [*every, *residuals]
@@ -442,13 +442,13 @@ def _passes(equation: Any, floating: Sequence[int]) -> tuple[Any, Any, list[int]
     first = jax.make_jaxpr(forward)(*_specs(v.aval for v in equation.invars))
     residuals = first.out_avals[len(equation.outvars) :]
 
-    def backward(*given: Any) -> Any:
-        pull = jax.tree_util.tree_unflatten(structure[-1], given[len(kept) :])
-        return pull(list(given[: len(kept)]))
+    def backward(*operands: Any) -> Any:
+        pull = jax.tree_util.tree_unflatten(structure[-1], operands[len(results) :])
+        return pull(list(operands[: len(results)]))
 
-    closed = jax.make_jaxpr(backward)(*_specs([*(equation.outvars[n].aval for n in kept), *residuals]))
+    closed = jax.make_jaxpr(backward)(*_specs([*(equation.outvars[n].aval for n in results), *residuals]))
     read, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(floating), instantiate=True)
-    return first, jax.extend.core.ClosedJaxpr(read, closed.consts), kept
+    return first, jax.extend.core.ClosedJaxpr(read, closed.consts), results
 
 
 def _specs(described: Any) -> list[jax.ShapeDtypeStruct]:
@@ -469,8 +469,8 @@ def _lowered(context: Any, closed: Any, inputs: Sequence[Any]) -> list[Any]:
 def _write(context: Any, kind: str, inputs: Sequence[Any], variables: Sequence[Any], **attributes: int) -> None:
     """Add a node of domain ``deep500`` for these variables, which have types and shapes of its first inputs."""
     names = [context.fresh_name(kind) for _ in variables]
-    made = getattr(context.builder, kind)(*inputs, _domain=DOMAIN, _version=1, _outputs=names, **attributes)
-    for variable, value, like in zip(variables, made if len(names) > 1 else [made], inputs, strict=False):
+    outputs = getattr(context.builder, kind)(*inputs, _domain=DOMAIN, _version=1, _outputs=names, **attributes)
+    for variable, value, like in zip(variables, outputs if len(names) > 1 else [outputs], inputs, strict=False):
         value.type, value.shape = like.type, like.shape
         context.bind_value_for_var(variable, value)
 

@@ -1,4 +1,4 @@
-"""What XLA reserves for a training step, from its own plan of buffers: exact, and known before the step runs."""
+"""The bytes that XLA reserves for a training step, from its plan of buffers: exact, and known before the step runs."""
 
 from __future__ import annotations
 

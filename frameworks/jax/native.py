@@ -145,13 +145,13 @@ class NativeExecutor(NativeExecution, Executor):
         outputs, (output, loss) = compiled.outputs, self.network.outputs
         inputs, label = list(self.network.inputs)[:-1], list(self.network.inputs)[-1]
 
-        def function(parameters: Any, state: Any, given: Any, key: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        def function(parameters: Any, state: Any, batch: Any, key: Any) -> tuple[dict[str, Any], dict[str, Any]]:
             tree = jax.tree_util.tree_unflatten(self._tree, [{**parameters, **known}[n] for n in self._names])
             options = {"training": compiled.training, "key": key}
             chosen = {name: options[name] for name in self._options}
-            values = {output: self._native(tree, *[given[name] for name in inputs], **chosen)}
+            values = {output: self._native(tree, *[batch[name] for name in inputs], **chosen)}
             if loss in outputs:
-                values[loss] = _scalar(self._loss(values[output], given[label]))
+                values[loss] = _scalar(self._loss(values[output], batch[label]))
             return {name: values[name] for name in outputs}, {}
 
         return function

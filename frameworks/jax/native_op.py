@@ -35,8 +35,8 @@ class NativeOp(NativeFunction):
     def _trace(self, inputs: Descriptors) -> list[TensorDescriptor]:
         self._need_sizes(inputs)
         shapes: list[Any] = [d.shape for d in inputs]
-        given = [jax.ShapeDtypeStruct(s, numpy_dtype(str(d.dtype))) for s, d in zip(shapes, inputs, strict=True)]
-        return [TensorDescriptor(str(y.dtype), tuple(y.shape)) for y in jax.eval_shape(self.apply, *given)]
+        specs = [jax.ShapeDtypeStruct(s, numpy_dtype(str(d.dtype))) for s, d in zip(shapes, inputs, strict=True)]
+        return [TensorDescriptor(str(y.dtype), tuple(y.shape)) for y in jax.eval_shape(self.apply, *specs)]
 
     def forward(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The outputs."""

@@ -53,15 +53,15 @@ def run_group(
     # fmt: off
     rest = {
         "key": None if context.key is None else jax.random.key_data(context.key),
-        "state": dict(context.state), "updates": dict(context.updates), "kept": dict(context.kept),
+        "state": dict(context.state), "updates": dict(context.updates), "custom_outputs": dict(context.custom_outputs),
         "never": context.never,
     }
     # fmt: on
-    values, updates, kept = region.function()(traced, rest)
+    values, updates, returned = region.function()(traced, rest)
     env.update(values)
     env.update(region.known)
     context.updates.update(updates)
-    context.kept.update(kept)
+    context.custom_outputs.update(returned)
     context.draws = region.draws
 
 
@@ -79,14 +79,14 @@ class _Region:
         self.known: dict[str, Any] = {}
 
     def run(self, traced: Tree, rest: Tree) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """What the region hands on, its new statistics, and what its custom operators returned."""
+        """The values that the region hands on, its new statistics, and what its custom operators returned."""
         key = None if rest["key"] is None else jax.random.wrap_key_data(rest["key"])
         context = replace(
             self.context,
             key=key,
             state=rest["state"],
             updates=dict(rest["updates"]),
-            kept=dict(rest["kept"]),
+            custom_outputs=dict(rest["custom_outputs"]),
             never=rest["never"],
             draws=self.first,
             keeping=True,
@@ -96,7 +96,11 @@ class _Region:
         self.draws = context.draws
         self.known = {name: env[name] for name in self.group.writes if is_known(env[name])}
         values = {name: env[name] for name in self.group.writes if name not in self.known}
-        return values, context.updates, {n: v for n, v in context.kept.items() if n not in rest["kept"]}
+        return (
+            values,
+            context.updates,
+            {n: v for n, v in context.custom_outputs.items() if n not in rest["custom_outputs"]},
+        )
 
     def function(self) -> Callable[..., Any]:
         """The region as a function that JAX differentiates by running it again."""
@@ -106,7 +110,7 @@ class _Region:
             reached = _Names(name for name, value in traced.items() if value.perturbed)
             traced, rest = jax.tree.map(lambda leaf: leaf.value, (traced, rest), is_leaf=_is_primal)
             results = self.run(traced, rest)
-            return results, (traced, {**rest, "kept": {**rest["kept"], **results[2]}}, reached)
+            return results, (traced, {**rest, "custom_outputs": {**rest["custom_outputs"], **results[2]}}, reached)
 
         function.defvjp(forward, self.backward, symbolic_zeros=True)
         return function
@@ -115,8 +119,8 @@ class _Region:
         """The gradients of what the region reads."""
         traced, rest, reached = saved
         arriving = {name: g for name, g in gradients[0].items() if _counts(g)}
-        wanted = [name for name in traced if name in reached and is_float(traced[name])]
-        if not arriving or not wanted:
+        needed = [name for name in traced if name in reached and is_float(traced[name])]
+        if not arriving or not needed:
             return dict.fromkeys(traced), None
         never = _after(rest["never"], list(arriving.values()))
         traced = {name: _tie(value, never) if name in self.tied else value for name, value in traced.items()}
@@ -126,7 +130,7 @@ class _Region:
             values, _, _ = self.run({**traced, **moving}, {**rest, "key": key})
             return [values[name] for name in arriving]
 
-        _, pull = jax.vjp(again, {name: traced[name] for name in wanted})
+        _, pull = jax.vjp(again, {name: traced[name] for name in needed})
         (gradients_of,) = pull(list(arriving.values()))
         return {name: gradients_of.get(name) for name in traced}, None
 

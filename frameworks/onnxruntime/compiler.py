@@ -157,10 +157,10 @@ def _unfit(work: Graph, newest: int) -> dict[str, str]:
 def cut(network: Graph, outputs: Sequence[str]) -> Graph:
     """A network of only what the outputs depend on."""
     nodes = needed_nodes(network.nodes, outputs)
-    wanted = values_read(nodes, outputs)
+    read = values_read(nodes, outputs)
     work = Graph(network.name)
-    work.inputs = {n: d for n, d in network.inputs.items() if n in wanted}
-    work.put_parameters({n: p for n, p in network.parameters.items() if n in wanted})
+    work.inputs = {n: d for n, d in network.inputs.items() if n in read}
+    work.put_parameters({n: p for n, p in network.parameters.items() if n in read})
     for node in nodes:
         work.insert(node)
     work.outputs = list(outputs)
@@ -201,8 +201,8 @@ def _seed(work: Graph, seed: int) -> None:
     for node in work.nodes:
         new, schema = node, onnx.defs.get_schema(node.op_type) if not node.domain else None
         if schema is not None and "seed" in schema.attributes:
-            own = int(node.attributes.get("seed", 0))
-            (drawn,) = np.random.SeedSequence([seed, crc32(node.name.encode()), own % 2**32]).generate_state(1)
+            attribute = int(node.attributes.get("seed", 0))
+            (drawn,) = np.random.SeedSequence([seed, crc32(node.name.encode()), attribute % 2**32]).generate_state(1)
             attributes = {**node.attributes, "seed": int(drawn) % 2**23}  # some operators hold their seed as float32
             new = replace(node, attributes=attributes)
         seeded.append(new)

@@ -76,29 +76,29 @@ def _harmless(divisor: onnx.TensorProto | None) -> bool:
 
 def _guarded(node: onnx.NodeProto, kind: int) -> list[onnx.NodeProto]:
     (a, b), name = node.input, node.output[0]
-    own = {key: f"{name}/{key}" for key in ("minus one", "one", "turns", "divisor", "negated", "quotient")}
+    names = {key: f"{name}/{key}" for key in ("minus one", "one", "turns", "divisor", "negated", "quotient")}
     dtype = helper.tensor_dtype_to_np_dtype(kind)
 
     def constant(key: str, value: int) -> onnx.NodeProto:
-        return helper.make_node("Constant", [], [own[key]], value=numpy_helper.from_array(np.array(value, dtype)))
+        return helper.make_node("Constant", [], [names[key]], value=numpy_helper.from_array(np.array(value, dtype)))
 
     nodes = [
         constant("minus one", -1),
         constant("one", 1),
-        helper.make_node("Equal", [b, own["minus one"]], [own["turns"]]),
-        helper.make_node("Where", [own["turns"], own["one"], b], [own["divisor"]]),
+        helper.make_node("Equal", [b, names["minus one"]], [names["turns"]]),
+        helper.make_node("Where", [names["turns"], names["one"], b], [names["divisor"]]),
     ]
     guarded = onnx.NodeProto()
     guarded.CopyFrom(node)
-    guarded.input[1] = own["divisor"]
+    guarded.input[1] = names["divisor"]
     if node.op_type == "Mod":
         return [*nodes, guarded]
-    guarded.output[0] = own["quotient"]
+    guarded.output[0] = names["quotient"]
     return [
         *nodes,
         guarded,
-        helper.make_node("Neg", [a], [own["negated"]]),
-        helper.make_node("Where", [own["turns"], own["negated"], own["quotient"]], [name]),
+        helper.make_node("Neg", [a], [names["negated"]]),
+        helper.make_node("Where", [names["turns"], names["negated"], names["quotient"]], [name]),
     ]
 
 
@@ -117,12 +117,12 @@ def _type(node: onnx.NodeProto, name: str, opset: int, type_of: _Lookup) -> int:
     except onnx.defs.SchemaError:
         return _UNKNOWN
     index = min(list(node.output).index(name), len(schema.outputs) - 1)
-    said = schema.outputs[index].type_str
-    if said.startswith("tensor("):
-        return onnx.TensorProto.DataType.Value(said[7:-1].upper())
-    for i, given in enumerate(node.input):
-        if given and schema.inputs and schema.inputs[min(i, len(schema.inputs) - 1)].type_str == said:
-            return type_of(given)
+    declared = schema.outputs[index].type_str
+    if declared.startswith("tensor("):
+        return onnx.TensorProto.DataType.Value(declared[7:-1].upper())
+    for i, operand in enumerate(node.input):
+        if operand and schema.inputs and schema.inputs[min(i, len(schema.inputs) - 1)].type_str == declared:
+            return type_of(operand)
     return _UNKNOWN
 
 

@@ -50,9 +50,9 @@ def to_model(network: Graph, variables: Sequence[str] = (), notes: Mapping[str, 
     for output in graph.output:
         output.type.CopyFrom(type_proto(descriptors.get(output.name, UNKNOWN)))
     unranked = give_ranks(graph)
-    held, trainable = {tensor.name for tensor in graph.initializer}, set(network.trainable())
+    initializers, trainable = {tensor.name for tensor in graph.initializer}, set(network.trainable())
     for name in variables:
-        if name in held:
+        if name in initializers:
             array = network.parameters[name].value
             graph.input.append(value_info(name, TensorDescriptor(str(array.dtype), array.shape)))
     for value in (*graph.input, *graph.output):

@@ -93,8 +93,8 @@ class NativeExecutor(GraphExecutor):
 
     def inference(self, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
         """See :meth:`GraphExecutor.inference`; all inputs are needed."""
-        wanted = list(self.network.outputs if outputs is None else outputs)
-        for name in wanted:
+        names = list(self.network.outputs if outputs is None else outputs)
+        for name in names:
             if name not in self.network.outputs:
                 raise NetworkError(
                     f"got output {name!r}; expected one of the session's: {nearest(name, self.network.outputs)}"
@@ -103,7 +103,7 @@ class NativeExecutor(GraphExecutor):
         events = self.events
         if events.before_forward:
             events.emit(events.before_forward, self)
-        results = run_session(self.session, wanted, inputs, self._plain)
+        results = run_session(self.session, names, inputs, self._plain)
         self.network.results = results
         if events.after_forward:
             events.emit(events.after_forward, self)

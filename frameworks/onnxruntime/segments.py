@@ -68,9 +68,9 @@ class Segments:
             if is_custom(group[0]):
                 steps.append((_Operator(group[0], descriptors, self._parameters), reads))
                 continue
-            made = [n for node in group for n in node.writes if n in read_later]
-            work = _network(network, group, made, descriptors)
-            program = SessionProgram(work, made, variables, live, settings, providers, seed)
+            results = [n for node in group for n in node.writes if n in read_later]
+            work = _network(network, group, results, descriptors)
+            program = SessionProgram(work, results, variables, live, settings, providers, seed)
             self.programs.append(program)
             steps.append((program.run, reads))
         self.steps = _with_ends(steps, self.outputs)
@@ -84,8 +84,8 @@ class Segments:
             values.update(step.run(values))
             for name in step.done:
                 values.pop(name, None)
-        wanted = {n: values[n] if n in values else self._parameters[n].value for n in self.outputs}
-        return {n: v if isinstance(v, (list, type(None))) else np.asarray(v) for n, v in wanted.items()}
+        results = {n: values[n] if n in values else self._parameters[n].value for n in self.outputs}
+        return {n: v if isinstance(v, (list, type(None))) else np.asarray(v) for n, v in results.items()}
 
 
 def make_program(
@@ -148,8 +148,8 @@ class _Operator:
 def _network(network: Graph, nodes: Sequence[Node], outputs: Sequence[str], descriptors: Descriptors) -> Graph:
     """These nodes as a network; what others compute is an input."""
     work = Graph(network.name)
-    own = {n for node in nodes for n in node.writes}
-    for name in dict.fromkeys(n for node in nodes for n in node.reads if n not in own):
+    written = {n for node in nodes for n in node.writes}
+    for name in dict.fromkeys(n for node in nodes for n in node.reads if n not in written):
         if network.has_parameter(name):
             work.put_parameters({name: network.parameter(name)})
             continue
@@ -167,25 +167,25 @@ def _network(network: Graph, nodes: Sequence[Node], outputs: Sequence[str], desc
     return work
 
 
-def _read_later(groups: Sequence[Sequence[Node]], kept: Collection[str]) -> list[set[str]]:
+def _read_later(groups: Sequence[Sequence[Node]], results: Collection[str]) -> list[set[str]]:
     """For each group what later ones, or the caller, read."""
     later: list[set[str]] = []
-    wanted = set(kept)
+    read = set(results)
     for group in reversed(groups):
-        later.append(set(wanted))
-        wanted.update(n for node in group for n in node.reads)
+        later.append(set(read))
+        read.update(n for node in group for n in node.reads)
     return later[::-1]
 
 
 def _with_ends(
-    steps: Sequence[tuple[Callable[[Values], Values], set[str]]], kept: Collection[str]
+    steps: Sequence[tuple[Callable[[Values], Values], set[str]]], results: Collection[str]
 ) -> list[SegmentStep]:
     """Each step with the values that no later step reads."""
-    later, made = set(kept), []
+    later, ended = set(results), []
     for run, reads in reversed(steps):
-        made.append(SegmentStep(run, tuple(sorted(reads - later))))
+        ended.append(SegmentStep(run, tuple(sorted(reads - later))))
         later |= reads
-    return made[::-1]
+    return ended[::-1]
 
 
 def _check(nodes: Sequence[Node]) -> None:

@@ -170,10 +170,10 @@ def exists_at(node: Node, opset: int) -> bool:
     for graph in node.graphs:
         if not all(exists_at(from_proto(inner), opset) for inner in graph.node):
             return False
-    return bool(node.domain) or _exists_at(node.op_type, opset, len(node.inputs), len(node.outputs), _own(node))
+    return bool(node.domain) or _exists_at(node.op_type, opset, len(node.inputs), len(node.outputs), _attributes(node))
 
 
-def _own(node: Node) -> tuple[str, ...]:
+def _attributes(node: Node) -> tuple[str, ...]:
     """Attributes that differ from their defaults."""
     bare = Node(node.op_type, node.inputs, node.outputs, node.name, node.domain)
     return tuple(
@@ -202,9 +202,9 @@ def strip(graph: onnx.GraphProto, opset: int) -> onnx.GraphProto:
         if proto.domain or onnx.defs.get_schema(proto.op_type).since_version <= opset:
             continue
         known = onnx.defs.get_schema(proto.op_type, opset, "").attributes
-        kept = [a for a in proto.attribute if a.name in known]
+        allowed = [a for a in proto.attribute if a.name in known]
         del proto.attribute[:]
-        proto.attribute.extend(kept)
+        proto.attribute.extend(allowed)
     return graph
 
 
@@ -215,7 +215,7 @@ def reason(error: BaseException) -> str:
 
 
 def run_error(error: Exception, names: Mapping[str, Any] | Sequence[str]) -> Deep500Error:
-    """What a failure during a run is to our callers."""
+    """The error of ours that stands for a failure during a run."""
     text = reason(error)
     if _MEMORY.search(text):
         return no_memory("a node of the network", text)

@@ -38,8 +38,8 @@ def by_arrays(op: CustomOp, inputs: Tensors) -> list[torch.Tensor]:
     arrays = [host_array(x) for x in inputs]
     expected = op.infer([desc_from_tensor(x) for x in inputs])
     outputs: list[torch.Tensor] = []
-    for made, want in zip(_asked(op, "forward", op.run, arrays), expected, strict=True):
-        y = _own(made, arrays)  # PyTorch's operators return memory of their own
+    for result, want in zip(_asked(op, "forward", op.run, arrays), expected, strict=True):
+        y = _apart(result, arrays)  # PyTorch's operators return memory of their own
         if y.dtype.name != want.dtype or not want.accepts(y.shape):
             raise InputError(
                 f"operator {op.name!r}: got output {len(outputs)} of {y.dtype.name} {y.shape} from forward; expected "
@@ -51,15 +51,15 @@ def by_arrays(op: CustomOp, inputs: Tensors) -> list[torch.Tensor]:
 
 
 def backward_by_arrays(
-    op: CustomOp, grads: Tensors, inputs: Tensors, outputs: Tensors, wanted: Sequence[bool]
+    op: CustomOp, grads: Tensors, inputs: Tensors, outputs: Tensors, needed: Sequence[bool]
 ) -> list[torch.Tensor]:
-    """The wanted input gradients."""
+    """The needed input gradients."""
     parts = [[host_array(x) for x in group] for group in (grads, inputs, outputs)]
     taken = [x for part in parts for x in part]
     gradients: list[torch.Tensor] = []
-    for gradient, want in zip(_asked(op, "backward", op.run_backward, *parts), wanted, strict=True):
+    for gradient, want in zip(_asked(op, "backward", op.run_backward, *parts), needed, strict=True):
         if want:
-            taken.append(_own(gradient, taken))
+            taken.append(_apart(gradient, taken))
             gradients.append(from_array(taken[-1]))
     return gradients
 
@@ -85,6 +85,6 @@ def host_array(tensor: torch.Tensor) -> np.ndarray:
     return to_array(tensor.detach().resolve_conj().resolve_neg().contiguous())
 
 
-def _own(array: np.ndarray, others: Iterable[np.ndarray]) -> np.ndarray:
+def _apart(array: np.ndarray, others: Iterable[np.ndarray]) -> np.ndarray:
     """The array, or a copy if it may share memory with others."""
     return array.copy() if any(np.may_share_memory(array, other) for other in others) else array

@@ -65,25 +65,25 @@ class _Compiled:
 
     def checked(self, *inputs: torch.Tensor) -> Any:
         """Forward of a call that is new or wrong."""
-        given = [desc_from_tensor(x) for x in inputs]
-        outputs = self.op.infer(given)
-        if self.learn(self.forward, inputs, given, outputs):
+        descriptors = [desc_from_tensor(x) for x in inputs]
+        outputs = self.op.infer(descriptors)
+        if self.learn(self.forward, inputs, descriptors, outputs):
             return self.kernel(*inputs)
         results = by_arrays(self.op, inputs)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def run_backward(self, grads: Tensors, inputs: Tensors, outputs: Tensors, wanted: Sequence[bool]) -> Any:
+    def run_backward(self, grads: Tensors, inputs: Tensors, outputs: Tensors, needed: Sequence[bool]) -> Any:
         """The kernel of the gradient in torch.library."""
-        gradients = self.gradient(*grads, *inputs, *outputs, tuple(wanted))
-        chosen = [(g, x) for g, x, want in zip(gradients, inputs, wanted, strict=True) if want]
+        gradients = self.gradient(*grads, *inputs, *outputs, tuple(needed))
+        chosen = [(g, x) for g, x, want in zip(gradients, inputs, needed, strict=True) if want]
         return [torch.zeros_like(x) if g is None else g for g, x in chosen]
 
     def checked_backward(self, *arguments: Any) -> tuple[torch.Tensor | None, ...]:
         """Backward of a call that is new or wrong."""
-        *tensors, wanted = arguments
+        *tensors, needed = arguments
         grads, inputs, outputs = tensors[: self.outs], tensors[self.outs : -self.outs], tensors[-self.outs :]
-        given = [desc_from_tensor(x) for x in inputs]
-        expected = self.op.infer(given)
+        descriptors = [desc_from_tensor(x) for x in inputs]
+        expected = self.op.infer(descriptors)
         for what, group in (("output gradient", grads), ("output", outputs)):
             for i, (x, want) in enumerate(zip(group, expected, strict=True)):
                 if desc_from_tensor(x) != want:
@@ -91,10 +91,10 @@ class _Compiled:
                         f"operator {self.op.name!r}, {what} {i}: got {desc_from_tensor(x)}; expected {want}: pass one "
                         "for each output"
                     )
-        if self.learn(self.backward, tensors, given, expected):
+        if self.learn(self.backward, tensors, descriptors, expected):
             return self.gradient(*arguments)
-        gradients = iter(backward_by_arrays(self.op, grads, inputs, outputs, wanted))
-        return tuple(next(gradients) if want else None for want in wanted)
+        gradients = iter(backward_by_arrays(self.op, grads, inputs, outputs, needed))
+        return tuple(next(gradients) if want else None for want in needed)
 
 
 def _recorded(run: Callable[..., Any], run_backward: Callable[..., Any], library: TorchLibrary) -> Callable[..., Any]:

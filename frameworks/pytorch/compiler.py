@@ -82,12 +82,12 @@ class NetworkModule(fx.GraphModule):
 
     @property
     def program(self) -> Program:
-        """What it was compiled from."""
+        """The program that it was compiled from."""
         return self.meta["program"]
 
     @property
     def recognised(self) -> dict[str, str]:
-        """What exporters had taken apart and one function computes here: operators by the values that they give."""
+        """Operators that exporters had taken apart and one function computes here, by the values that they give."""
         return dict(self.meta["recognised"])
 
     @property
@@ -111,8 +111,8 @@ class NetworkModule(fx.GraphModule):
 
     def _tensors(self) -> dict[str, torch.Tensor]:
         """Parameters by the network's names: those that the module holds, and those that stand in its code."""
-        held = {n: getattr(self, attribute, None) for n, attribute in self.program.attributes.items()}
-        return {**self.meta["consulted"], **{name: tensor for name, tensor in held.items() if tensor is not None}}
+        tensors = {n: getattr(self, attribute, None) for n, attribute in self.program.attributes.items()}
+        return {**self.meta["consulted"], **{name: tensor for name, tensor in tensors.items() if tensor is not None}}
 
 
 def _rebuild(
@@ -136,17 +136,17 @@ def compile_program(
     if device is None:
         device = next((t.device for t in tensors.values() if isinstance(t, torch.Tensor)), torch.device("cpu"))
     values = KnownValues(program, tensors)
-    found: dict[str, str] = {}
+    kinds: dict[str, str] = {}
     short = program
     if recognise:
         short = tidied(fold(program, values, evaluate), values)
-        short, found = recognised(short, OPS, values, values.trains)
+        short, kinds = recognised(short, OPS, values, values.trains)
     short = guarded(short)  # after attention, which needs no guard
     writer = _Writer(short, tensors, device, values)
     writer.write()
     module = NetworkModule(writer.root, writer.graph, "Network")
     module.meta.update(program=program, consulted=values.consulted, places=writer.places, sources=writer.sources)
-    module.meta.update(recognise=recognise, recognised=found)
+    module.meta.update(recognise=recognise, recognised=kinds)
     return module
 
 
@@ -225,7 +225,7 @@ class _Writer:
             if name in self.program.attributes and name in self.tensors:
                 self.env[name] = self.get_attr(self.program.attributes[name], self.tensors[name])
             elif name in self.folded:
-                self.env[name] = self.held(self.folded[name])
+                self.env[name] = self.buffer(self.folded[name])
             else:
                 raise InputError(f"got {name!r}, which nothing provides; expected a value of the program")
         return self.env[name]
@@ -239,7 +239,7 @@ class _Writer:
         self.root[attribute] = value
         return self.graph.create_node("get_attr", attribute)
 
-    def held(self, array: np.ndarray) -> fx.Node:
+    def buffer(self, array: np.ndarray) -> fx.Node:
         """A constant that the module holds."""
         return self.get_attr(_free("constant", self.taken), from_array(array).to(self.device))
 

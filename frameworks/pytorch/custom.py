@@ -28,7 +28,7 @@ from deep500.tensors import TensorDescriptor
 
 
 class TensorFunction(Protocol):
-    """What :func:`custom_op` returns.
+    """The function that :func:`custom_op` returns.
 
     Attributes:
         op: the operator.
@@ -120,8 +120,8 @@ def _native(op: NativeOp) -> TensorFunction:
 def _labelled(function: Any, op: CustomOp, implementation: str, library: TorchLibrary | None) -> TensorFunction:
     function.__name__ = function.__qualname__ = op.name
     function.op, function.implementation, function.library = op, implementation, library
-    made: TensorFunction = function
-    return made
+    typed: TensorFunction = function
+    return typed
 
 
 def node_function(

@@ -147,18 +147,18 @@ class TorchDistributed(Communicator):
         except (RuntimeError, ValueError) as error:
             if isinstance(error, (CommunicationError, InputError)):
                 raise
-            said = str(error).splitlines()[0]
-            late = "Timed out" in said  # then ranks are there, or have long been gone
+            reason = str(error).splitlines()[0]
+            late = "Timed out" in reason  # then ranks are there, or have long been gone
             silent = [] if self._presence is None else self._presence.silent(0.0 if late else 1.0)
             if silent:
                 who = f"rank{'s' * (len(silent) > 1)} {', '.join(map(str, silent))}"
                 raise CommunicationError(
-                    f"{who} {SILENT}; got {said} from torch.distributed in {what}; expected every rank to take part: "
+                    f"{who} {SILENT}; got {reason} from torch.distributed in {what}; expected every rank to take part: "
                     "look for what ended it, such as the memory of the machine"
                 ) from error
             who = (late and lateness(self)) or "look for the rank that failed first"
             raise CommunicationError(
-                f"got {said} from torch.distributed in {what}; expected every rank to take part: "
+                f"got {reason} from torch.distributed in {what}; expected every rank to take part: "
                 f"{who}; for processes of your own start them with torchrun, and raise "
                 "DEEP500_COMM_TIMEOUT if one was only slow"
             ) from error

@@ -46,7 +46,7 @@ def common_device(op: CustomOp, tensors: Tensors) -> torch.device | None:
 
 
 def launch(
-    op: Any, kind: str, inputs: Tensors, groups: Sequence[Tensors], results: Descriptors, wanted: Sequence[bool]
+    op: Any, kind: str, inputs: Tensors, groups: Sequence[Tensors], results: Descriptors, needed: Sequence[bool]
 ) -> list[torch.Tensor]:
     """Start ``forward`` or ``backward`` on the tensors' device, in the order of its current stream.
 
@@ -55,7 +55,7 @@ def launch(
         inputs: the operator's, whose shapes choose its instance.
         groups: what the export takes before its results.
         results: dtypes and shapes of what it writes.
-        wanted: which of the results are returned; all are computed.
+        needed: which of the results are returned; all are computed.
 
     Raises:
         OperatorError: the operator refuses the shapes, or fails.
@@ -63,16 +63,16 @@ def launch(
     device = inputs[0].device
     dense = [[x.detach().contiguous() for x in group] for group in groups]
     # All of them: a kernel writes every gradient, whether or not somebody reads it.
-    made = [torch.empty(d.shape, dtype=torch_dtype(d.dtype), device=device) for d in results]  # type: ignore[arg-type]
+    outputs = [torch.empty(d.shape, dtype=torch_dtype(d.dtype), device=device) for d in results]  # type: ignore[arg-type]
     instance = _function(op, "instance", 1, ctypes.c_void_p)(op.sizes([x.shape for x in inputs]).ctypes.data)
-    arrays = [*map(_pointers, dense), _pointers(made)]
+    arrays = [*map(_pointers, dense), _pointers(outputs)]
     call = _function(op, f"{kind}_cuda", len(arrays) + 2, ctypes.c_int)
     with _stream(device) as stream:
         failed = instance is None or call(instance, *map(ctypes.addressof, arrays), stream)
     if failed:
-        said = _function(op, "error", 0, ctypes.c_char_p)() or b""
-        raise failure(op.name, kind if instance else "create_new_op", said.decode(errors="replace"))
-    return [y for y, want in zip(made, wanted, strict=True) if want]
+        message = _function(op, "error", 0, ctypes.c_char_p)() or b""
+        raise failure(op.name, kind if instance else "create_new_op", message.decode(errors="replace"))
+    return [y for y, want in zip(outputs, needed, strict=True) if want]
 
 
 def _pointers(tensors: Sequence[torch.Tensor]) -> Any:

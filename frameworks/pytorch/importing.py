@@ -104,7 +104,7 @@ def convert(module: Any, example: Any, dynamic_axes: Mapping[str, Any]) -> Conve
     trained = frozenset(name for name, parameter in private.named_parameters() if parameter.requires_grad)
 
     def otherwise() -> onnx.ModelProto:
-        return _export_otherwise(module, called.of(private_copy(private)), inputs, called.outputs, axes)
+        return _export_otherwise(module, called.for_copy(private_copy(private)), inputs, called.outputs, axes)
 
     def doubt() -> str:
         def moves() -> bool:
@@ -114,7 +114,7 @@ def convert(module: Any, example: Any, dynamic_axes: Mapping[str, Any]) -> Conve
 
     parts = trained, inputs, results, called.evaluate, called.differentiate
     try:
-        proto = _export(module, called.of(prepared), inputs, called.outputs, axes)
+        proto = _export(module, called.for_copy(prepared), inputs, called.outputs, axes)
         return Converted(proto, *parts, otherwise, axes, doubt)
     except NetworkError as refused:
         if refused.__cause__ is None:  # not the exporter's words, but ours
@@ -152,15 +152,15 @@ class _Call:
         self.carried: set[str] = set()
         self._forward = module.forward
 
-    def of(self, module: torch.nn.Module) -> _Call:
+    def for_copy(self, module: torch.nn.Module) -> _Call:
         """The same of a copy."""
         other = _Call(module, self.inputs, self.by_name)
         other.drawn, other.carried = self.drawn, self.carried
         return other
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        given = dict(zip(self.inputs, tensors, strict=True))
-        result = self._forward(**given) if self.by_name else self._forward(*tensors)
+        by_name = dict(zip(self.inputs, tensors, strict=True))
+        result = self._forward(**by_name) if self.by_name else self._forward(*tensors)
         named = _tensors(result)
         if not named:
             raise InputError(
@@ -268,7 +268,7 @@ def _traced(
     trace: Any,
     known: _Known,
 ) -> onnx.ModelProto:
-    """What the exporter makes of a module; ``free`` names the axes whose sizes are."""
+    """The model that the exporter makes of a module; ``free`` names the axes whose sizes are."""
     buffer = io.BytesIO()
     with warnings.catch_warnings(), _quiet_log(), trace.active(OPSET), known:
         warnings.simplefilter("ignore")  # what a trace may have got wrong is found by comparing
@@ -316,7 +316,7 @@ def _export_otherwise(
 
 
 def _first(error: BaseException) -> BaseException:
-    """What an error came from."""
+    """The error that an error came from."""
     return error if error.__cause__ is None else _first(error.__cause__)
 
 
@@ -470,5 +470,5 @@ def _layer_by_layer(self: Any, x: torch.Tensor, state: Any = None) -> tuple[torc
         parts.append(last)
         if layer + 1 < self.num_layers:
             x = torch.nn.functional.dropout(x, self.dropout, True)
-    joined = [torch.cat(each) for each in zip(*parts, strict=True)]
+    joined = [torch.cat(column) for column in zip(*parts, strict=True)]
     return x, tuple(joined) if self.mode == "LSTM" else joined[0]

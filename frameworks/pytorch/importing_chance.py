@@ -1,4 +1,4 @@
-"""What a module draws at random in training alone (stochastic depth, noise), carried into the trace or refused by name.
+"""Random draws of a module in training alone (stochastic depth, noise), carried into the trace or refused by name.
 
 ONNX has one operator that follows the mode, Dropout. Of ones it makes, in training, 1 / (1 - rate) or 0: with another
 scale that is a Bernoulli draw, of one number per sample that of stochastic depth. In evaluation it makes ones, so its
@@ -115,7 +115,7 @@ def _drops(_: Any, p: float = 0.5, training: bool = True, inplace: bool = False,
 
 
 def instead_of(function: Any, evaluated: Collection[str]) -> Callable[..., Any] | None:
-    """What carries a draw that is made in training alone; None for other functions, and for draws of both modes.
+    """Return a function that carries a draw of training alone; None for other functions, and for draws of both modes.
 
     Args:
         function: that is called.

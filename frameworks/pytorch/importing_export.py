@@ -91,7 +91,7 @@ def _stop_unrecorded(program: torch.fx.GraphModule) -> None:
         for result in results:
             with part.graph.inserting_after(result):
                 stopped = part.graph.call_function(stop_gradient, (result,))
-            result.replace_all_uses_with(stopped, delete_user_cb=lambda user, own=stopped: user is not own)
+            result.replace_all_uses_with(stopped, delete_user_cb=lambda user, itself=stopped: user is not itself)
         part.recompile()
 
 

@@ -1,4 +1,4 @@
-"""What cuts or changes a gradient in a module, carried into the trace or refused by name.
+"""Cuts and changes of gradients in a module, carried into the trace or refused by name.
 
 A ``detach`` in the trace becomes a node ``StopGradient``. Where gradients are switched off, everything that requires
 one is detached when a function reads it. The backward pass of a ``torch.autograd.Function`` is exported by itself and
@@ -208,10 +208,10 @@ class _Carrier(torch.autograd.Function):
 
     @staticmethod
     def symbolic(g: Any, number: int, values: int, *tensors: Any) -> Any:
-        made = g.op(f"{DOMAIN}::{CUSTOM}", *tensors, outputs=values, values_i=number)
-        for value, tensor in zip([made] if values == 1 else made, tensors, strict=False):
+        outputs = g.op(f"{DOMAIN}::{CUSTOM}", *tensors, outputs=values, values_i=number)
+        for value, tensor in zip([outputs] if values == 1 else outputs, tensors, strict=False):
             value.setType(tensor.type())
-        return made
+        return outputs
 
 
 class _Backward(torch.nn.Module):
@@ -233,11 +233,11 @@ class _Backward(torch.nn.Module):
         got = got if isinstance(got, tuple) else (got,)
         self.given = [n for n in self.call.arguments if n < len(got) and got[n] is not None]
         for n in self.given:
-            wanted = self.call.arguments[n]
-            if got[n].shape != wanted.shape:
+            argument = self.call.arguments[n]
+            if got[n].shape != argument.shape:
                 raise NetworkError(
                     f"{self.call.where}: got a gradient of shape {tuple(got[n].shape)} from backward; expected that of "
-                    f"argument {n}, {tuple(wanted.shape)}: sum it to that shape"
+                    f"argument {n}, {tuple(argument.shape)}: sum it to that shape"
                 )
         return tuple(got[n].to(self.call.arguments[n].dtype).clone() for n in self.given)
 
@@ -288,9 +288,9 @@ class ExportTrace:
         results = [r.detach() if _differentiable(r) and n not in places else r for n, r in enumerate(results)]
         if arguments and torch.is_grad_enabled():
             residuals: list[torch.Tensor] = []
-            kept = context.swap(lambda tensor: residuals.append(tensor) or _branches.sample(tensor))  # type: ignore[func-returns-value]
+            sampled = context.swap(lambda tensor: residuals.append(tensor) or _branches.sample(tensor))  # type: ignore[func-returns-value]
             samples = [_branches.sample(tensor) for tensor in (*values, *residuals)]
-            self.calls.append(_Call(kind, place, kept, (places, len(results)), arguments, samples))
+            self.calls.append(_Call(kind, place, sampled, (places, len(results)), arguments, samples))
             tensors = [*values, *(args[n] for n in arguments), *residuals]
             carried = _Carrier.apply(len(self.calls) - 1, len(values), *tensors)
         else:

@@ -1,4 +1,4 @@
-"""What is known when a network is compiled: small parameters that do not train, and nodes that only read such."""
+"""Values known when a network is compiled: small parameters that do not train, and nodes that only read such."""
 
 from __future__ import annotations
 

@@ -67,12 +67,12 @@ class TorchLibrary:
 
     def _define_backward(self, name: str) -> Any:
         def backward(
-            grads: list[torch.Tensor], inputs: list[torch.Tensor], outputs: list[torch.Tensor], wanted: list[bool]
+            grads: list[torch.Tensor], inputs: list[torch.Tensor], outputs: list[torch.Tensor], needed: list[bool]
         ) -> list[torch.Tensor]:
             if common_device(self.op, [*grads, *inputs, *outputs]) is None:
-                return self.run_backward(grads, inputs, outputs, wanted)
+                return self.run_backward(grads, inputs, outputs, needed)
             results = [desc_from_tensor(x) for x in inputs]
-            return launch(self.op, "backward", inputs, [grads, inputs, outputs], results, wanted)
+            return launch(self.op, "backward", inputs, [grads, inputs, outputs], results, needed)
 
         defined = torch.library.custom_op(
             f"deep500::{name}",
@@ -81,9 +81,9 @@ class TorchLibrary:
             schema="(Tensor[] grads, Tensor[] inputs, Tensor[] outputs, bool[] wanted) -> Tensor[]",
         )
         defined.register_fake(
-            lambda grads, inputs, outputs, wanted: [
+            lambda grads, inputs, outputs, needed: [
                 torch.empty_like(x, memory_format=torch.contiguous_format)
-                for x, want in zip(inputs, wanted, strict=True)
+                for x, want in zip(inputs, needed, strict=True)
                 if want
             ]
         )
@@ -115,13 +115,13 @@ class TorchLibrary:
         )
 
     def differentiable_backward(
-        self, grads: Tensors, saved: Tensors, wanted: Sequence[bool]
+        self, grads: Tensors, saved: Tensors, needed: Sequence[bool]
     ) -> list[torch.Tensor | None]:
-        """The wanted input gradients through ``torch.library``; None for the others."""
-        inputs, outputs = list(saved[: len(wanted)]), list(saved[len(wanted) :])
+        """The needed input gradients through ``torch.library``; None for the others."""
+        inputs, outputs = list(saved[: len(needed)]), list(saved[len(needed) :])
         assert self.backward is not None
-        gradients = iter(self.backward(list(grads), inputs, outputs, list(wanted)))
-        return [next(gradients) if want else None for want in wanted]
+        gradients = iter(self.backward(list(grads), inputs, outputs, list(needed)))
+        return [next(gradients) if want else None for want in needed]
 
     def _differentiate_twice(self, ctx: Any, cotangents: list[torch.Tensor | None]) -> Any:
         """Backward is linear in the output gradients, whose gradient is the Jacobian times the cotangents; that of the
@@ -133,13 +133,13 @@ class TorchLibrary:
                 "an operator whose gradient Enzyme made: leave out create_graph=True"
             )
         grads, inputs = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        given = iter(cotangents)
-        along = [next(given) if want else None for want in ctx.wanted]
+        rest = iter(cotangents)
+        along = [next(rest) if want else None for want in ctx.needed]
         tangents = [torch.zeros_like(x) if v is None else v for v, x in zip(along, inputs, strict=True)]
         g, x, v = ([host_array(tensor) for tensor in group] for group in (grads, inputs, tangents))
         pushed = [from_array(array) for array in op.jvp(x, v)[1]]  # type: ignore[attr-defined]
         bent = [from_array(array) for array in op.hvp(g, x, v)]  # type: ignore[attr-defined]
-        chosen = [tensor if w else None for tensor, w in zip(bent, ctx.wanted, strict=True)]
+        chosen = [tensor if w else None for tensor, w in zip(bent, ctx.needed, strict=True)]
         return pushed, chosen, [None] * len(grads), None
 
     # -- without data -------------------------------------------------------------------------------------------------
@@ -184,8 +184,8 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: list[torch.Tensor]) -> 
 
 
 def _remember_backward(ctx: Any, inputs: tuple[Any, ...], output: list[torch.Tensor]) -> None:
-    grads, tensors, _, wanted = inputs
-    ctx.count, ctx.wanted = len(grads), wanted
+    grads, tensors, _, needed = inputs
+    ctx.count, ctx.needed = len(grads), needed
     ctx.save_for_backward(*grads, *tensors)
 
 

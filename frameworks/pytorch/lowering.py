@@ -45,7 +45,7 @@ class LoweredNode:
         return self.writer.constant(self.node.inputs[index]) if index < len(self.node.inputs) else None
 
     def descriptor(self, index: int) -> TensorDescriptor:
-        """What is known of an input."""
+        """Dtype and shape of an input, as far as they are known."""
         return self.writer.program.descriptors.get(self.node.inputs[index], TensorDescriptor(None, None))
 
     def has(self, index: int) -> bool:
@@ -55,7 +55,7 @@ class LoweredNode:
 
     def tensor(self, array: np.ndarray) -> fx.Node:
         """A further constant of the module."""
-        return self.writer.held(array)
+        return self.writer.buffer(array)
 
     def rank(self, index: int) -> int | None:
         """An input's number of dimensions, None if unknown."""
@@ -428,8 +428,8 @@ def expand(lowered: LoweredNode) -> fx.Node | None:
     if sizes is None or shape is None or len(shape) > sizes.size:
         return None
     aligned = (*[1] * (sizes.size - len(shape)), *shape)
-    wanted = [-1 if n == 1 and old != 1 else int(n) for n, old in zip(sizes, aligned, strict=True)]
-    return lowered.emit(torch.Tensor.expand, lowered.input(0), wanted)
+    target = [-1 if n == 1 and old != 1 else int(n) for n, old in zip(sizes, aligned, strict=True)]
+    return lowered.emit(torch.Tensor.expand, lowered.input(0), target)
 
 
 @lowers("InstanceNormalization")

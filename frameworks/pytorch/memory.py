@@ -1,4 +1,4 @@
-"""What PyTorch's allocator hands out while something runs: exact sums of its own events, not samples of the process.
+"""Bytes that PyTorch's allocator hands out while something runs: exact sums of its events, not samples of the process.
 
 On processors the allocator reports every allocation and every release to the profiler; their running sum is what
 tensors hold. On GPUs it counts by itself.
@@ -31,7 +31,7 @@ class Footprint(NamedTuple):
 
 
 def footprint(run: Callable[[], Any], device: torch.device | None = None) -> Footprint:
-    """What a call holds of the allocator's memory.
+    """Measure what a call holds of the allocator's memory.
 
     Counted is what tensors ask for; scratch memory that kernels get elsewhere (oneDNN's) is not, nor is rounding. Call
     :func:`settle` before, where other calls have been counted and objects with cycles, such as executors, dropped.
@@ -46,13 +46,13 @@ def footprint(run: Callable[[], Any], device: torch.device | None = None) -> Foo
     """
     if device is not None and device.type == "cuda":
         return _on_gpu(run, device)
-    _, live, kept = _events(run)
-    del kept
+    _, live, result = _events(run)
+    del result
     return Footprint(max([0, *live]), live[-1] if live else 0)
 
 
 def timeline(run: Callable[[], Any]) -> tuple[list[float], list[int]]:
-    """What a call holds of the processor's memory, from each allocation or release to the next.
+    """Bytes that a call holds of the CPU's memory, from each allocation or release to the next.
 
     Returns:
         seconds since the call began, one more than counts, as the last is its end; and bytes.
@@ -63,8 +63,8 @@ def timeline(run: Callable[[], Any]) -> tuple[list[float], list[int]]:
         ([0, 400, 404, 4], 1, True)
     """
     settle()
-    times, live, kept = _events(run)
-    del kept
+    times, live, result = _events(run)
+    del result
     return [0.0, *times], [0, *live]
 
 
@@ -79,23 +79,23 @@ def _events(run: Callable[[], Any]) -> tuple[list[float], list[int], Any]:
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
         begin = time.time_ns()
-        kept = run()
+        result = run()
         end = time.time_ns()
     events: Any = profiler.profiler
     events = [e for e in events.kineto_results.events() if e.name() == "[memory]" and e.device_type().name == "CPU"]
     events.sort(key=lambda e: e.start_ns())
     live = list(accumulate(event.nbytes() for event in events))
-    return [(t - begin) / 1e9 for t in (*(e.start_ns() for e in events), end)], live, kept
+    return [(t - begin) / 1e9 for t in (*(e.start_ns() for e in events), end)], live, result
 
 
 def _on_gpu(run: Callable[[], Any], device: torch.device) -> Footprint:
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = requested(device, "current")
-    kept = run()
+    result = run()
     torch.cuda.synchronize(device)
     after, peak = requested(device, "current"), requested(device, "peak")
-    del kept
+    del result
     return Footprint(peak - before, after - before)
 
 

@@ -22,8 +22,8 @@ class NativeOp(NativeFunction):
     def _trace(self, inputs: Descriptors) -> list[TensorDescriptor]:
         self._need_sizes(inputs)
         with FakeTensorMode(allow_non_fake_inputs=True):
-            made: list[Any] = [torch.empty(d.shape, dtype=torch_dtype(d.dtype)) for d in inputs]  # type: ignore[arg-type]
-            return [desc_from_tensor(y) for y in as_list(self.function(*made))]
+            tensors: list[Any] = [torch.empty(d.shape, dtype=torch_dtype(d.dtype)) for d in inputs]  # type: ignore[arg-type]
+            return [desc_from_tensor(y) for y in as_list(self.function(*tensors))]
 
     def forward(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The outputs."""
@@ -36,9 +36,9 @@ class NativeOp(NativeFunction):
         """Gradients of the inputs, None for those that are no floating numbers."""
         inputs = [from_array(x) for x in fwd_inputs]
         leaves = [x.requires_grad_() for x in (t.detach() for t in inputs) if x.is_floating_point()]
-        given = iter(leaves)
+        rest = iter(leaves)
         with torch.enable_grad():
-            outputs = as_list(self.function(*(next(given) if x.is_floating_point() else x for x in inputs)))
+            outputs = as_list(self.function(*(next(rest) if x.is_floating_point() else x for x in inputs)))
         pairs = [(y, from_array(g)) for y, g in zip(outputs, grads, strict=True) if y.requires_grad]
         reached = torch.autograd.grad(
             [y for y, _ in pairs], leaves, [g for _, g in pairs], allow_unused=True, materialize_grads=True

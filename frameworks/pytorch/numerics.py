@@ -15,7 +15,7 @@ from deep500.networks.execution.precision import Numerics
 _set: list[Numerics] = []
 
 
-def adopt(wanted: Numerics) -> None:
+def adopt(numerics: Numerics) -> None:
     """Set torch's switches, if another executor's are set.
 
     Example:
@@ -23,19 +23,19 @@ def adopt(wanted: Numerics) -> None:
         >>> torch.are_deterministic_algorithms_enabled()
         False
     """
-    if _set == [wanted]:
+    if _set == [numerics]:
         return
     switches: Any = torch.backends  # whose annotations lack some of these
     # The older switches are set too, and first, since they reset the newer ones: where torch reads an older one that
     # differs, it raises RuntimeError (torch.backends.cudnn.flags, and so torch.export).
-    switches.cuda.matmul.allow_tf32 = switches.cudnn.allow_tf32 = wanted.precision == "tf32"
+    switches.cuda.matmul.allow_tf32 = switches.cudnn.allow_tf32 = numerics.precision == "tf32"
     for part in (switches.cuda.matmul, switches.cudnn.conv, switches.cudnn.rnn):
-        part.fp32_precision = wanted.precision
-    if wanted.deterministic:
+        part.fp32_precision = numerics.precision
+    if numerics.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
         torch.backends.cudnn.benchmark = False
-    torch.use_deterministic_algorithms(wanted.deterministic)
-    _set[:] = [wanted]
+    torch.use_deterministic_algorithms(numerics.deterministic)
+    _set[:] = [numerics]
 
 
 _alone: list[int] = []

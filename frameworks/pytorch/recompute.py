@@ -24,7 +24,7 @@ from deep500.networks.graph import Graph
 
 
 def planned(compiled: Any, network: Graph, regions: Sequence[Collection[str]], loss: str, recompute: str) -> Any:
-    """What a training run calls under a plan.
+    """Return what a training run calls under a plan.
 
     Args:
         compiled: the :class:`~deep500.frameworks.pytorch.executor.Compiled` network without a plan.
@@ -54,7 +54,7 @@ class RecomputedModule(torch.nn.Module):
         self.body, self.random = body, random
 
     def forward(self, *args: Any) -> Any:
-        """What the body returns."""
+        """Run the body."""
         return checkpoint(
             self.body,
             *args,
@@ -71,12 +71,12 @@ def checkpointed(module: NetworkModule, cutter: Cutter) -> NetworkModule:
         module: as compiled without a plan.
         cutter: knows the plan's regions.
     """
-    given = cutter.given
+    leaves = cutter.leaves
     root: dict[str, Any] = {
-        str(line.target): getattr(module, str(line.target)) for line in given if line.op == "get_attr"
+        str(line.target): getattr(module, str(line.target)) for line in leaves if line.op == "get_attr"
     }
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
-    for line in sorted(given, key=lambda line: line.op != "placeholder"):
+    for line in sorted(leaves, key=lambda line: line.op != "placeholder"):
         copies[line] = graph.node_copy(line)
     _write(graph, copies, cutter.cut(), root)
     graph.output(fx.map_arg(cutter.output.args[0], copies.__getitem__))

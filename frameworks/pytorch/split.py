@@ -71,8 +71,8 @@ class Cutter:
         return self._stretches(self._together(), 0, set(self.results))
 
     @property
-    def given(self) -> list[fx.Node]:
-        """What lines read that no line computes: inputs, parameters and constants."""
+    def leaves(self) -> list[fx.Node]:
+        """Values that lines read and no line computes: inputs, parameters and constants."""
         return [line for line in self.graph.nodes if line.op in ("placeholder", "get_attr")]
 
     def _node(self, name: str) -> str:
@@ -112,15 +112,15 @@ class Cutter:
     def _random(self, lines: Iterable[fx.Node]) -> bool:
         return any(self.sources.get(line.name) in self.drawing for line in lines)
 
-    def _stretches(self, lines: list[fx.Node], depth: int, wanted: set[fx.Node]) -> list[Section]:
-        """Cut lines along the regions at one depth; ``wanted`` are those that others read."""
+    def _stretches(self, lines: list[fx.Node], depth: int, needed: set[fx.Node]) -> list[Section]:
+        """Cut lines along the regions at one depth; ``needed`` are those that others read."""
         groups = [list(group) for _, group in groupby(lines, lambda line: self._path(line)[depth : depth + 1])]
         read = [{source for line in group for source in line.all_input_nodes} for group in groups]
         stretches: list[Section] = []
         for i, group in enumerate(groups):
-            later = wanted.union(*read[i + 1 :])
-            own = set(group)
-            inputs = list(dict.fromkeys(s for line in group for s in line.all_input_nodes if s not in own))
+            later = needed.union(*read[i + 1 :])
+            inside = set(group)
+            inputs = list(dict.fromkeys(s for line in group for s in line.all_input_nodes if s not in inside))
             outputs = [line for line in group if line in later]
             path = self._path(group[0])
             region = path[depth] if len(path) > depth else None

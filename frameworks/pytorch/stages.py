@@ -1,4 +1,4 @@
-"""What the stages of a network take on this device: time and bytes of running, recording and reversing each of them.
+"""The costs of the stages of a network on this device: time and bytes of running, recording and reversing each of them.
 
 One pass counts bytes, by the allocator's events; further ones take times. Every pass is a training step on real data,
 stage by stage, in the order of a step, with each stage also run without recording. It leaves no trace: running
@@ -124,7 +124,7 @@ class _Sweep:
             parameter.grad = None
         tape, env = self.tape, self.tape.start(self.inputs)
         entries: list[list[Any]] = []
-        run, record, reverse, held = [], [], [], []
+        run, record, reverse, sizes = [], [], [], []
         for group in self.groups:
             run.append(meter(partial(_plain, tape, group, dict(env))))
             entries.append([])
@@ -132,14 +132,14 @@ class _Sweep:
         gradients = {tape.loss: torch.ones_like(env[tape.loss])}
         del env
         while entries:
-            held.append(self._held(gradients))
+            sizes.append(self._bytes_of_gradients(gradients))
             reverse.append(meter(partial(tape.reverse, entries.pop(), gradients)))
-        self.gradients = held[::-1]
+        self.gradients = sizes[::-1]
         return [_Readings(*readings) for readings in zip(run, record, reverse[::-1], strict=True)]
 
-    def _held(self, gradients: Mapping[str, torch.Tensor]) -> int:
-        own = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        return sum(gradient.nbytes for gradient in (*gradients.values(), *own))
+    def _bytes_of_gradients(self, gradients: Mapping[str, torch.Tensor]) -> int:
+        unreported = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        return sum(gradient.nbytes for gradient in (*gradients.values(), *unreported))
 
 
 def _plain(tape: Tape, group: _Group, env: dict[str, Any]) -> Any:

@@ -36,7 +36,7 @@ class TapePart:
 
 @dataclass
 class _Recorded:
-    """What a recorded stretch read, as leaves, and what it wrote, with its graph."""
+    """The values that a recorded stretch read, as leaves, and that it wrote, with its graph."""
 
     leaves: dict[str, torch.Tensor]
     results: dict[str, torch.Tensor]
@@ -44,10 +44,10 @@ class _Recorded:
 
 @dataclass
 class _RegionState:
-    """What a region needs to run again."""
+    """The values that a region needs to run again."""
 
     part: TapePart
-    given: dict[str, Any]
+    inputs: dict[str, Any]
     generator: Any
 
 
@@ -61,9 +61,9 @@ class Tape:
 
     def __init__(self, module: NetworkModule, cutter: Cutter) -> None:
         self.module = module
-        given = cutter.given
-        self.inputs = [line.name for line in given if line.op == "placeholder"]
-        self.attributes = {line.name: str(line.target) for line in given if line.op == "get_attr"}
+        leaves = cutter.leaves
+        self.inputs = [line.name for line in leaves if line.op == "placeholder"]
+        self.attributes = {line.name: str(line.target) for line in leaves if line.op == "get_attr"}
         self.outputs = [line.name for line in cutter.results]
         self.loss = cutter.loss.name
         self.parts = _compiled(cutter.cut(), self.outputs)
@@ -123,14 +123,14 @@ class Tape:
 
     def again(self, part: TapePart, env: dict[str, Any]) -> _RegionState:
         """Run a region without recording; its values are added to those by name."""
-        given = {name: env[name] for name in part.inputs}
-        generator = _generator_state(given.values()) if part.random else None
+        inputs = {name: env[name] for name in part.inputs}
+        generator = _generator_state(inputs.values()) if part.random else None
         with torch.no_grad():
-            values = dict(zip(part.outputs, part.run(*given.values()), strict=True))
-        if any(name in self.active or _wants_gradient(value) for name, value in given.items()):
+            values = dict(zip(part.outputs, part.run(*inputs.values()), strict=True))
+        if any(name in self.active or _wants_gradient(value) for name, value in inputs.items()):
             self.active.update(n for n, v in values.items() if isinstance(v, torch.Tensor) and v.is_floating_point())
         env.update(values)
-        return _RegionState(part, given, generator)
+        return _RegionState(part, inputs, generator)
 
     def reverse(self, entries: list[_Recorded | _RegionState], gradients: dict[str, torch.Tensor]) -> None:
         """Take entries off the end of a list; gradients of values, by name, are used up and added."""
@@ -139,7 +139,7 @@ class Tape:
             entry = entries.pop()
             if isinstance(entry, _RegionState):
                 with _generator(entry.generator), running_again():
-                    inner = self._forward(entry.part.parts, entry.given)
+                    inner = self._forward(entry.part.parts, entry.inputs)
                 del entry
                 self.reverse(inner, gradients)
             else:
@@ -204,7 +204,7 @@ def _generator(state: tuple[torch.Tensor, dict[int, torch.Tensor]] | None) -> It
         yield
 
 
-def _compiled(stretches: Sequence[Section], wanted: Collection[str]) -> list[TapePart]:
+def _compiled(stretches: Sequence[Section], needed: Collection[str]) -> list[TapePart]:
     parts = []
     for stretch in stretches:
         code = NetworkModule({}, as_graph(stretch.lines, stretch.inputs, stretch.outputs), "Stretch")
@@ -212,7 +212,7 @@ def _compiled(stretches: Sequence[Section], wanted: Collection[str]) -> list[Tap
         parts.append(
             TapePart(code, stretch.region, inputs, outputs, stretch.again, stretch.random, _compiled(stretch.parts, ()))
         )
-    seen = set(wanted)
+    seen = set(needed)
     for part in reversed(parts):
         part.done = [name for name in dict.fromkeys((*part.inputs, *part.outputs)) if name not in seen]
         seen.update(part.inputs)

@@ -33,10 +33,10 @@ def transformable(op: CustomOp, library: Any) -> Callable[..., tuple[torch.Tenso
     Args:
         library: its :class:`~deep500.frameworks.pytorch.library.TorchLibrary`.
     """
-    of = _Of(op, library)
+    custom = _Of(op, library)
 
     def call(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        outputs: tuple[torch.Tensor, ...] = OperatorFunction.apply(of, *inputs)
+        outputs: tuple[torch.Tensor, ...] = OperatorFunction.apply(custom, *inputs)
         return outputs
 
     return call
@@ -46,92 +46,92 @@ class OperatorFunction(torch.autograd.Function):
     """The outputs."""
 
     @staticmethod
-    def forward(of: _Of, *inputs: Any) -> Any:
-        return tuple(of.library.forward(list(inputs)))
+    def forward(custom: _Of, *inputs: Any) -> Any:
+        return tuple(custom.library.forward(list(inputs)))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.of, ctx.count = inputs[0], len(inputs) - 1
+        ctx.custom, ctx.count = inputs[0], len(inputs) - 1
         _keep(ctx, *inputs[1:], *output)
         ctx.mark_non_differentiable(*(y for y in output if not y.is_floating_point()))
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        if ctx.of.library.backward is None:
-            raise ctx.of.library.no_gradient()
+        if ctx.custom.library.backward is None:
+            raise ctx.custom.library.no_gradient()
         x, y = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        wanted = tuple(ctx.needs_input_grad[1:])
+        needed = tuple(ctx.needs_input_grad[1:])
         whole = [
             torch.zeros_like(b) if g is None or not b.is_floating_point() else g for g, b in zip(grads, y, strict=True)
         ]
-        made = iter(Gradient.apply(ctx.of, ctx.count, wanted, *whole, *x, *y))
-        return (None, *(next(made) if want else None for want in wanted))
+        gradients = iter(Gradient.apply(ctx.custom, ctx.count, needed, *whole, *x, *y))
+        return (None, *(next(gradients) if want else None for want in needed))
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
-        _require(ctx.of.op, "jvp", "tangents of forward mode")
+        _require(ctx.custom.op, "jvp", "tangents of forward mode")
         x, y = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        moved = Tangent.apply(ctx.of, ctx.count, *x, *_filled(tangents, x), *y)
+        moved = Tangent.apply(ctx.custom, ctx.count, *x, *_filled(tangents, x), *y)
         return tuple(t if b.is_floating_point() else None for t, b in zip(moved, y, strict=True))
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
-        return _each(OperatorFunction, info, in_dims, inputs)
+        return _one_by_one(OperatorFunction, info, in_dims, inputs)
 
 
 class Gradient(torch.autograd.Function):
-    """Of the wanted inputs, from the outputs' gradients, the inputs and the outputs."""
+    """Of the needed inputs, from the outputs' gradients, the inputs and the outputs."""
 
     @staticmethod
-    def forward(of: _Of, count: int, wanted: Any, *tensors: Any) -> Any:
+    def forward(custom: _Of, count: int, needed: Any, *tensors: Any) -> Any:
         outs = (len(tensors) - count) // 2
         g, x, y = tensors[:outs], tensors[outs:-outs], tensors[-outs:]
-        return tuple(of.library.backward(list(g), list(x), list(y), list(wanted)))
+        return tuple(custom.library.backward(list(g), list(x), list(y), list(needed)))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.of, ctx.count, ctx.wanted, *tensors = inputs
+        ctx.custom, ctx.count, ctx.needed, *tensors = inputs
         ctx.outs = (len(tensors) - ctx.count) // 2
         _keep(ctx, *tensors)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
-        _require(ctx.of.op, "hvp", "a gradient of its gradient to compute")
+        _require(ctx.custom.op, "hvp", "a gradient of its gradient to compute")
         g, x, y = _groups(ctx)
-        given = iter(cotangents)
-        v = _filled([next(given) if want else None for want in ctx.wanted], x)
-        pushed = Tangent.apply(ctx.of, ctx.count, *x, *v, *y)
-        bent = Hessian.apply(ctx.of, ctx.count, *g, *x, *v)
+        rest = iter(cotangents)
+        v = _filled([next(rest) if want else None for want in ctx.needed], x)
+        pushed = Tangent.apply(ctx.custom, ctx.count, *x, *v, *y)
+        bent = Hessian.apply(ctx.custom, ctx.count, *g, *x, *v)
         return (None, None, None, *pushed, *_floating(bent, x), *[None] * ctx.outs)
 
     @staticmethod
     def jvp(ctx: Any, _: Any, __: Any, ___: Any, *tangents: Any) -> Any:
         g, x, y = _groups(ctx)
         of_g, of_x = tangents[: ctx.outs], tangents[ctx.outs : -ctx.outs]
-        total = Gradient.apply(ctx.of, ctx.count, ctx.wanted, *_filled(of_g, g), *x, *y)
+        total = Gradient.apply(ctx.custom, ctx.count, ctx.needed, *_filled(of_g, g), *x, *y)
         if all(t is None for t in of_x):
             return total
-        _require(ctx.of.op, "hvp", "a tangent of its gradient to compute")
-        bent = Hessian.apply(ctx.of, ctx.count, *g, *x, *_filled(of_x, x))
-        chosen = [b for b, want in zip(bent, ctx.wanted, strict=True) if want]
+        _require(ctx.custom.op, "hvp", "a tangent of its gradient to compute")
+        bent = Hessian.apply(ctx.custom, ctx.count, *g, *x, *_filled(of_x, x))
+        chosen = [b for b, want in zip(bent, ctx.needed, strict=True) if want]
         return tuple(a + b for a, b in zip(total, chosen, strict=True))
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
-        return _each(Gradient, info, in_dims, inputs)
+        return _one_by_one(Gradient, info, in_dims, inputs)
 
 
 class Tangent(torch.autograd.Function):
     """Change of the outputs along tangents of the inputs; takes inputs, tangents and outputs."""
 
     @staticmethod
-    def forward(of: _Of, count: int, *tensors: Any) -> Any:
+    def forward(custom: _Of, count: int, *tensors: Any) -> Any:
         x, v = tensors[:count], tensors[count : 2 * count]
-        return tuple(map(from_array, of.op.jvp(_arrays(x), _arrays(v))[1]))  # type: ignore[attr-defined]
+        return tuple(map(from_array, custom.op.jvp(_arrays(x), _arrays(v))[1]))  # type: ignore[attr-defined]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.of, ctx.count, *tensors = inputs
+        ctx.custom, ctx.count, *tensors = inputs
         _keep(ctx, *tensors)
         ctx.mark_non_differentiable(*(y for y in output if not y.is_floating_point()))
 
@@ -139,42 +139,42 @@ class Tangent(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Any) -> Any:
         n, saved = ctx.count, ctx.saved_tensors
         x, v, y = saved[:n], saved[n : 2 * n], saved[2 * n :]
-        wanted = tuple(ctx.needs_input_grad[2 + n : 2 + 2 * n])
+        needed = tuple(ctx.needs_input_grad[2 + n : 2 + 2 * n])
         g = [torch.zeros_like(b) if not b.is_floating_point() else c for c, b in zip(cotangents, y, strict=True)]
-        made = iter(Gradient.apply(ctx.of, n, wanted, *g, *x, *y))
-        back = [next(made) if want else None for want in wanted]
+        gradients = iter(Gradient.apply(ctx.custom, n, needed, *g, *x, *y))
+        back = [next(gradients) if want else None for want in needed]
         bent: Any = [None] * n
         if any(ctx.needs_input_grad[2 : 2 + n]):
-            _require(ctx.of.op, "hvp", "a gradient of its tangent to compute")
-            bent = _floating(Hessian.apply(ctx.of, n, *g, *x, *v), x)
+            _require(ctx.custom.op, "hvp", "a gradient of its tangent to compute")
+            bent = _floating(Hessian.apply(ctx.custom, n, *g, *x, *v), x)
         return (None, None, *bent, *back, *[None] * len(y))
 
     @staticmethod
     def jvp(ctx: Any, _: Any, __: Any, *tangents: Any) -> Any:
         n, saved = ctx.count, ctx.saved_tensors
         if any(t is not None for t in tangents[:n]):
-            raise _too_many(ctx.of.op)
+            raise _too_many(ctx.custom.op)
         x, y = saved[:n], saved[2 * n :]
-        moved = Tangent.apply(ctx.of, n, *x, *_filled(tangents[n : 2 * n], x), *y)
+        moved = Tangent.apply(ctx.custom, n, *x, *_filled(tangents[n : 2 * n], x), *y)
         return tuple(t if b.is_floating_point() else None for t, b in zip(moved, y, strict=True))
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
-        return _each(Tangent, info, in_dims, inputs)
+        return _one_by_one(Tangent, info, in_dims, inputs)
 
 
 class Hessian(torch.autograd.Function):
     """Change of the gradients along tangents; takes output gradients, inputs and tangents."""
 
     @staticmethod
-    def forward(of: _Of, count: int, *tensors: Any) -> Any:
+    def forward(custom: _Of, count: int, *tensors: Any) -> Any:
         outs = len(tensors) - 2 * count
         g, x, v = tensors[:outs], tensors[outs : outs + count], tensors[outs + count :]
-        return tuple(map(from_array, of.op.hvp(_arrays(g), _arrays(x), _arrays(v))))  # type: ignore[attr-defined]
+        return tuple(map(from_array, custom.op.hvp(_arrays(g), _arrays(x), _arrays(v))))  # type: ignore[attr-defined]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.of, ctx.count, *tensors = inputs
+        ctx.custom, ctx.count, *tensors = inputs
         ctx.outs = len(tensors) - 2 * ctx.count
         _keep(ctx, *tensors)
         ctx.mark_non_differentiable(*(y for y in output if not y.is_floating_point()))
@@ -183,22 +183,22 @@ class Hessian(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Any) -> Any:
         first = ctx.outs + ctx.count
         if any(ctx.needs_input_grad[2 : 2 + first]):
-            raise _too_many(ctx.of.op)
+            raise _too_many(ctx.custom.op)
         g, x = ctx.saved_tensors[: ctx.outs], ctx.saved_tensors[ctx.outs : first]
-        bent = Hessian.apply(ctx.of, ctx.count, *g, *x, *_filled(cotangents, x))  # it is symmetric
+        bent = Hessian.apply(ctx.custom, ctx.count, *g, *x, *_filled(cotangents, x))  # it is symmetric
         return (None, None, *[None] * first, *_floating(bent, x))
 
     @staticmethod
     def jvp(ctx: Any, _: Any, __: Any, *tangents: Any) -> Any:
         first = ctx.outs + ctx.count
         if any(t is not None for t in tangents[:first]):
-            raise _too_many(ctx.of.op)
+            raise _too_many(ctx.custom.op)
         g, x = ctx.saved_tensors[: ctx.outs], ctx.saved_tensors[ctx.outs : first]
-        return tuple(Hessian.apply(ctx.of, ctx.count, *g, *x, *_filled(tangents[first:], x)))
+        return tuple(Hessian.apply(ctx.custom, ctx.count, *g, *x, *_filled(tangents[first:], x)))
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
-        return _each(Hessian, info, in_dims, inputs)
+        return _one_by_one(Hessian, info, in_dims, inputs)
 
 
 def _keep(ctx: Any, *tensors: Any) -> None:
@@ -226,7 +226,7 @@ def _arrays(tensors: Tensors) -> list[Any]:
     return [host_array(t) for t in tensors]
 
 
-def _each(function: Any, info: Any, in_dims: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, Any]:
+def _one_by_one(function: Any, info: Any, in_dims: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, Any]:
     """One call after the other, as an operator takes its inputs one by one."""
     many = [
         function.apply(*(x.select(d, i) if isinstance(d, int) else x for x, d in zip(inputs, in_dims, strict=True)))

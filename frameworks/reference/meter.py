@@ -1,4 +1,4 @@
-"""What a run takes: seconds of each kernel, and the bytes of the arrays that are held while it runs."""
+"""Seconds of each kernel of a run, and the bytes of the arrays that live while it runs."""
 
 from __future__ import annotations
 
@@ -34,36 +34,36 @@ class HeldBytes:
         (192, 96)
     """
 
-    def __init__(self, given: Iterable[Any]) -> None:
+    def __init__(self, inputs: Iterable[Any]) -> None:
         self.live = self.peak = 0
-        self._given = {id(_base(value)) for value in given if isinstance(value, np.ndarray)}
+        self._inputs = {id(_base(value)) for value in inputs if isinstance(value, np.ndarray)}
         self._slots: dict[int, tuple[np.ndarray, ...]] = {}
-        self._held: dict[int, int] = {}  # in how many slots an array is
+        self._uses: dict[int, int] = {}  # in how many slots an array is
 
     def __call__(self, step: KernelStep, values: list[Any]) -> None:
         """Take in the results of a kernel, then release what is not read later."""
-        slots, held = self._slots, self._held
+        slots, uses = self._slots, self._uses
         for slot in step.writes:
             value = values[slot]
             simple = type(value) is np.ndarray and value.base is None
             for base in (value,) if simple else map(_base, _arrays(value)):
                 key = id(base)
-                if key in self._given or not slot:
+                if key in self._inputs or not slot:
                     continue
                 slots[slot] = (*slots[slot], base) if slot in slots else (base,)
-                count = held.get(key, 0)
-                held[key] = count + 1
+                count = uses.get(key, 0)
+                uses[key] = count + 1
                 if not count:
                     self.live += base.nbytes
         self.peak = max(self.peak, self.live)
         for slot in step.done:
             for base in slots.pop(slot, ()):
                 key = id(base)
-                if held[key] == 1:
-                    del held[key]
+                if uses[key] == 1:
+                    del uses[key]
                     self.live -= base.nbytes
                 else:
-                    held[key] -= 1
+                    uses[key] -= 1
 
 
 class Marks:

@@ -150,17 +150,17 @@ class Walk:
 
     def custom(self, node: Node) -> None:
         """Run a custom node, in ONNX's layout; in the second run of a region it is not called."""
-        given = [self.first(name) if name else None for name in node.inputs]
+        operands = [self.first(name) if name else None for name in node.inputs]
         earlier = None if self.replay is None else next(self.replay.results)
         with tf.name_scope(_scope(node.name)):
-            outputs = call_node(node, given, self.program.descriptors, earlier)
+            outputs = call_node(node, operands, self.program.descriptors, earlier)
         if self.record is not None:
             self.record.results.append(outputs if earlier is None else earlier)
         self.values.update({name: y for name, y in zip(node.outputs, outputs, strict=False) if name})
 
-    def within(self, given: tuple[Mapping[str, Any], dict[str, Any]], replay: Rerun | None, record: RunLog) -> Walk:
+    def within(self, region: tuple[Mapping[str, Any], dict[str, Any]], replay: Rerun | None, record: RunLog) -> Walk:
         """A walk through a part of the program, with these sources and values of its own; what is known is shared."""
-        sources, values = given
+        sources, values = region
         walk = Walk(
             self.program, self.variables, self.training, self.random, sources, self.report, self.kernels, self.reached
         )
@@ -188,7 +188,7 @@ class Walk:
 
     def _fetch(self, name: str) -> Any:
         if name in self.kernels:
-            return kernel_first(self.held(name))
+            return kernel_first(self.in_layout(name))
         if name in self.sources:
             return self.sources[name]
         constant = self.constant(name, self._is_shape(name))
@@ -204,10 +204,10 @@ class Walk:
                     f"got parameter {name!r} of dtype {variable.dtype}; expected one that TensorFlow "
                     "has: use another backend"
                 )
-            return self.held(name)
+            return self.in_layout(name)
         raise InputError(f"got {name!r}, which nothing provides; expected a value of the program")
 
-    def held(self, name: str) -> Any:
+    def in_layout(self, name: str) -> Any:
         """A parameter as the executor holds it."""
         if name in self.sources:
             return self.sources[name]
@@ -216,7 +216,7 @@ class Walk:
 
     def kernel(self, name: str) -> Any:
         """A value [outputs, inputs, *size] as [*size, inputs, outputs]."""
-        return self.held(name) if name in self.kernels else kernel_last(self.first(name))
+        return self.in_layout(name) if name in self.kernels else kernel_last(self.first(name))
 
     def _is_shape(self, name: str) -> bool:
         """Whether a parameter is of a kind that shapes, axes and flags are of."""

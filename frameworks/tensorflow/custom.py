@@ -106,8 +106,8 @@ class TensorFlowOperator:
             return self.all(inputs)
 
         @tf.custom_gradient
-        def function(*given: Any) -> Any:
-            return [tf.identity(y) for y in outputs], lambda *grads: gradient(given, outputs, grads, ())
+        def function(*arguments: Any) -> Any:
+            return [tf.identity(y) for y in outputs], lambda *grads: gradient(arguments, outputs, grads, ())
 
         return as_list(function(*map(tf.convert_to_tensor, inputs)))
 

@@ -101,35 +101,35 @@ class OpKernel:
         if not self.op.differentiable:
             raise no_gradient(self.op)
         skipped = {*skipped, *self.op.spec.inactive}
-        wanted = [is_differentiable(x) and i not in skipped for i, x in enumerate(inputs)]
+        needed = [is_differentiable(x) and i not in skipped for i, x in enumerate(inputs)]
         args = [*(whole(g, y) for g, y in zip(grads, outputs, strict=True)), *inputs, *outputs]
-        gradients = iter(self._derivative(BACKWARD, args, inputs, wanted))
-        return [next(gradients) if w else None for w in wanted]
+        gradients = iter(self._derivative(BACKWARD, args, inputs, needed))
+        return [next(gradients) if w else None for w in needed]
 
-    def second(self, args: Sequence[Any], wanted: Sequence[bool], tangents: Sequence[Any]) -> list[Any]:
+    def second(self, args: Sequence[Any], needed: Sequence[bool], tangents: Sequence[Any]) -> list[Any]:
         """The gradient of ``gradient``, by Jacobian-vector and Hessian-vector products (the Hessian is symmetric)."""
         if not (self.op.signature.get("jvp") and self.op.signature.get("hvp")):
             raise no_second(self.op)
         out = len(self.made)
         grads, inputs = args[:out], args[out : out + len(self.dtypes)]
-        given = iter(tangents)
-        along = [whole(next(given) if w else None, x) for w, x in zip(wanted, inputs, strict=True)]
+        rest = iter(tangents)
+        along = [whole(next(rest) if w else None, x) for w, x in zip(needed, inputs, strict=True)]
         sizes = tf.concat([part for g in grads for part in ([tf.cast(tf.rank(g), tf.int64)], tf.shape(g, tf.int64))], 0)
         pushed = self._call(
             args=[*inputs, *along, sizes], key=self.key, phase=JVP, wanted=0, plan=[], Tout=self.made * 2
         )
-        bent = iter(self._derivative(HVP, [*grads, *inputs, *along], inputs, wanted))
+        bent = iter(self._derivative(HVP, [*grads, *inputs, *along], inputs, needed))
         first = [
             p if is_differentiable(p) else None for p in with_shapes(pushed[out:], [describe(g).shape for g in grads])
         ]
-        return [*first, *(next(bent) if w else None for w in wanted), *[None] * out]
+        return [*first, *(next(bent) if w else None for w in needed), *[None] * out]
 
-    def _derivative(self, phase: int, args: Sequence[Any], inputs: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
-        """One of the calls whose results are like the wanted inputs."""
-        chosen = [x for x, w in zip(inputs, wanted, strict=True) if w]
+    def _derivative(self, phase: int, args: Sequence[Any], inputs: Sequence[Any], needed: Sequence[bool]) -> list[Any]:
+        """One of the calls whose results are like the needed inputs."""
+        chosen = [x for x, w in zip(inputs, needed, strict=True) if w]
         if not chosen:
             return []
-        mask = sum(1 << i for i, want in enumerate(wanted) if want)
+        mask = sum(1 << i for i, want in enumerate(needed) if want)
         results = self._call(args=args, key=self.key, phase=phase, wanted=mask, plan=[], Tout=[x.dtype for x in chosen])
         return with_shapes(results, [describe(x).shape for x in chosen])
 

@@ -125,10 +125,10 @@ class NumpyFunction:
 
         @tf.custom_gradient
         def function(*inputs: Any) -> Any:
-            made = tf.numpy_function(
+            results = tf.numpy_function(
                 guarded(op.name, call), inputs, [tf_dtype(d.dtype) for d in inferred], stateful=False
             )
-            outputs = with_shapes(as_list(made), [d.shape for d in inferred])
+            outputs = with_shapes(as_list(results), [d.shape for d in inferred])
             return outputs, lambda *grads: self.gradient(inputs, outputs, grads)
 
         return as_list(function(*tensors))
@@ -138,40 +138,40 @@ class NumpyFunction:
     ) -> list[Any]:
         """Gradients of the inputs, None for those that have none."""
         op, out, n = self.op, len(outputs), len(outputs) + len(inputs)
-        wanted = [is_differentiable(x) and i not in skipped for i, x in enumerate(inputs)]
+        needed = [is_differentiable(x) and i not in skipped for i, x in enumerate(inputs)]
         if not op.differentiable:
             raise no_gradient(op)
-        if not any(wanted):
+        if not any(needed):
             return [None] * len(inputs)
 
         def call(*arrays: Any) -> list[np.ndarray]:
             host = [_host(x) for x in arrays]
             gradients = op.run_backward(host[:out], host[out:n], host[n:])
-            return [g for g, w in zip(gradients, wanted, strict=True) if w]
+            return [g for g, w in zip(gradients, needed, strict=True) if w]
 
         @tf.custom_gradient
-        def function(*given: Any) -> Any:
-            chosen = [x for x, w in zip(given[out:n], wanted, strict=True) if w]
-            made = tf.numpy_function(guarded(op.name, call), given, [x.dtype for x in chosen], stateful=False)
+        def function(*arguments: Any) -> Any:
+            chosen = [x for x, w in zip(arguments[out:n], needed, strict=True) if w]
+            results = tf.numpy_function(guarded(op.name, call), arguments, [x.dtype for x in chosen], stateful=False)
 
             def refuse(*_: Any) -> Any:
                 raise no_second(op)
 
-            return with_shapes(as_list(made), [describe(x).shape for x in chosen]), refuse
+            return with_shapes(as_list(results), [describe(x).shape for x in chosen]), refuse
 
         whole_grads = [whole(g, y) for g, y in zip(grads, outputs, strict=True)]
         gradients = iter(as_list(function(*whole_grads, *inputs, *outputs)))
-        return [next(gradients) if w else None for w in wanted]
+        return [next(gradients) if w else None for w in needed]
 
 
 def _host(array: Any) -> np.ndarray:
-    """What a function got, which is TensorFlow's memory: to be read only."""
+    """An argument of a function, which is TensorFlow's memory: to be read only."""
     view = contiguous(array).view()
     view.flags.writeable = False
     return view
 
 
-def _as_inferred(op: CustomOp, array: np.ndarray, wanted: TensorDescriptor) -> np.ndarray:
-    if str(array.dtype) != wanted.dtype or not wanted.accepts(array.shape):
-        raise unlike_inferred(op, array, wanted)
+def _as_inferred(op: CustomOp, array: np.ndarray, inferred: TensorDescriptor) -> np.ndarray:
+    if str(array.dtype) != inferred.dtype or not inferred.accepts(array.shape):
+        raise unlike_inferred(op, array, inferred)
     return array

@@ -95,24 +95,26 @@ def _of_keras(model: Any, example: Any, dynamic_axes: Mapping[str, Any]) -> Conv
     inputs = named_inputs(example, names)
     axes = free_axes(inputs, dynamic_axes)
 
-    def own(given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        return [np.asarray(r) for r in _results(model(_arranged(model, example, list(given.values())), training=False))]
+    def run(arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        return [
+            np.asarray(r) for r in _results(model(_arranged(model, example, list(arrays.values())), training=False))
+        ]
 
-    def train(given: Mapping[str, np.ndarray]) -> list[Any]:
+    def train(arrays: Mapping[str, np.ndarray]) -> list[Any]:
         with _without_dropout(model):
-            return _results(model(_arranged(model, example, list(given.values())), training=True))
+            return _results(model(_arranged(model, example, list(arrays.values())), training=True))
 
     with converting(type(model).__name__, "a model that runs", _ELSE):
-        results = own(inputs)
+        results = run(inputs)
     _check_random(model)
     moving = {id(v) for layer in _normalizations(model) for v in (layer.moving_mean, layer.moving_variance)}
     rest = {variable.path: variable.value for variable in model.variables if id(variable) not in moving}
-    with converting(type(model).__name__, "a model that runs in training mode", _ELSE), _kept(model.variables):
+    with converting(type(model).__name__, "a model that runs in training mode", _ELSE), _unchanged(model.variables):
         _check_writes(type(model).__name__, rest, lambda: train(inputs))
     with _operators(model) as momenta:
         proto = _to_onnx(
             type(model).__name__,
-            lambda given: _results(model(_arranged(model, example, given), training=False)),
+            lambda arrays: _results(model(_arranged(model, example, arrays), training=False)),
             inputs,
             axes,
             [(variable.path, variable.value) for variable in model.variables],
@@ -121,12 +123,12 @@ def _of_keras(model: Any, example: Any, dynamic_axes: Mapping[str, Any]) -> Conv
     trained = {variable.path: variable.value for variable in model.trainable_variables}
 
     def differentiate(
-        given: Mapping[str, np.ndarray], cotangents: Sequence[np.ndarray | None]
+        arrays: Mapping[str, np.ndarray], cotangents: Sequence[np.ndarray | None]
     ) -> dict[str, np.ndarray]:
-        with _kept(model.variables):
-            return _gradients(type(model).__name__, lambda: train(given), trained, cotangents)
+        with _unchanged(model.variables):
+            return _gradients(type(model).__name__, lambda: train(arrays), trained, cotangents)
 
-    return Converted(proto, frozenset(trained), inputs, results, own, differentiate, axes=axes)
+    return Converted(proto, frozenset(trained), inputs, results, run, differentiate, axes=axes)
 
 
 def _declared(model: Any) -> Any:
@@ -138,15 +140,15 @@ def _declared(model: Any) -> Any:
             "axis: pass example="
         )
     rng = np.random.default_rng(0)
-    made = [rng.standard_normal((2, *value.shape[1:])) for value in declared]
-    return tuple(array.astype(str(value.dtype)) for array, value in zip(made, declared, strict=True))
+    noise = [rng.standard_normal((2, *value.shape[1:])) for value in declared]
+    return tuple(array.astype(str(value.dtype)) for array, value in zip(noise, declared, strict=True))
 
 
-def _arranged(model: Any, example: Any, given: list[Any]) -> Any:
+def _arranged(model: Any, example: Any, tensors: list[Any]) -> Any:
     """Inputs as the model takes them: one, a list, or a dict where the example is one."""
     if isinstance(example, Mapping):
-        return dict(zip(example, given, strict=True))
-    return given[0] if len(given) == 1 else given
+        return dict(zip(example, tensors, strict=True))
+    return tensors[0] if len(tensors) == 1 else tensors
 
 
 def _results(result: Any) -> list[Any]:
@@ -191,7 +193,7 @@ def _without_dropout(model: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _kept(variables: Sequence[Any]) -> Iterator[None]:
+def _unchanged(variables: Sequence[Any]) -> Iterator[None]:
     """Give variables their values back in the end."""
     before = [np.copy(tf.convert_to_tensor(variable)) for variable in variables]
     try:
@@ -274,7 +276,7 @@ def _dropout(layer: Any) -> Callable[..., Any]:
 
 
 def _as_dropout(context: Any, node: Any, name: str, args: Any) -> None:
-    """What tf2onnx makes of the mark: ONNX's Dropout; of other checks nothing."""
+    """Make ONNX's Dropout of the mark, and nothing of other checks."""
     message = node.get_attr_value("message")
     message = message.decode() if isinstance(message, bytes) else message
     node.type, node.domain = "Identity", ""
@@ -289,11 +291,11 @@ def _as_dropout(context: Any, node: Any, name: str, args: Any) -> None:
 def _erfc(context: Any, node: Any, name: str, args: Any) -> None:
     """1 - erf(x), for Keras' GELU."""
     value, dtype = node.output[0], context.get_dtype(node.input[0])
-    one = context.make_const(f"{name}_one", np.array(1, onnx.helper.tensor_dtype_to_np_dtype(dtype)))
+    unit = context.make_const(f"{name}_one", np.array(1, onnx.helper.tensor_dtype_to_np_dtype(dtype)))
     erf = context.make_node("Erf", [node.input[0]], dtypes=[dtype])
     shape = context.get_shape(value)
     context.remove_node(node.name)
-    context.make_node("Sub", [one.output[0], erf.output[0]], outputs=[value], dtypes=[dtype], shapes=[shape])
+    context.make_node("Sub", [unit.output[0], erf.output[0]], outputs=[value], dtypes=[dtype], shapes=[shape])
 
 
 def _stop(context: Any, node: Any, name: str, args: Any) -> None:
@@ -313,9 +315,9 @@ _HANDLERS: dict[str, tuple[Callable[..., None], list[Any]]] = {
 def _set_momenta(proto: onnx.ModelProto, momenta: Mapping[str, float]) -> None:
     for node in proto.graph.node:
         if node.op_type == "BatchNormalization" and node.input[3] in momenta:
-            kept = [a for a in node.attribute if a.name != "momentum"]
+            others = [a for a in node.attribute if a.name != "momentum"]
             del node.attribute[:]
-            node.attribute.extend([*kept, onnx.helper.make_attribute("momentum", momenta[node.input[3]])])
+            node.attribute.extend([*others, onnx.helper.make_attribute("momentum", momenta[node.input[3]])])
 
 
 # -- functions and SavedModels -----------------------------------------------------------------------------------------
@@ -336,38 +338,38 @@ def _of_function(model: Any, example: Any, dynamic_axes: Mapping[str, Any]) -> C
         inputs = _of_signature(concrete, example)
     names, axes = list(inputs), free_axes(inputs, dynamic_axes)
 
-    def own(given: Mapping[str, np.ndarray], alive: Any = model) -> list[Any]:  # with it go a SavedModel's variables
-        return _called(concrete, names, [tf.constant(array) for array in given.values()])
+    def run(arrays: Mapping[str, np.ndarray], alive: Any = model) -> list[Any]:  # with it go a SavedModel's variables
+        return _called(concrete, names, [tf.constant(array) for array in arrays.values()])
 
-    with converting(where, "a model that runs", _ELSE), _kept(concrete.variables):
+    with converting(where, "a model that runs", _ELSE), _unchanged(concrete.variables):
         results: list[Any] = []
         state = {_name(variable): variable for variable in concrete.variables}
-        _check_writes(where, state, lambda: results.extend(own(inputs)))
+        _check_writes(where, state, lambda: results.extend(run(inputs)))
     variables = [(_name(variable), variable) for variable in concrete.variables]
-    proto = _to_onnx(where, lambda given: _called(concrete, names, given), inputs, axes, variables)
+    proto = _to_onnx(where, lambda arrays: _called(concrete, names, arrays), inputs, axes, variables)
     trained = {_name(variable): variable for variable in concrete.trainable_variables}
 
     def differentiate(
-        given: Mapping[str, np.ndarray], cotangents: Sequence[np.ndarray | None]
+        arrays: Mapping[str, np.ndarray], cotangents: Sequence[np.ndarray | None]
     ) -> dict[str, np.ndarray]:
-        return _gradients(where, lambda: own(given), trained, cotangents)
+        return _gradients(where, lambda: run(arrays), trained, cotangents)
 
     arrays = [np.asarray(result) for result in results]
 
-    def evaluate(given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        return [np.asarray(result) for result in own(given)]
+    def evaluate(arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        return [np.asarray(result) for result in run(arrays)]
 
     return Converted(proto, frozenset(trained), inputs, arrays, evaluate, differentiate, axes=axes)
 
 
-def _called(concrete: Any, names: Sequence[str], given: Sequence[Any]) -> list[Any]:
+def _called(concrete: Any, names: Sequence[str], tensors: Sequence[Any]) -> list[Any]:
     if concrete.structured_input_signature[1]:
-        return _results(concrete(**dict(zip(names, given, strict=True))))
-    return _results(concrete(*given))
+        return _results(concrete(**dict(zip(names, tensors, strict=True))))
+    return _results(concrete(*tensors))
 
 
 def _function(model: Any) -> Any:
-    """What is called: a function, the serving signature of a SavedModel, or the only one."""
+    """The function to call: the model itself, the serving signature of a SavedModel, or the only one."""
     if hasattr(model, "structured_input_signature") or hasattr(model, "get_concrete_function"):
         return model
     signatures = getattr(model, "signatures", None)
@@ -452,9 +454,9 @@ def _own_gradient(kind: str) -> Any:
     except LookupError:
         return None
     # tf.custom_gradient wraps what the user wrote; each wrapper holds the next one under one of these names
-    for held in ("tape_grad_fn", "grad_fn"):
+    for cell in ("tape_grad_fn", "grad_fn"):
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-        function = cells[held].cell_contents if held in cells else function
+        function = cells[cell].cell_contents if cell in cells else function
     package = function.__module__.partition(".")[0]
     return None if package in ("tensorflow", "keras", "tf_keras") else function
 
@@ -481,20 +483,20 @@ def _to_onnx(
     """The ONNX model of ``call(inputs)``, the variables that it reads as initializers of these names."""
     convert = converter("tf2onnx", "Keras or TensorFlow", "import-tensorflow", _ELSE).convert
 
-    def traced(*given: Any) -> list[Any]:
+    def traced(*tensors: Any) -> list[Any]:
         with _in_line():
-            return [tf.identity(result, name=f"result_{number}") for number, result in enumerate(call(list(given)))]
+            return [tf.identity(result, name=f"result_{number}") for number, result in enumerate(call(list(tensors)))]
 
     specs = _specs(inputs, axes, [f"given_{number}" for number in range(len(inputs))])
     with converting(where, "a model that converts", _ELSE), quiet("tf2onnx", "tensorflow"):
         concrete = tf.function(traced, autograph=False).get_concrete_function(*specs)
         _check_own_gradients(where, concrete.graph.as_graph_def())
         graph, values = _with_open_variables(concrete, variables)
-        given = [tensor.name for tensor in concrete.inputs[: len(inputs)]]
-        names = dict(zip(given, inputs, strict=True)) | {f"{node}:0": name for node, (name, _) in values.items()}
+        arguments = [tensor.name for tensor in concrete.inputs[: len(inputs)]]
+        names = dict(zip(arguments, inputs, strict=True)) | {f"{node}:0": name for node, (name, _) in values.items()}
         outputs = [tensor.name for tensor in concrete.outputs]
         names |= {o: "output" if len(outputs) == 1 else f"output_{n}" for n, o in enumerate(outputs)}
-        read = [*given, *(f"{node}:0" for node in values)]
+        read = [*arguments, *(f"{node}:0" for node in values)]
         proto, _ = convert.from_graph_def(
             graph,
             input_names=read,
@@ -529,7 +531,7 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def _specs(inputs: Mapping[str, np.ndarray], axes: Axes, names: Iterable[str]) -> list[Any]:
-    """What a function is traced with: free axes have no size."""
+    """Specifications to trace a function with: free axes have no size."""
     return [
         tf.TensorSpec([None if n in axes[key] else size for n, size in enumerate(array.shape)], array.dtype, name=name)
         for (key, array), name in zip(inputs.items(), names, strict=True)
@@ -539,13 +541,13 @@ def _specs(inputs: Mapping[str, np.ndarray], axes: Axes, names: Iterable[str]) -
 def _with_open_variables(concrete: Any, variables: Sequence[tuple[str, Any]]) -> tuple[Any, dict[str, Any]]:
     """A function's graph in which variables are placeholders, and by placeholder the variable's name and value."""
     names = {id(variable.handle): name for name, variable in variables}
-    held = {inner.op.name: names[id(outer)] for outer, inner in concrete.graph.captures if id(outer) in names}
+    captured = {inner.op.name: names[id(outer)] for outer, inner in concrete.graph.captures if id(outer) in names}
     graph = convert_variables_to_constants_v2(concrete, lower_control_flow=False).graph.as_graph_def()
     values = {}
     for node in graph.node:
-        if node.op == "Const" and node.name in held:
+        if node.op == "Const" and node.name in captured:
             array = tf.make_ndarray(node.attr["value"].tensor)
-            values[node.name] = (held[node.name], array)
+            values[node.name] = (captured[node.name], array)
             dtype = node.attr["dtype"].type
             node.op = "Placeholder"
             node.attr.clear()

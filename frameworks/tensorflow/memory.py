@@ -1,4 +1,4 @@
-"""What TensorFlow's allocator hands out while a training step runs: its own count, not samples of the process."""
+"""Bytes that TensorFlow's allocator hands out while a training step runs: its own count, not samples of the process."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def step_memory(executor: Any, inputs: Mapping[str, Any], loss: str = "loss") ->
         True
     """
     name = executor.tf_device.removeprefix("/")
-    given = {key: as_tensor(value) for key, value in inputs.items()}
-    executor.inference_and_backprop(given, loss)
+    tensors = {key: as_tensor(value) for key, value in inputs.items()}
+    executor.inference_and_backprop(tensors, loss)
     executor.forget_results()
     executor.gradients = {}
     try:
@@ -49,6 +49,6 @@ def step_memory(executor: Any, inputs: Mapping[str, Any], loss: str = "loss") ->
         tf.config.experimental.reset_memory_stats(name)
     except ValueError:  # TensorFlow's word for an allocator that does not count
         return None
-    executor.inference_and_backprop(given, loss)
+    executor.inference_and_backprop(tensors, loss)
     executor.synchronize()
     return int(tf.config.experimental.get_memory_info(name)["peak"] - before)

@@ -8,7 +8,7 @@ from deep500.networks.execution.precision import Numerics
 _set: list[Numerics] = []
 
 
-def adopt(wanted: Numerics) -> None:
+def adopt(numerics: Numerics) -> None:
     """Set TensorFlow's switches, if another executor's are set.
 
     Deterministic kernels cannot be switched off again: executors after the first that wanted them have them too.
@@ -18,9 +18,9 @@ def adopt(wanted: Numerics) -> None:
         >>> tf.config.experimental.tensor_float_32_execution_enabled()
         False
     """
-    if _set == [wanted]:
+    if _set == [numerics]:
         return
-    tf.config.experimental.enable_tensor_float_32_execution(wanted.precision == "tf32")
-    if wanted.deterministic:
+    tf.config.experimental.enable_tensor_float_32_execution(numerics.precision == "tf32")
+    if numerics.deterministic:
         tf.config.experimental.enable_op_determinism()
-    _set[:] = [wanted]
+    _set[:] = [numerics]

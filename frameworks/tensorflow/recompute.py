@@ -23,7 +23,7 @@ Walk = Any
 
 
 class RunLog:
-    """What the first run of a region leaves for the second, in order.
+    """The values that the first run of a region leaves for the second, in order.
 
     Attributes:
         states: of the random generator, before each draw.
@@ -49,7 +49,7 @@ class Rerun:
 
 
 def draw(kind: str, state: Any, shape: Any, dtype: Any) -> Any:
-    """What a generator (Philox) gives that is in this state: ``kind`` is ``"uniform"`` or ``"normal"``."""
+    """Numbers of a generator (Philox) that is in this state: ``kind`` is ``"uniform"`` or ``"normal"``."""
     operator = tf.raw_ops.StatelessRandomUniformV2 if kind == "uniform" else tf.raw_ops.StatelessRandomNormalV2
     key, counter = tf.bitcast(state[2:], tf.uint64), tf.bitcast(state[:2], tf.uint64)
     return operator(shape=shape, key=key, counter=counter, alg=1, dtype=dtype)
@@ -63,7 +63,7 @@ def run_group(group: NodeGroup, walk: Walk, reached: frozenset[str]) -> None:
         walk: through the program around it.
         reached: values on which the loss depends; the others have no gradient.
     """
-    names, given = _arguments(group, walk)
+    names, arguments = _arguments(group, walk)
     layouts = {name: isinstance(walk.values.get(name), Last) for name in names}
     record = RunLog()
     written: list[tuple[str, bool]] = []
@@ -80,12 +80,14 @@ def run_group(group: NodeGroup, walk: Walk, reached: frozenset[str]) -> None:
         marks = [name in reached and y.dtype.is_floating for (name, _), y in zip(written, results, strict=True)]
 
         def gradient(*arriving: Any) -> list[Any]:
-            given = [g for g, mark in zip(arriving, marks, strict=True) if mark]
-            return _again(names, tensors, given, walk, lambda tied: _marked(run(tied, Rerun(record), RunLog()), marks))
+            cotangents = [g for g, mark in zip(arriving, marks, strict=True) if mark]
+            return _again(
+                names, tensors, cotangents, walk, lambda tied: _marked(run(tied, Rerun(record), RunLog()), marks)
+            )
 
         return results, gradient
 
-    results = region(*given)
+    results = region(*arguments)
     for (name, last), result in zip(written, results, strict=True):
         value = result if name in reached and result.dtype.is_floating else tf.stop_gradient(result)
         walk.values[name] = Last(value) if last else value
@@ -115,7 +117,7 @@ def _marked(results: Sequence[Any], marks: Sequence[bool]) -> list[Any]:
 
 
 def _arguments(group: NodeGroup, walk: Walk) -> tuple[list[str], list[Any]]:
-    """What a region reads and is not known: tensors, those of parameters in the layout that they are held in."""
+    """The values that a region reads and that are not known, as tensors; parameters in the layout of the variables."""
     names, tensors = [], []
     for name in group.reads:
         variable = walk.variables.get(name)
@@ -124,7 +126,7 @@ def _arguments(group: NodeGroup, walk: Walk) -> tuple[list[str], list[Any]]:
         elif name in walk.known or (variable is not None and not getattr(variable, "trainable", False)):
             continue
         elif variable is not None:  # one that the loss does not reach
-            tensors.append(walk.held(name))
+            tensors.append(walk.in_layout(name))
         else:
             tensors.append(_tensor(walk.value(name), name))
         names.append(name)
@@ -145,6 +147,6 @@ def _wrapped(
     names: Sequence[str], tensors: Sequence[Any], layouts: Mapping[str, bool], walk: Walk
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Parameters, and values as the walk had them."""
-    given = dict(zip(names, tensors, strict=True))
-    sources = {name: x for name, x in given.items() if name in walk.variables}
-    return sources, {name: Last(x) if layouts[name] else x for name, x in given.items() if name not in sources}
+    values = dict(zip(names, tensors, strict=True))
+    sources = {name: x for name, x in values.items() if name in walk.variables}
+    return sources, {name: Last(x) if layouts[name] else x for name, x in values.items() if name not in sources}

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 def quiet() -> Iterator[None]:
     """Send the process's stderr away for a moment; an error is still an exception."""
     sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(before, 2)
+        os.close(before)
         os.close(nowhere)
 
 

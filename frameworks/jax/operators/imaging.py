@@ -119,9 +119,9 @@ def non_max_suppression(
         extent = np.clip(np.minimum(high[b, :, None], high[b]) - np.maximum(low[b, :, None], low[b]), 0, None)
         shared, area = extent.prod(-1), (high[b] - low[b]).prod(-1)
         ious = shared / (area[:, None] + area - shared)
-        kept: list[int] = []
+        picked: list[int] = []
         for i in np.argsort(-scores[b, c], kind="stable").tolist():
-            if len(kept) < most and scores[b, c, i] > least and all(ious[i, j] <= overlap for j in kept):
-                kept.append(i)
-        chosen += [(b, c, i) for i in kept]
+            if len(picked) < most and scores[b, c, i] > least and all(ious[i, j] <= overlap for j in picked):
+                picked.append(i)
+        chosen += [(b, c, i) for i in picked]
     return np.array(chosen, np.int64).reshape(-1, 3)

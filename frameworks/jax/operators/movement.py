@@ -96,8 +96,8 @@ def slice_(x: Array, starts: Any, ends: Any, axes: Any = None, steps: Any = None
 
 @op("Expand", static=(1,), host=True)
 def expand(x: Array, sizes: Any) -> Array:
-    wanted = np.broadcast_shapes(x.shape, tuple(ints(sizes) or ()))
-    return (xp(x) if math.prod(wanted) <= LARGE else jnp).broadcast_to(x, wanted)
+    shape = np.broadcast_shapes(x.shape, tuple(ints(sizes) or ()))
+    return (xp(x) if math.prod(shape) <= LARGE else jnp).broadcast_to(x, shape)
 
 
 @op("Tile", static=(1,), host=True)
@@ -112,11 +112,11 @@ def pad(x: Array, pads: Any, value: Any = None, axes: Any = None, *, mode: str =
     amounts, chosen = ints(pads) or [], ints(axes) if axes is not None else list(range(x.ndim))
     pairs = {positive(a, x.ndim): (amounts[i], amounts[i + len(chosen or [])]) for i, a in enumerate(chosen or [])}
     for axis, (before, after) in pairs.items():
-        kept = np.arange(x.shape[axis])[max(-before, 0) : x.shape[axis] - max(-after, 0)]
+        places = np.arange(x.shape[axis])[max(-before, 0) : x.shape[axis] - max(-after, 0)]
         grow = (max(before, 0), max(after, 0))
         if mode != "constant":
-            kept = np.pad(kept, grow, mode=mode)  # type: ignore[call-overload]
-        x = xp(x).take(x, kept, axis) if len(kept) != x.shape[axis] or mode != "constant" else x
+            places = np.pad(places, grow, mode=mode)  # type: ignore[call-overload]
+        x = xp(x).take(x, places, axis) if len(places) != x.shape[axis] or mode != "constant" else x
     if mode != "constant":
         return x
     widths = [tuple(max(n, 0) for n in pairs.get(axis, (0, 0))) for axis in range(x.ndim)]
@@ -249,10 +249,10 @@ def arange(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> 
 @op("ConstantOfShape", static=(0,), host=True)
 def constant_of_shape(sizes: Any, *, value: Any = None) -> Array:
     fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
-    wanted = tuple(ints(sizes) or ())
-    if math.prod(wanted) <= LARGE:
-        return np.full(wanted, fill, fill.dtype)
-    return jax.lax.optimization_barrier(jnp.full(wanted, fill, fill.dtype))  # XLA would fold it for minutes
+    shape = tuple(ints(sizes) or ())
+    if math.prod(shape) <= LARGE:
+        return np.full(shape, fill, fill.dtype)
+    return jax.lax.optimization_barrier(jnp.full(shape, fill, fill.dtype))  # XLA would fold it for minutes
 
 
 @op("EyeLike", host=True)
@@ -264,8 +264,8 @@ def eye_like(x: Array, *, dtype: Any = None, k: int = 0) -> Array:
 def trilu(x: Array, k: Any = None, *, upper: int = 1) -> Array:
     rows, columns = np.arange(x.shape[-2])[:, None], np.arange(x.shape[-1])
     offset = int(scalar(k, 0))
-    kept = columns - rows >= offset if upper else columns - rows <= offset
-    return xp(x).where(kept, x, np.zeros((), x.dtype))
+    inside = columns - rows >= offset if upper else columns - rows <= offset
+    return xp(x).where(inside, x, np.zeros((), x.dtype))
 
 
 # -- rearrangements ---------------------------------------------------------------------------------------------------

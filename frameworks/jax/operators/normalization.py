@@ -54,8 +54,8 @@ def batch_norm(
         count = x.size // x.shape[1]
         _remember(context, batch_mean, biased * (count / max(count - 1, 1)), momentum)
         return y
-    kept = (old * momentum + new * (1 - momentum) for old, new in ((mean, batch_mean), (variance, biased)))
-    return (y, *(new.astype(mean.dtype) for new in kept)) if len(outputs) > 1 else y
+    running = (old * momentum + new * (1 - momentum) for old, new in ((mean, batch_mean), (variance, biased)))
+    return (y, *(new.astype(mean.dtype) for new in running)) if len(outputs) > 1 else y
 
 
 def _remember(context: Any, mean: Array, variance: Array, momentum: float) -> None:

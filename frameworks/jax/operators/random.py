@@ -25,13 +25,13 @@ def dropout(
     """Inverted dropout. It follows the executor's mode unless it has a mode of its own: a true one, or a computed."""
     if not is_known(training):
         raise DependsOnData
-    own = training is not None and bool(np.all(training))
+    forced = training is not None and bool(np.all(training))
     rate = 0.5 if ratio is None else scalar(ratio, 0.5) if is_known(ratio) else ratio
-    if not (own or (context.training and context.follows)) or (isinstance(rate, float) and rate == 0):
+    if not (forced or (context.training and context.follows)) or (isinstance(rate, float) and rate == 0):
         return x if len(outputs) == 1 else (x, jnp.ones(x.shape, bool))
-    kept = jax.random.uniform(context.next_key(seed), x.shape, np.float32) >= rate
-    y = jnp.where(kept, x / jnp.asarray(1 - rate, x.dtype), 0)
-    return y if len(outputs) == 1 else (y, kept)
+    passes = jax.random.uniform(context.next_key(seed), x.shape, np.float32) >= rate
+    y = jnp.where(passes, x / jnp.asarray(1 - rate, x.dtype), 0)
+    return y if len(outputs) == 1 else (y, passes)
 
 
 def _draw(context: Any, kind: str, shape: Any, dtype: Any, seed: float | None, low: float, high: float) -> Array:

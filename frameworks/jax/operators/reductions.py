@@ -52,9 +52,9 @@ def _via_float(function: Reduction) -> Reduction:
 
 def root(x: Array, degree: float) -> Array:
     """x^(1 / degree), whose gradient at 0 is taken to be 0 instead of infinite: sums of nothing but zeros have none."""
-    one = np.ones((), x.dtype)
-    safe = xp(x).where(x == 0, one, x)
-    return xp(x).where(x == 0, one - one, xp(x).sqrt(safe) if degree == 2 else safe ** (1 / degree))
+    unit = np.ones((), x.dtype)
+    safe = xp(x).where(x == 0, unit, x)
+    return xp(x).where(x == 0, unit - unit, xp(x).sqrt(safe) if degree == 2 else safe ** (1 / degree))
 
 
 REDUCTIONS: dict[str, Reduction] = {

@@ -81,5 +81,5 @@ def _turned(op: ExpansionEmitter, weight: str, group: int, rank: int) -> str:
 
 def biased(op: ExpansionEmitter, y: str, w: Window) -> str:
     """With the node's bias, one number per channel, if it has one."""
-    bias = op.given(2)
+    bias = op.operand(2)
     return op("Add", y, op("Unsqueeze", bias, op.constant(np.arange(1, 1 + len(w.strides))))) if bias else y

@@ -138,10 +138,10 @@ def conv_integer(op: ExpansionEmitter) -> dict[str, str] | None:
     rank = op.rank(1)
     if rank is None:
         return None
-    if op.given(2):
-        x = op("Sub", x, op("Cast", op.given(2), to=dtype_to_onnx("float64")))
-    if op.given(3):
-        zero = op("Cast", op.given(3), to=dtype_to_onnx("float64"))
+    if op.operand(2):
+        x = op("Sub", x, op("Cast", op.operand(2), to=dtype_to_onnx("float64")))
+    if op.operand(3):
+        zero = op("Cast", op.operand(3), to=dtype_to_onnx("float64"))
         weight = op("Sub", weight, op("Unsqueeze", op("Reshape", zero, op.ints(-1)), op.ints(*range(1, rank))))
     y = op("Conv", x, weight, **op.node.attributes)
     return {op.node.outputs[0]: op("Cast", y, to=dtype_to_onnx("int32"))}
@@ -150,8 +150,8 @@ def conv_integer(op: ExpansionEmitter) -> dict[str, str] | None:
 @expansion("MaxUnpool")
 def max_unpool(op: ExpansionEmitter) -> dict[str, str] | None:
     """The indices belong to the size that follows from the attributes; zeros fill up to the size that is asked for."""
-    if not op.given(2):
+    if not op.operand(2):
         return None
     y = op("MaxUnpool", *op.node.inputs[:2], **op.node.attributes)
-    more = op("Sub", op.given(2), op("Shape", y))
+    more = op("Sub", op.operand(2), op("Shape", y))
     return {op.node.outputs[0]: op("Pad", y, op("Concat", op("Sub", more, more), more, axis=0))}

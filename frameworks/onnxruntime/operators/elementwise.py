@@ -82,8 +82,8 @@ def erf(op: ExpansionEmitter) -> dict[str, str] | None:
     size = op("Clip", op("Abs", x), op.like(0.0), op.like(6.0))
     square = op("Mul", size, size)
     powers = op("Concat", square, square, size, size, axis=-1)
-    given = [line.split() for line in _COEFFICIENTS.split("\n") if line]
-    rows = np.array([["0"] * (9 - len(row)) + row for row in given], np.float64)
+    table = [line.split() for line in _COEFFICIENTS.split("\n") if line]
+    rows = np.array([["0"] * (9 - len(row)) + row for row in table], np.float64)
     total = op.like(rows[:, 0])
     for column in rows[:, 1:].T:
         total = op("Add", op("Mul", total, powers), op.like(column))

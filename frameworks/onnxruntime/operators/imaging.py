@@ -34,4 +34,4 @@ def _steps(op: ExpansionEmitter) -> list[AxisStep] | None:
     shape, new = (op.descriptors.get(v, UNKNOWN).shape for v in (op.node.inputs[0], op.node.outputs[0]))
     if shape is None or new is None:
         return None
-    return steps_of_node(op.node, shape, new, lambda i: known_value(op.network, op.given(i)))
+    return steps_of_node(op.node, shape, new, lambda i: known_value(op.network, op.operand(i)))

@@ -24,8 +24,8 @@ def _averaged(op: ExpansionEmitter, now: list[str], momentum: float) -> dict[str
     taken = {}
     for value, old, new in zip(op.node.outputs[1:], op.node.inputs[3:], now, strict=False):
         if value:
-            kept = op("Mul", old, op.like(momentum, 3))
-            taken[value] = op("Add", kept, op("Mul", new, op.like(1 - momentum, 3)))
+            share = op("Mul", old, op.like(momentum, 3))
+            taken[value] = op("Add", share, op("Mul", new, op.like(1 - momentum, 3)))
     return taken
 
 
@@ -63,7 +63,7 @@ def layer_normalization(op: ExpansionEmitter) -> dict[str, str] | None:
     axes = op.ints(*range(int(op.node.attribute("axis")) % rank, rank))
     centred = op("Sub", x, op("ReduceMean", x, axes))
     variance = op("ReduceMean", op("Mul", centred, centred), axes)
-    return {op.node.outputs[0]: _scaled(op, centred, variance, op.node.inputs[1], op.given(2))}
+    return {op.node.outputs[0]: _scaled(op, centred, variance, op.node.inputs[1], op.operand(2))}
 
 
 @expansion("InstanceNormalization")

@@ -40,7 +40,7 @@ class ExpansionEmitter(Emitter):
         """A constant of an input's dtype."""
         return self.constant(np.asarray(value, numpy_dtype(self.dtype(index) or "float32")))
 
-    def given(self, index: int) -> str:
+    def operand(self, index: int) -> str:
         """An input's name, "" if it is left out."""
         return self.node.inputs[index] if index < len(self.node.inputs) else ""
 

@@ -17,7 +17,7 @@ _DOMAIN = "ai.onnx.preview.training"
 _Rule = Callable[[ExpansionEmitter, str, str, list[str]], list[str]]
 
 
-def _each(op: ExpansionEmitter, kinds: int, rule: _Rule) -> dict[str, str]:
+def _for_parameters(op: ExpansionEmitter, kinds: int, rule: _Rule) -> dict[str, str]:
     """Apply a rule to each parameter; ``kinds`` counts parameter, gradient and states."""
     count = (len(op.node.inputs) - 2) // kinds
     rows = [op.node.inputs[2 + k * count : 2 + (k + 1) * count] for k in range(kinds)]
@@ -54,7 +54,7 @@ def adagrad(op: ExpansionEmitter) -> dict[str, str]:
         step = op("Div", op("Mul", rate, g), op("Add", op("Sqrt", h), _number(op, epsilon)))
         return [op("Sub", x, step), h]
 
-    return _each(op, 3, rule)
+    return _for_parameters(op, 3, rule)
 
 
 @expansion("Momentum", domain=_DOMAIN)
@@ -70,7 +70,7 @@ def momentum(op: ExpansionEmitter) -> dict[str, str]:
         step = op("Add", g, op("Mul", _number(op, alpha), v)) if op.node.attribute("mode") == "nesterov" else v
         return [op("Sub", x, op("Mul", op.node.inputs[0], step)), v]
 
-    return _each(op, 3, rule)
+    return _for_parameters(op, 3, rule)
 
 
 @expansion("Adam", domain=_DOMAIN)
@@ -79,11 +79,11 @@ def adam(op: ExpansionEmitter) -> dict[str, str]:
     alpha, beta, epsilon, after = (
         float(op.node.attribute(n, 0.0)) for n in ("alpha", "beta", "epsilon", "norm_coefficient_post")
     )
-    one, t = _number(op, 1.0), _steps(op)
-    left = op("Sqrt", op("Sub", one, op("Pow", _number(op, beta), t)))
-    corrected = op("Div", left, op("Sub", one, op("Pow", _number(op, alpha), t)))
+    unit, t = _number(op, 1.0), _steps(op)
+    left = op("Sqrt", op("Sub", unit, op("Pow", _number(op, beta), t)))
+    corrected = op("Div", left, op("Sub", unit, op("Pow", _number(op, alpha), t)))
     later = op("Greater", op.node.inputs[1], op.constant(np.array(0, np.int64)))
-    rate = op("Mul", op.node.inputs[0], op("Where", later, corrected, one))
+    rate = op("Mul", op.node.inputs[0], op("Where", later, corrected, unit))
 
     def rule(op: ExpansionEmitter, x: str, g: str, states: list[str]) -> list[str]:
         g = _decayed(op, x, g)
@@ -92,7 +92,7 @@ def adam(op: ExpansionEmitter) -> dict[str, str]:
         new = op("Sub", x, op("Div", op("Mul", rate, v), op("Add", op("Sqrt", h), _number(op, epsilon))))
         return [op("Mul", _number(op, 1 - after), new) if after else new, v, h]
 
-    return _each(op, 4, rule)
+    return _for_parameters(op, 4, rule)
 
 
 def _mixed(op: ExpansionEmitter, share: float, old: str, new: str) -> str:

@@ -34,18 +34,18 @@ def padded(op: ExpansionEmitter, value: str, w: Window) -> str:
 
 def out_sizes(op: ExpansionEmitter, value: str, kernel: str, w: Window) -> str:
     """Sizes after the window has moved over a (padded) value: (n - d (k - 1) - 1) // s + 1."""
-    one = op.ints(*[1] * len(w.strides))
-    reach = op("Mul", op.ints(*w.dilations), op("Sub", kernel, one))
-    left = op("Sub", op("Sub", op.sizes(value), reach), one)
-    return op("Add", op("Div", left, op.ints(*w.strides)), one)
+    ones = op.ints(*[1] * len(w.strides))
+    reach = op("Mul", op.ints(*w.dilations), op("Sub", kernel, ones))
+    left = op("Sub", op("Sub", op.sizes(value), reach), ones)
+    return op("Add", op("Div", left, op.ints(*w.strides)), ones)
 
 
 def unfold(op: ExpansionEmitter, value: str, kernel: str, sizes: str, w: Window) -> str:
     """[N, C, n...] -> [N, C, k1, o1, k2, o2, ...]: every element of every window."""
-    zero, one = op.constant(np.array(0, np.int64)), op.constant(np.array(1, np.int64))
+    zero, unit = op.constant(np.array(0, np.int64)), op.constant(np.array(1, np.int64))
     for axis in range(len(w.strides)):
         index = op.constant(np.array(axis, np.int64))
-        within, place = (op("Range", zero, op("Gather", v, index), one) for v in (kernel, sizes))
+        within, place = (op("Range", zero, op("Gather", v, index), unit) for v in (kernel, sizes))
         within = op("Unsqueeze", op("Mul", within, op.constant(np.array(w.dilations[axis], np.int64))), op.ints(1))
         place = op("Mul", place, op.constant(np.array(w.strides[axis], np.int64)))
         value = op("Gather", value, op("Add", within, place), axis=2 + 2 * axis)

@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 
 
 def run_body(body: Any, *args: Any) -> tuple[Any, ...]:
-    """What a sub-graph gives for its own inputs; what it captures comes with it."""
+    """Results of a sub-graph for its own inputs; what it captures comes with it."""
     module, captured, _ = body
     results = module(*args, *captured)
     return results if isinstance(results, tuple) else (results,)

@@ -225,14 +225,14 @@ def dropout(
     """Inverted dropout. ``training`` is the executor's mode unless the node has an input of that name."""
     rate = scalar(ratio, 0.5)
     if not scalar(training) or rate == 0:
-        kept: Any = x
+        y: Any = x
         mask = torch.ones_like(x, dtype=torch.bool) if len(outputs) > 1 else None
     elif len(outputs) == 1 and seed is None:
-        kept, mask = F.dropout(x, rate, True), None
+        y, mask = F.dropout(x, rate, True), None
     else:
         mask = _uniform(x.shape, x.device, seed) >= rate
-        kept = x * mask / (1 - rate) if rate < 1 else torch.zeros_like(x)
-    return kept if len(outputs) == 1 else (kept, mask)
+        y = x * mask / (1 - rate) if rate < 1 else torch.zeros_like(x)
+    return y if len(outputs) == 1 else (y, mask)
 
 
 def _generator(seed: float | None, device: torch.device) -> torch.Generator | None:

@@ -72,11 +72,11 @@ def _keep(low: Tensor, high: Tensor, scores: Tensor, most: int, overlap: float, 
         for c in range(values.shape[1]):
             order = np.argsort(-values[b, c], kind="stable")
             order = order[values[b, c, order] > least]
-            kept = 0
-            while order.size and kept < most:
+            count = 0
+            while order.size and count < most:
                 first, order = order[0], order[1:]
                 chosen.append((b, c, int(first)))
-                kept += 1
+                count += 1
                 corners = np.minimum(highs[b, first], highs[b, order]), np.maximum(lows[b, first], lows[b, order])
                 shared = np.clip(corners[0] - corners[1], 0, None).prod(-1)
                 with np.errstate(invalid="ignore", divide="ignore"):

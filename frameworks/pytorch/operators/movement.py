@@ -24,7 +24,7 @@ def identity(x: Any) -> Any:
 
 
 def to_device(x: Tensor, device: str) -> Tensor:
-    """What was computed on the processor (shapes are), on the device."""
+    """A tensor that was computed on the CPU (shapes are), on the device."""
     return x.to(device, non_blocking=True)
 
 
@@ -125,8 +125,8 @@ def pad(x: Tensor, pads: Any, value: Any = None, axes: Any = None, *, mode: str 
             return torch.where(inside, F.pad(x, flat), value.reshape(()))
         return F.pad(x, flat, value=scalar(value, 0))
     for axis, (before, after) in pairs.items():
-        kept = np.arange(x.shape[axis])[max(-before, 0) : x.shape[axis] - max(-after, 0)]
-        index = np.pad(kept, (max(before, 0), max(after, 0)), mode=mode)  # type: ignore[call-overload]
+        places = np.arange(x.shape[axis])[max(-before, 0) : x.shape[axis] - max(-after, 0)]
+        index = np.pad(places, (max(before, 0), max(after, 0)), mode=mode)  # type: ignore[call-overload]
         x = x.index_select(axis, torch.from_numpy(index).to(x.device))
     return x
 
@@ -140,7 +140,7 @@ def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
 
 
 def from_front(function: Callable[[Tensor], Tensor], indices: Tensor, x: Tensor, axis: int) -> Tensor:
-    """What a function of torch's makes of indices into an axis, of which ONNX lets some count from the back.
+    """Apply a function of torch's to indices into an axis, of which ONNX lets some count from the back.
 
     These are rare: on the processor they are looked for when torch refuses one.
     """

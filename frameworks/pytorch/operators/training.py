@@ -16,7 +16,9 @@ Tensor = torch.Tensor
 _DOMAIN = "ai.onnx.preview.training"
 
 
-def _each(tensors: tuple[Tensor, ...], kinds: int, rule: Callable[..., tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+def _for_parameters(
+    tensors: tuple[Tensor, ...], kinds: int, rule: Callable[..., tuple[Tensor, ...]]
+) -> tuple[Tensor, ...]:
     """Apply a rule to each (parameter, gradient, states...); results by kind, as ONNX orders them."""
     count = len(tensors) // kinds
     rows = [rule(*(tensors[k * count + i] for k in range(kinds))) for i in range(count)]
@@ -40,7 +42,7 @@ def adagrad(
         h = h + g * g
         return x - rate * g / (h.sqrt() + epsilon), h
 
-    return _each(tensors, 3, rule)
+    return _for_parameters(tensors, 3, rule)
 
 
 @op("Momentum", domain=_DOMAIN, many=True)
@@ -61,7 +63,7 @@ def momentum(
         v = alpha * v + factor.to(g.dtype) * g
         return x - r * (g + alpha * v if mode == "nesterov" else v), v
 
-    return _each(tensors, 3, rule)
+    return _for_parameters(tensors, 3, rule)
 
 
 @op("Adam", domain=_DOMAIN, many=True)
@@ -84,4 +86,4 @@ def adam(
         v, h = alpha * v + (1 - alpha) * g, beta * h + (1 - beta) * g * g
         return (1 - norm_coefficient_post) * (x - rate * v / (h.sqrt() + epsilon)), v, h
 
-    return _each(tensors, 4, rule)
+    return _for_parameters(tensors, 4, rule)

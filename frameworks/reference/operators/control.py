@@ -47,7 +47,7 @@ def loop(trips: Array | None, condition: Array | None, *values: Any, body: Body,
 
 
 def _stacks(rows: Sequence[Sequence[Any]], body: Any, skip: int) -> list[Array]:
-    """What each scan output collected; nothing in float32 if the body never ran, for then its shape is unknown."""
+    """The rows of each scan output, stacked; nothing in float32 if the body never ran: its shape is unknown then."""
     if rows:
         return [np.stack(column) for column in zip(*rows, strict=True)]
     return [np.zeros(0, np.float32)] * (len(body.outputs) - skip)
@@ -65,14 +65,17 @@ def scan(
     scan_output_directions: Sequence[int] | None = None,
 ) -> Any:
     """Go along an axis of the scanned inputs at once, carrying a state; backwards where the direction is 1."""
-    given = len(values) - len(captured)
-    carried = given - num_scan_inputs
-    state, outside = list(values[:carried]), dict(zip(captured, values[given:], strict=True))
+    operands = len(values) - len(captured)
+    carried = operands - num_scan_inputs
+    state, outside = list(values[:carried]), dict(zip(captured, values[operands:], strict=True))
     inputs = [
         np.flip(moved, 0) if backwards else moved
         for moved, backwards in zip(
-            (np.moveaxis(x, a, 0) for x, a in zip(values[carried:given], scan_input_axes or [0] * given, strict=False)),
-            scan_input_directions or [0] * given,
+            (
+                np.moveaxis(x, a, 0)
+                for x, a in zip(values[carried:operands], scan_input_axes or [0] * operands, strict=False)
+            ),
+            scan_input_directions or [0] * operands,
             strict=False,
         )
     ]

@@ -214,8 +214,8 @@ def dropout(
     rate = 0.5 if ratio is None else float(ratio)
     if training_mode is None or not training_mode or rate == 0:
         return (x, np.ones(x.shape, bool))[:outputs]
-    kept = random.generator.random(x.shape, dtype=np.float32) >= rate
-    return (np.where(kept, x * x.dtype.type(1 / (1 - rate)), x.dtype.type(0)), kept)[:outputs]
+    passes = random.generator.random(x.shape, dtype=np.float32) >= rate
+    return (np.where(passes, x * x.dtype.type(1 / (1 - rate)), x.dtype.type(0)), passes)[:outputs]
 
 
 def _drawn(values: Array, dtype: int | None, like: Array | None) -> Array:

@@ -36,8 +36,8 @@ def size(x: Array) -> Array:
 @op("Reshape")
 def reshape(x: Array, sizes: Array, *, allowzero: int = 0) -> Array:
     """0 keeps the size of that axis (unless ``allowzero``), -1 takes what is left."""
-    wanted = [x.shape[i] if s == 0 and not allowzero else int(s) for i, s in enumerate(sizes)]
-    return x.reshape(wanted)
+    shape = [x.shape[i] if s == 0 and not allowzero else int(s) for i, s in enumerate(sizes)]
+    return x.reshape(shape)
 
 
 @op("Flatten")

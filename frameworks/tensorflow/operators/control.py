@@ -79,8 +79,8 @@ def _in_the_graph(run: Any, begun: list[Tensor], scanned: list[Tensor]) -> tuple
 
     def step(number: Tensor, states: list[Tensor], rows: list[Any]) -> tuple[Tensor, list[Tensor], list[Any]]:
         results = run(*_shaped(states, begun), *(x[number] for x in scanned))
-        kept = [array.write(number, x) for array, x in zip(rows, results[len(begun) :], strict=True)]
-        return number + 1, list(results[: len(begun)]), kept
+        written = [array.write(number, x) for array, x in zip(rows, results[len(begun) :], strict=True)]
+        return number + 1, list(results[: len(begun)]), written
 
     anything = [tf.TensorShape([None] * len(x.shape)) for x in begun]
     shapes = (tf.TensorShape([]), anything, [tf.TensorShape(None)] * len(rows))

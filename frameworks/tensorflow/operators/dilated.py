@@ -142,7 +142,7 @@ def _kernel_gradient(x: Tensor, dy: Tensor, kernel: Tensor, strides: Any, begin:
 
 
 def _seen(x: Tensor, first: Sequence[Any], count: Sequence[Any], strides: Sequence[int]) -> Tensor:
-    """What one tap reads: ``count`` elements of every axis, from ``first`` in steps."""
+    """The elements that one tap reads: ``count`` of every axis, from ``first`` in steps."""
     stops = [f + _most((c - 1) * s + 1, 0) for f, c, s in zip(first, count, strides, strict=True)]
     return x[(slice(None), *map(slice, first, stops, strides))]
 

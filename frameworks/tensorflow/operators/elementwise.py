@@ -306,6 +306,6 @@ def dropout(
     rate = scalar(ratio, 0.5)
     if not (context.training if training is None else scalar(training)) or rate == 0:
         return x if len(outputs) == 1 else (x, tf.ones_like(x, dtype=tf.bool))
-    kept = context.uniform(tf.shape(x), seed) >= rate
-    y = tf.where(kept, x * number(1 / (1 - rate) if rate < 1 else 0.0, x), number(0, x))
-    return y if len(outputs) == 1 else (y, kept)
+    passes = context.uniform(tf.shape(x), seed) >= rate
+    y = tf.where(passes, x * number(1 / (1 - rate) if rate < 1 else 0.0, x), number(0, x))
+    return y if len(outputs) == 1 else (y, passes)

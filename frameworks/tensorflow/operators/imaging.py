@@ -172,9 +172,9 @@ def non_max_suppression(
         shared, area = extent.prod(-1), (high[b] - low[b]).prod(-1)
         ious = shared / (area[:, None] + area - shared)
         for c in range(score.shape[1]):
-            kept: list[int] = []
+            picked: list[int] = []
             for i in np.argsort(-score[b, c], kind="stable").tolist():
-                if len(kept) < most and score[b, c, i] > least and all(ious[i, j] <= overlap for j in kept):
-                    kept.append(i)
-            chosen += [(b, c, i) for i in kept]
+                if len(picked) < most and score[b, c, i] > least and all(ious[i, j] <= overlap for j in picked):
+                    picked.append(i)
+            chosen += [(b, c, i) for i in picked]
     return tf.constant(np.array(chosen, np.int64).reshape(-1, 3))

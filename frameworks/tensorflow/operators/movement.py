@@ -32,14 +32,16 @@ def reshape(x: Tensor, shape: Any, *, allowzero: int = 0) -> Tensor:
         if known is None or None in np.asarray(known, object):  # sizes that only a run knows
             if allowzero:
                 return tf.reshape(x, shape)
-            own = tf.shape(x, tf.int64)[: shape.shape[0]]
-            missing = tf.maximum(tf.size(shape, tf.int64) - tf.size(own, tf.int64), 0)
-            own = tf.concat([own, tf.zeros([missing], tf.int64)], 0)
-            return tf.reshape(x, shape if known is not None and 0 not in known else tf.where(shape == 0, own, shape))
+            present = tf.shape(x, tf.int64)[: shape.shape[0]]
+            missing = tf.maximum(tf.size(shape, tf.int64) - tf.size(present, tf.int64), 0)
+            present = tf.concat([present, tf.zeros([missing], tf.int64)], 0)
+            return tf.reshape(
+                x, shape if known is not None and 0 not in known else tf.where(shape == 0, present, shape)
+            )
         shape = np.asarray(known).tolist()
     if not allowzero and 0 in shape:
-        own = sizes(x)
-        shape = [own[i] if n == 0 else n for i, n in enumerate(shape)]
+        present = sizes(x)
+        shape = [present[i] if n == 0 else n for i, n in enumerate(shape)]
     return tf.reshape(x, shape) if shape else tf.reshape(x, tf.constant([], tf.int64))
 
 

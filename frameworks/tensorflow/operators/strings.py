@@ -57,8 +57,8 @@ def string_normalizer(
     change: Any = {"NONE": str, "UPPER": str.upper, "LOWER": str.lower}[case_change_action]
     same = str if is_case_sensitive else str.lower
     stop = {same(w) for w in stopwords or ()}
-    kept = [change(t) for t in texts.reshape(-1) if same(t) not in stop] or [""]
-    return from_array(np.array(kept, object).reshape([1, -1] if texts.ndim == 2 else [-1]))
+    words = [change(t) for t in texts.reshape(-1) if same(t) not in stop] or [""]
+    return from_array(np.array(words, object).reshape([1, -1] if texts.ndim == 2 else [-1]))
 
 
 @op("LabelEncoder", domain="ai.onnx.ml")
