@@ -139,7 +139,7 @@ def instead_of(function: Any, evaluated: Collection[str]) -> Callable[..., Any] 
 
 
 def carry(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """What stands for a draw of :data:`CARRIED`."""
+    """The stand-in for a draw of :data:`CARRIED`."""
     result = CARRIED[function](function, *args, **kwargs)
     if result is None:
         raise NetworkError(
