@@ -49,10 +49,9 @@ class NativeOptimizer(Optimizer):
         known = {} if self._native is None else self._native.state
         groups = []
         for part in self.parts():
-            tensors = [tensor(name) for name in part.names]
-            for is_old in (True, False):  # fused kernels want all or none of a group to have a past
-                if some := [p for p in tensors if (p in known) == is_old]:
-                    groups.append({"params": some, "part": part, **self.values_of(part)})
+            tensors = [tensor(name) for name in part.names]  # fused kernels want all or none of a group to have a past
+            halves = ([p for p in tensors if (p in known) == is_old] for is_old in (True, False))
+            groups += [{"params": half, "part": part, **self.values_of(part)} for half in halves if half]
         on_card = self.executor.torch_device.type == "cuda"  # type: ignore[attr-defined]
         native = self.kind(groups, **self.get_parameters(), **(self.on_card if on_card else self.options))
         native.state.update({p: known[p] for p in self._parameters if p in known})

@@ -352,8 +352,7 @@ class _SmallestPeak:
             options.append((max(self.sizes.keep(s, t, i, top), later), i))
         for u in range(s + 1, t + 1):
             rest = self.chain[u - 1].output + self.best[u, t, top][0]
-            need = max(self.sizes.advance(s, t, u, top), rest, self.best[s, u - 1, False][0])
-            options.append((need, -u))
+            options.append((max(self.sizes.advance(s, t, u, top), rest, self.best[s, u - 1, False][0]), -u))
         return min(options, key=lambda option: option[0])
 
     def plan(self) -> ChainPlan:
