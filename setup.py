@@ -85,7 +85,11 @@ EXTRAS = {
         "pytest-xdist>=3.6",
         "hypothesis>=6.100",
         "checkpoint-schedules>=1.0.4",  # an oracle of optimal schedules
-        "optax>=0.2.4",  # its Adam is what a user's own is timed against
+        "optax>=0.2.4",  # its Adam is what a user's own is timed against; with the next four, an oracle of optimizers
+        "lion-pytorch>=0.2.3",
+        "prodigyopt>=1.1.2",
+        "pytorch-optimizer>=4.1",
+        "schedulefree>=1.4.1",
         "nnsmith==0.1.0",  # makes networks that nobody here thought of
         "build>=1.2",
         "wheel",

@@ -183,7 +183,9 @@ TABLE: dict[str, dict[str, str]] = {
     "deep500/training/optimizers": {
         "compiling updates": "test_tracing",
         "groups": "training/test_choosing",
-        "*": "training/test_optimizers",
+        "accelegrad adaptive base descent hyperparameters tunable": "training/test_optimizers",
+        "tracing": "test_tracing",
+        "*": "test_rules",
     },
     "deep500/transformations": {"stages": "distributed/schemes/test_parameters"},
     "deep500/transformations/recomputation": {

@@ -154,5 +154,5 @@ def replay(optimizer: Optimizer, shares: Mapping[int, Sequence[Batch]], log: Gra
             optimizer.update()
         finally:
             optimizer.exchange = exchange
-        optimizer.steps += 1
+        optimizer.count_update()
         versions = {version: values for version, values in versions.items() if last_use.get(version, -1) > update}

@@ -55,7 +55,7 @@ def _observed(step: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, An
                 "scheme, or leave accumulate out"
             )
         if base.updated and base.steps == before:
-            base.steps += 1  # the scheme applied the rule itself; a rank that made no update counts none
+            base.count_update()  # the scheme applied the rule itself; a rank that made no update counts none
         self.steps += 1
         return outputs
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.execution.dtypes import COMMON, find_dtype
-from deep500.tensors import dtype_from_onnx, total
+from deep500.tensors import dtype_from_onnx, reshaped, total, transposed
 
 _NARROW = ("float8_e4m3fn", "float8_e5m2", "int4", "uint4")  # the others have no kernels
 DTYPES: dict[str, Any] = {name: tf.as_dtype(name) for name in (*COMMON, "string")} | {
@@ -16,7 +16,10 @@ DTYPES: dict[str, Any] = {name: tf.as_dtype(name) for name in (*COMMON, "string"
 }
 """TensorFlow's dtype for each of NumPy's names that it has."""
 
-total.register(tf.Tensor, tf.reduce_sum)  # its tensors have no method of that name
+# Its tensors have no methods of these names.
+total.register(tf.Tensor, lambda tensor, axis=None: tf.reduce_sum(tensor, axis, keepdims=axis is not None))
+reshaped.register(tf.Tensor, tf.reshape)
+transposed.register(tf.Tensor, tf.transpose)
 
 
 def tf_dtype(name: str | None) -> Any:

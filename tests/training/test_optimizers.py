@@ -1,4 +1,4 @@
-"""Every optimizer against torch.optim: a new one is a new row of OPTIMIZERS."""
+"""Optimizers that backends have of their own, too, against torch.optim; all others are rows of optimizers/test_rules.py."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from deep500.training.clipping import ClipGradientNorm
 from tests.conftest import load_backend
 from tests.tolerances import as_numpy, assert_close
 from tests.training.linear import FakeExecutor, linear_network, regression_batches
+from tests.training.optimizers.test_rules import RULES
 
 torch = pytest.importorskip("torch")
 
@@ -132,7 +133,8 @@ def test_every_reference_optimizer_is_exported_and_has_a_row():
         name = optimizer.__name__
         line = f"from {optimizer.__module__} import {name} as {name}"
         assert getattr(d5, name, None) is optimizer, f"deep500/training/optimizers/__init__.py lacks: {line}"
-        assert name in {*NAMES, "AcceleGradOptimizer"}, f"OPTIMIZERS lacks a row: {name}"
+        rows = {*NAMES, "AcceleGradOptimizer", *(rule.name for rule in RULES)}
+        assert name in rows, f"RULES of tests/training/optimizers/test_rules.py lacks a row: {name}"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -166,7 +166,7 @@ class InconsistentParameterServer(DistributedOptimizer):
         if events.before_update:
             events.emit(events.before_update, base)
         base.update()
-        base.steps += 1
+        base.count_update()
         if events.after_update:
             events.emit(events.after_update, base)
         self._arrived = ()

@@ -233,7 +233,8 @@ class ShardedParameters(Staged):
                         part[place] = to_numpy(slots[slot][name])
                 whole = group.gather(part)
                 state.update({f"{slot}/{name}": array for name, array in whole.items() if (slot, name) in slots_of_all})
-        return {**state, "scheme.steps": np.asarray(self.steps, np.int64)}
+        numbers = base.number_arrays()  # type: ignore[attr-defined]
+        return {**state, **numbers, "scheme.steps": np.asarray(self.steps, np.int64)}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from a :meth:`state_dict` of any number of ranks."""
@@ -250,7 +251,7 @@ class ShardedParameters(Staged):
                 part = group.part({name: np.broadcast_to(array, group.shapes[name])})[group.slices[name]]
                 slots.setdefault(slot, {})[name] = self.network.to_tensor(part)
         base.state = slots  # type: ignore[attr-defined]
-        base.steps = int(state["step"])
+        base.load_numbers(whole)  # type: ignore[attr-defined]
         self.steps = int(state.get("scheme.steps", base.steps))
 
 

@@ -311,7 +311,7 @@ class Pipeline(Staged):
         """Go on from a :meth:`state_dict` of any number of ranks."""
         if self.comm.size > 1:
             mine = set(self._kept)
-            state = {k: v for k, v in state.items() if k in ("step", "scheme.steps") or k.partition("/")[2] in mine}
+            state = {k: v for k, v in state.items() if "/" not in k or k.partition("/")[2] in mine}
         super().load_state_dict(state)
 
 

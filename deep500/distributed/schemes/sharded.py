@@ -123,7 +123,7 @@ class ShardedOptimizer(DistributedOptimizer):
     @classmethod
     def put_together(cls, states: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """That of one rank, which has all shares."""
-        common = [{name: array for name, array in state.items() if name in _OF_ALL} for state in states]
+        common = [{name: array for name, array in state.items() if "/" not in name} for state in states]
         whole = {name: array for state in states for name, array in state.items()}
         return {**whole, **same_everywhere(common, cls.__name__), "scheme/place": np.array([0, 1], np.int64)}
 
@@ -135,7 +135,7 @@ class ShardedOptimizer(DistributedOptimizer):
         if got == [0, 1]:  # of all shares
             mine = set(self.shares[self.comm.rank])
             state = {
-                k: v for k, v in state.items() if k.startswith("scheme") or k == "step" or k.partition("/")[2] in mine
+                k: v for k, v in state.items() if k.startswith("scheme") or "/" not in k or k.partition("/")[2] in mine
             }
         elif got != here:
             what = "a whole optimizer" if got is None else f"rank {got[0]} of {got[1]}"
@@ -144,7 +144,3 @@ class ShardedOptimizer(DistributedOptimizer):
                 "each from its own checkpoint, or load what put_together makes of those of all ranks"
             )
         super().load_state_dict(state)
-
-
-_OF_ALL = ("step", "scheme.steps")
-"""Entries of a state that every rank has alike."""

@@ -36,12 +36,19 @@ class AdamOptimizer(UpdateRuleOptimizer):
 
     def moment_step(self, grad: Any, name: str) -> Any:
         """Take a gradient into the moments and return what to subtract from the parameter."""
-        (b1, b2), t = self.betas, self.steps + 1
-        means, squares = self.slot("exp_avg"), self.slot("exp_avg_sq")
+        mean, square = self.moments(grad, name)
+        return self.lr / (1 - self.betas[0] ** (self.steps + 1)) * mean / self.deviation(square)
+
+    def moments(self, grad: Any, name: str) -> tuple[Any, Any]:
+        """Take a gradient into the moments and return them as they are now, without correction of their bias."""
+        (b1, b2), means, squares = self.betas, self.slot("exp_avg"), self.slot("exp_avg_sq")
         means[name] = b1 * means[name] + (1 - b1) * grad if name in means else (1 - b1) * grad
         squares[name] = b2 * squares[name] + (1 - b2) * grad * grad if name in squares else (1 - b2) * grad * grad
-        deviation = squares[name] ** 0.5 / (1 - b2**t) ** 0.5 + self.eps
-        return self.lr / (1 - b1**t) * means[name] / deviation
+        return means[name], squares[name]
+
+    def deviation(self, square: Any) -> Any:
+        """Return ``sqrt(v / (1 - b2^t)) + eps``."""
+        return square**0.5 / (1 - self.betas[1] ** (self.steps + 1)) ** 0.5 + self.eps
 
 
 class AdamWOptimizer(AdamOptimizer):

@@ -9,7 +9,7 @@ Requirements of the seam, for new optimizers here and for native ones in a frame
   (one parameter at a time), ``gradient_transform`` (all together: clipping), weight decay, in this order, everywhere.
 * ``state_dict`` is all that an update depends on besides gradients, parameters and hyper-parameters, so that training
   goes on from a loaded one as if never stopped. Slots are named as PyTorch names them: ``"exp_avg/conv1.weight"``, and
-  ``"step"``.
+  ``"step"``; what is remembered of no parameter in particular is in ``numbers``.
 * A three-step rule is plain arithmetic on the framework's own tensors (``+ - * / ** abs``; a root is ``** 0.5``): one
   file runs on NumPy, PyTorch, TensorFlow and JAX. It must not write into its arguments, nor keep them: keep ``g * 1``.
 """
@@ -70,6 +70,7 @@ class Optimizer(Exchange, Tunable, declares=False):
     Attributes:
         steps: number of updates done so far.
         updated: whether parameters were updated since this was last set to False.
+        numbers: what is remembered of no parameter in particular, by name.
 
     Raises:
         InputError: a hyper-parameter is unknown or out of range, or a group fits no parameter.
@@ -86,6 +87,10 @@ class Optimizer(Exchange, Tunable, declares=False):
 
     keeps_parameters: ClassVar[bool] = False
     """Whether its state holds the parameters too, so that it misses changes that a scheme makes to the network's."""
+    begins_with: ClassVar[Mapping[str, float]] = {}
+    """The ``numbers`` before the first update."""
+    shared: ClassVar[frozenset[str]] = frozenset()
+    """Hyper-parameters that no group may have of its own, because ``numbers`` are computed from them."""
     around: ClassVar[Mapping[str, Callable[..., Any]]] = {"update": _noted}
     """Decorators by method: they surround it wherever a subclass defines it, also for a scheme that calls it alone."""
 
@@ -112,6 +117,7 @@ class Optimizer(Exchange, Tunable, declares=False):
         self.gradient_modifier, self.gradient_transform = gradient_modifier, gradient_transform
         self._exchange: Exchange | None = None
         self.steps, self.updated = 0, False
+        self.numbers: Mapping[str, float] = dict(self.begins_with)
         self._pairs: tuple[int, list[str], list[str]] | None = None
         self._take(values, hyperparameters)
         self.accumulate, self.backprops = accumulate, 0
@@ -162,10 +168,14 @@ class Optimizer(Exchange, Tunable, declares=False):
             if events.before_update:
                 events.emit(events.before_update, self)
             exchange.update()
-        self.steps += 1
+        self.count_update()
         if events.after_update:
             events.emit(events.after_update, self)
         return outputs
+
+    def count_update(self) -> None:
+        """Count an update that was made."""
+        self.steps += 1
 
     @property
     def in_pieces(self) -> bool:
@@ -296,8 +306,13 @@ class Optimizer(Exchange, Tunable, declares=False):
         if "step" not in state:
             raise InputError("got optimizer state without 'step'; expected what state_dict() returned: load that")
         names, parameters = set(self.parameter_names()), self.network.parameters
+        if absent := sorted(self.numbers.keys() - state.keys()):
+            raise InputError(
+                f"got optimizer state without {absent[0]!r}; expected that of {type(self).__name__}: load the state of "
+                "the same optimizer"
+            )
         for key, array in state.items():
-            if key == "step":
+            if key == "step" or key in self.numbers:
                 continue
             slot, _, name = key.partition("/")
             if name not in names:
@@ -305,13 +320,17 @@ class Optimizer(Exchange, Tunable, declares=False):
                     f"got optimizer state {key!r}; expected '<slot>/<parameter>': {nearest(name, names)} "
                     "Load the state of the same network"
                 )
-            shape = parameters[name].value.shape
+            shape = self.slot_shape(slot, name, parameters[name].value.shape)
             if np.shape(array) not in (shape, ()):
                 raise InputError(
-                    f"optimizer state {key!r}: got shape {np.shape(array)}; expected {shape}, the parameter's: "
-                    "load the state of the same network"
+                    f"optimizer state {key!r}: got shape {np.shape(array)}; expected {shape}: load the state of the "
+                    "same network"
                 )
             yield slot, name, np.asarray(array)
+
+    def slot_shape(self, slot: str, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of what a slot holds of a parameter, whose own shape this is unless an optimizer says otherwise."""
+        return shape
 
 
 class ThreeStepOptimizer(Optimizer):
@@ -322,6 +341,9 @@ class ThreeStepOptimizer(Optimizer):
 
     A rule of plain arithmetic runs for all parameters at once where the backend compiles it, else parameter by
     parameter; ``updates.refusal`` says why. Every step runs it on symbols first (``optimizers/tracing.py``).
+
+    Attributes:
+        coming: the ``numbers`` as the coming update makes them, for the rule; see :meth:`next_numbers`.
 
     Example (gradient descent whose rate falls as 1/t):
         >>> class Falling(ThreeStepOptimizer):
@@ -351,6 +373,7 @@ class ThreeStepOptimizer(Optimizer):
 
             self.updates = CompiledUpdates()
         super().__init__(executor, loss, *values, **options)
+        self.coming = self.numbers
 
     @abc.abstractmethod
     def new_input(self) -> None:
@@ -377,6 +400,17 @@ class ThreeStepOptimizer(Optimizer):
         cls, methods = type(self), ("update", "apply_gradients", "backprop")
         plain = all(getattr(cls, name) is getattr(ThreeStepOptimizer, name) for name in methods)
         return self.updates.run(self, inputs) if plain else None
+
+    def next_numbers(self) -> Mapping[str, float]:
+        """The ``numbers`` after the coming update, from those now and hyper-parameters; by default as they are.
+
+        Called before each forward run; they count when the update is made, which loss scaling may leave out.
+        """
+        return self.numbers
+
+    def count_update(self) -> None:
+        self.numbers = self.coming
+        super().count_update()
 
     def prepare(self) -> None:
         """Steps one and two."""
@@ -414,23 +448,34 @@ class ThreeStepOptimizer(Optimizer):
         return self.state.setdefault(name, {})
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        state = {"step": np.asarray(self.steps, np.int64)}
+        state = {"step": np.asarray(self.steps, np.int64), **self.number_arrays()}
         for slot, arrays in self.updates.arrays(self.network.to_numpy).items():
             state.update({f"{slot}/{name}": array for name, array in arrays.items()})
         return state
+
+    def number_arrays(self) -> dict[str, np.ndarray]:
+        """The part of :meth:`state_dict` that is of no parameter, but for ``"step"``."""
+        return {name: np.asarray(number, np.float64) for name, number in self.numbers.items()}
+
+    def load_numbers(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from the ``"step"`` and the numbers of a checked state."""
+        self.steps = int(state["step"])
+        self.numbers = self.coming = {name: float(state[name]) for name in self.numbers}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         loaded: dict[str, dict[str, Any]] = {}
         for slot, name, array in self.checked_slots(state):
             loaded.setdefault(slot, {})[name] = self.network.to_tensor(array)
-        self.steps, self.state = int(state["step"]), loaded
+        self.state = loaded
+        self.load_numbers(state)
 
 
 class UpdateRuleOptimizer(ThreeStepOptimizer):
     """A three-step optimizer that needs only :meth:`update_rule`."""
 
     def new_input(self) -> None:
-        """Nothing to do."""
+        """Compute the numbers of the coming update."""
+        self.coming = self.next_numbers()
 
     def prepare_param(self, name: str) -> None:
         """Nothing to do."""

@@ -1,0 +1,38 @@
+"""NAdam and NAdamW in the form of AlgoPerf's baselines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deep500.training.optimizers.adam import AdamOptimizer
+
+
+class AlgoPerfNAdamOptimizer(AdamOptimizer):
+    """NAdam as AlgoPerf's baselines have it (Dahl et al. 2023, arXiv 2306.07179), ``t`` counted from 1, moments as Adam's.
+
+    ``u = (b1 m + (1 - b1) g) / (1 - b1^t);  w <- w - lr u / (sqrt(v / (1 - b2^t)) + eps)``: both terms share one
+    correction, where Optax corrects each by itself and PyTorch (:class:`NAdamOptimizer`) by a schedule.
+
+    Args:
+        executor, loss, options: see :class:`~deep500.training.optimizers.base.Optimizer`.
+        lr, betas, eps, weight_decay: as Adam's; the L2 penalty passes through the moments.
+    """
+
+    elementwise = True
+
+    def moment_step(self, grad: Any, name: str) -> Any:
+        mean, square = self.moments(grad, name)
+        b1 = self.betas[0]
+        return self.lr / (1 - b1 ** (self.steps + 1)) * (b1 * mean + (1 - b1) * grad) / self.deviation(square)
+
+
+class NAdamWOptimizer(AlgoPerfNAdamOptimizer):
+    """NAdamW as AlgoPerf's baseline has it: :class:`AlgoPerfNAdamOptimizer` without its L2 term, after
+    ``w <- (1 - lr weight_decay) w``."""
+
+    elementwise = True
+
+    weight_decay: float = 1e-2
+
+    def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
+        return (1 - self.lr * self.weight_decay) * old_param - self.moment_step(grad, name)
