@@ -184,7 +184,6 @@ TABLE: dict[str, dict[str, str]] = {
         "compiling updates": "test_tracing",
         "groups": "training/test_choosing",
         "accelegrad adaptive base descent hyperparameters tunable": "training/test_optimizers",
-        "tracing": "test_tracing",
         "*": "test_rules",
     },
     "deep500/transformations": {"stages": "distributed/schemes/test_parameters"},

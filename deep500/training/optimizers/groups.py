@@ -52,9 +52,9 @@ def checked_groups(
                 f"{where}: got the group {group!r}, which says nothing; expected a hyper-parameter of its own: "
                 f"{nearest('lr', optimizer.hyperparameters)}"
             )
-        if own := sorted(values.keys() & optimizer.shared):
+        if common := sorted(values.keys() & optimizer.shared):
             raise InputError(
-                f"{where}: got {own[0]}={values[own[0]]!r} in a group; expected it for all parameters alike, as it is in "
+                f"{where}: got {common[0]}={values[common[0]]!r} in a group; expected it for all parameters alike, as it is in "
                 "sums over steps or parameters: give it to the optimizer"
             )
         if "lr" in values and not optimizer.initial["lr"]:
