@@ -1,4 +1,4 @@
-"""Optimizers that backends have of their own, too, against torch.optim; all others are rows of optimizers/test_rules.py."""
+"""Optimizers that backends have too, against torch.optim; all others are rows of optimizers/test_rules.py."""
 
 from __future__ import annotations
 

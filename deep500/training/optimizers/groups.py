@@ -54,8 +54,8 @@ def checked_groups(
             )
         if common := sorted(values.keys() & optimizer.shared):
             raise InputError(
-                f"{where}: got {common[0]}={values[common[0]]!r} in a group; expected it for all parameters alike, as it is in "
-                "sums over steps or parameters: give it to the optimizer"
+                f"{where}: got {common[0]}={values[common[0]]!r} in a group; expected the same for all parameters, "
+                "because it is in sums over steps: give it to the optimizer"
             )
         if "lr" in values and not optimizer.initial["lr"]:
             raise InputError(

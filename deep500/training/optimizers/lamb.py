@@ -9,11 +9,11 @@ from deep500.training.optimizers.lars import trust_ratio
 
 
 class LAMBOptimizer(AdamOptimizer):
-    """LAMB (You et al. 2020, arXiv 1904.00962, version 3) as Optax has it, with ``t`` counted from 1, moments as Adam's.
+    """LAMB (You et al. 2020, arXiv 1904.00962, version 3) as Optax has it; ``t`` counted from 1, moments as Adam's.
 
-    ``a = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + weight_decay w;  w <- w - lr |w| / |a| a`` (ratio 1 where a norm
-    is 0). Norms are not clipped, nor are gradients before (``gradient_transform`` does that); Keras decays outside of
-    the ratio, which is another rule.
+    ``a = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + weight_decay w;  w <- w - lr |w| / |a| a`` (ratio 1 where a
+    norm is 0). Norms are not clipped, nor are gradients before (``gradient_transform`` does that); Keras decays outside
+    of the ratio, which is another rule.
 
     Norms are of whole tensors: schemes whose ranks update parts of a tensor refuse it. For biases and norms as a rule:
     ``groups=[{"parameters": "norms_and_biases", "adapts": False, "weight_decay": 0}]``.

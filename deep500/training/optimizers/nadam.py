@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from deep500.training.optimizers.adam import AdamOptimizer
 
@@ -23,7 +23,7 @@ class NAdamOptimizer(AdamOptimizer):
     """
 
     elementwise = True
-    begins_with = {"mu_product": 1.0}
+    begins_with: ClassVar[Mapping[str, float]] = {"mu_product": 1.0}
     shared = frozenset({"betas", "momentum_decay"})
 
     lr: float = 2e-3

@@ -8,7 +8,7 @@ from deep500.training.optimizers.adam import AdamOptimizer
 
 
 class AlgoPerfNAdamOptimizer(AdamOptimizer):
-    """NAdam as AlgoPerf's baselines have it (Dahl et al. 2023, arXiv 2306.07179), ``t`` counted from 1, moments as Adam's.
+    """NAdam as AlgoPerf's baselines have it (Dahl et al. 2023, arXiv 2306.07179); moments as Adam's, t counted from 1.
 
     ``u = (b1 m + (1 - b1) g) / (1 - b1^t);  w <- w - lr u / (sqrt(v / (1 - b2^t)) + eps)``: both terms share one
     correction, where Optax corrects each by itself and PyTorch (:class:`NAdamOptimizer`) by a schedule.

@@ -178,7 +178,9 @@ def rate(base: float, step: int) -> float:
     return base * min(1, (step + 1) / 10) * (0.1 + 0.9 * (1 + math.cos(math.pi * step / STEPS)) / 2)
 
 
-def train(executor: Any, rule: Rule, first: int = 0, last: int = STEPS, state: Any = None, dtype: str = "float64") -> Any:
+def train(
+    executor: Any, rule: Rule, first: int = 0, last: int = STEPS, state: Any = None, dtype: str = "float64"
+) -> Any:
     """The optimizer after these steps, and their losses."""
     optimizer, losses = getattr(d5, rule.name)(executor, **rule.keywords), []
     if state is not None:
