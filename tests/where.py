@@ -183,7 +183,7 @@ TABLE: dict[str, dict[str, str]] = {
     "deep500/training/optimizers": {
         "compiling updates": "test_tracing",
         "groups": "training/test_choosing",
-        "accelegrad adaptive base descent hyperparameters tunable": "training/test_optimizers",
+        "accelegrad adaptive base descent hyperparameters states tunable": "training/test_optimizers",
         "*": "test_rules",
     },
     "deep500/transformations": {"stages": "distributed/schemes/test_parameters"},

@@ -1,10 +1,13 @@
-"""`Run`: what a training loop shows to its listeners."""
+"""`Run`: what a training loop shows to its listeners; and the shortest loop."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from deep500.errors import InputError
+from deep500.events import Event, Events
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.training.statistics import EpochRecord, TrainingStatistics
 from deep500.training.tally import Tally
@@ -53,3 +56,28 @@ class Run:
     def train_accuracy(self) -> float | None:
         """Training accuracy of the present epoch so far, in percent (waits for the device)."""
         return None if self.tally is None else self.tally.accuracy()
+
+
+def train(optimizer: Any, iterations: int, sampler: Any, events: Iterable[Event] = ()) -> list[Any]:
+    """The losses of :meth:`~deep500.training.optimizers.Optimizer.train`; raises InputError as that does."""
+    if len(sampler) == 0:
+        raise InputError("got a sampler without batches; expected at least one: lower its batch size")
+    executor, listeners = optimizer.executor, Events(events)
+    run = Run(executor, optimizer, batches=len(sampler), epochs=-(-iterations // len(sampler)))
+    before, executor.events = executor.events, listeners
+    losses = []
+    try:
+        while run.step < iterations:
+            sampler.set_epoch(run.epoch)
+            for run.batch, run.inputs in enumerate(sampler):
+                if run.step == iterations:
+                    break
+                listeners.emit(listeners.before_batch, run)
+                run.outputs = optimizer.step(run.inputs)
+                losses.append(run.outputs[optimizer.loss])
+                listeners.emit(listeners.after_batch, run)
+                run.step += 1
+            run.epoch += 1
+    finally:
+        executor.events = before
+    return losses

@@ -8,7 +8,8 @@ import numpy as np
 
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.execution.dtypes import COMMON, find_dtype
-from deep500.tensors import dtype_from_onnx, reshaped, total, transposed
+from deep500.tensors import dtype_from_onnx, total
+from deep500.training.optimizers.arithmetic import reshaped, transposed
 
 _NARROW = ("float8_e4m3fn", "float8_e5m2", "int4", "uint4")  # the others have no kernels
 DTYPES: dict[str, Any] = {name: tf.as_dtype(name) for name in (*COMMON, "string")} | {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from deep500.tensors import larger, norm, total
+from deep500.tensors import total
+from deep500.training.optimizers.arithmetic import larger, norm
 from deep500.training.optimizers.base import UpdateRuleOptimizer
 from deep500.training.optimizers.hyperparameters import hyperparameter
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from deep500.tensors import larger
 from deep500.training.optimizers.adam import AdamOptimizer
+from deep500.training.optimizers.arithmetic import larger
 
 
 class AMSGradOptimizer(AdamOptimizer):

@@ -25,8 +25,8 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from deep500.errors import InputError, nearest
-from deep500.events import Event, Events
+from deep500.errors import InputError
+from deep500.events import Event
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.training.accumulation import AccumulationWarning, backprop_in_pieces, check_accumulation
 from deep500.training.exchange import Exchange
@@ -212,29 +212,9 @@ class Optimizer(Exchange, Tunable, declares=False):
         Listeners get the batch hooks with a :class:`deep500.training.run.Run`. The losses are the framework's tensors,
         so that nothing waits for the device. Raises InputError for a sampler without batches.
         """
-        if len(sampler) == 0:
-            raise InputError("got a sampler without batches; expected at least one: lower its batch size")
-        from deep500.training.run import Run  # loops know runs, steps do not
+        from deep500.training.run import train  # loops know runs, steps do not
 
-        executor, listeners = self.executor, Events(events)
-        run = Run(executor, self, batches=len(sampler), epochs=-(-iterations // len(sampler)))
-        before, executor.events = executor.events, listeners
-        losses = []
-        try:
-            while run.step < iterations:
-                sampler.set_epoch(run.epoch)
-                for run.batch, run.inputs in enumerate(sampler):
-                    if run.step == iterations:
-                        break
-                    listeners.emit(listeners.before_batch, run)
-                    run.outputs = self.step(run.inputs)
-                    losses.append(run.outputs[self.loss])
-                    listeners.emit(listeners.after_batch, run)
-                    run.step += 1
-                run.epoch += 1
-        finally:
-            executor.events = before
-        return losses
+        return train(self, iterations, sampler, events)
 
     # -- for schemes, which take an optimizer apart ------------------------------------------------------------------
     def new_input(self) -> None:
@@ -298,35 +278,10 @@ class Optimizer(Exchange, Tunable, declares=False):
         """Go on from what :meth:`state_dict` returned; raises InputError if it does not belong to these parameters."""
 
     def checked_slots(self, state: Mapping[str, np.ndarray]) -> Iterator[tuple[str, str, np.ndarray]]:
-        """For :meth:`load_state_dict`: slot, parameter and array of each entry; a scalar stands for a full array.
+        """Slot, parameter and array of each entry of a state, for :meth:`load_state_dict`, which says when it fails."""
+        from deep500.training.optimizers.states import checked_slots  # here, because steps load none
 
-        Raises:
-            InputError: no step, no such parameter, or not of its shape.
-        """
-        if "step" not in state:
-            raise InputError("got optimizer state without 'step'; expected what state_dict() returned: load that")
-        names, parameters = set(self.parameter_names()), self.network.parameters
-        if absent := sorted(self.numbers.keys() - state.keys()):
-            raise InputError(
-                f"got optimizer state without {absent[0]!r}; expected that of {type(self).__name__}: load the state of "
-                "the same optimizer"
-            )
-        for key, array in state.items():
-            if key == "step" or key in self.numbers:
-                continue
-            slot, _, name = key.partition("/")
-            if name not in names:
-                raise InputError(
-                    f"got optimizer state {key!r}; expected '<slot>/<parameter>': {nearest(name, names)} "
-                    "Load the state of the same network"
-                )
-            shape = self.slot_shape(slot, name, parameters[name].value.shape)
-            if np.shape(array) not in (shape, ()):
-                raise InputError(
-                    f"optimizer state {key!r}: got shape {np.shape(array)}; expected {shape}: load the state of the "
-                    "same network"
-                )
-            yield slot, name, np.asarray(array)
+        return checked_slots(self, state)
 
     def slot_shape(self, slot: str, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Shape of what a slot holds of a parameter, whose own shape this is unless an optimizer says otherwise."""

@@ -13,7 +13,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from deep500.errors import InputError, nearest
-from deep500.training.choosing import matching
 
 PARAMETERS = "parameters"
 """The key of a group that says which parameters are meant."""
@@ -78,6 +77,8 @@ def divide(optimizer: Any, groups: Sequence[Mapping[str, Any]]) -> list[Part]:
     names = optimizer.parameter_names()
     settings: dict[str, dict[str, Any]] = {name: {} for name in names}
     for group in groups:
+        from deep500.training.choosing import matching  # here, because most optimizers have no groups
+
         values = {name: value for name, value in group.items() if name != PARAMETERS}
         for name in matching(f"{type(optimizer).__name__}: group", optimizer.network, group[PARAMETERS]):
             if name not in settings:

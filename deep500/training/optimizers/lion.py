@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deep500.tensors import sign
+from deep500.training.optimizers.arithmetic import sign
 from deep500.training.optimizers.base import UpdateRuleOptimizer
 from deep500.training.optimizers.hyperparameters import hyperparameter
 
