@@ -19,10 +19,10 @@ import torch
 from torch.autograd import forward_ad
 
 from deep500.errors import InputError, UnsupportedOperator
-from deep500.frameworks.pytorch.arrays import backward_by_arrays, by_arrays, desc_from_tensor, dtype_name, host_array
-from deep500.frameworks.pytorch.dtypes import from_array, torch_dtype
+from deep500.frameworks.pytorch.arrays import backward_by_arrays, by_arrays, desc_from_tensor, dtype_name
+from deep500.frameworks.pytorch.dtypes import torch_dtype
 from deep500.frameworks.pytorch.gpu import common_device, launch
-from deep500.frameworks.pytorch.transforms import transformable
+from deep500.frameworks.pytorch.transforms import Hessian, Tangent, TransformableOp
 from deep500.operators.base import CustomOp
 from deep500.operators.bridge import can_bridge, operator_key
 from deep500.tensors import Dim, TensorDescriptor
@@ -45,7 +45,7 @@ class TorchLibrary:
         name = f"{re.sub(r'[^0-9A-Za-z_]', '_', op.name)}_{lasting_key(op) or secrets.token_hex(8)}"
         self.backward = self._define_backward(f"{name}_backward") if op.differentiable else None
         self.forward = self._define_forward(name)
-        self.transformable = transformable(op, self)
+        self.transformable = TransformableOp(op, self)
 
     def use(self, run: Any, run_backward: Any = None) -> None:
         """Run faster functions on tensors of the CPU, such as those of compiled.py."""
@@ -132,15 +132,17 @@ class TorchLibrary:
                 f"operator {op.name!r}: got a gradient of its gradient to compute; expected first gradients only, or "
                 "an operator whose gradient Enzyme made: leave out create_graph=True"
             )
-        grads, inputs = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        outs, custom = ctx.count, self.transformable
+        grads, outputs = ctx.saved_tensors[:outs], ctx.saved_tensors[-outs:]
+        inputs = ctx.saved_tensors[outs:-outs]
         rest = iter(cotangents)
         along = [next(rest) if want else None for want in ctx.needed]
         tangents = [torch.zeros_like(x) if v is None else v for v, x in zip(along, inputs, strict=True)]
-        g, x, v = ([host_array(tensor) for tensor in group] for group in (grads, inputs, tangents))
-        pushed = [from_array(array) for array in op.jvp(x, v)[1]]  # type: ignore[attr-defined]
-        bent = [from_array(array) for array in op.hvp(g, x, v)]  # type: ignore[attr-defined]
+        # As functions with derivatives, for hvp() of torch.autograd.functional differentiates along the cotangents.
+        pushed = Tangent.apply(custom, len(inputs), *inputs, *tangents, *outputs)
+        bent = Hessian.apply(custom, len(inputs), *grads, *inputs, *tangents)
         chosen = [tensor if w else None for tensor, w in zip(bent, ctx.needed, strict=True)]
-        return pushed, chosen, [None] * len(grads), None
+        return list(pushed), chosen, [None] * outs, None
 
     # -- without data -------------------------------------------------------------------------------------------------
     def fake(self, inputs: Tensors) -> list[torch.Tensor]:
@@ -184,9 +186,9 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: list[torch.Tensor]) -> 
 
 
 def _remember_backward(ctx: Any, inputs: tuple[Any, ...], output: list[torch.Tensor]) -> None:
-    grads, tensors, _, needed = inputs
+    grads, tensors, outputs, needed = inputs
     ctx.count, ctx.needed = len(grads), needed
-    ctx.save_for_backward(*grads, *tensors)
+    ctx.save_for_backward(*grads, *tensors, *outputs)
 
 
 def _dim(size: Any, symbols: dict[str, Any]) -> Dim:

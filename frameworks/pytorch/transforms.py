@@ -7,10 +7,11 @@ Hessian of ``<g, operator>`` times a tangent. Each knows how the others are its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from deep500.errors import UnsupportedOperator
 from deep500.frameworks.pytorch.arrays import host_array
@@ -20,33 +21,26 @@ from deep500.operators.base import CustomOp
 Tensors = Sequence[torch.Tensor]
 
 
-class _Of:
-    """An operator and its :class:`~deep500.frameworks.pytorch.library.TorchLibrary`, as an argument of functions."""
-
-    def __init__(self, op: CustomOp, library: Any) -> None:
-        self.op, self.library = op, library
-
-
-def transformable(op: CustomOp, library: Any) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """The operator as a function that ``torch.func`` can transform; always a tuple.
+class TransformableOp:
+    """An operator as a function that ``torch.func`` can transform; always returns a tuple.
 
     Args:
         library: its :class:`~deep500.frameworks.pytorch.library.TorchLibrary`.
     """
-    custom = _Of(op, library)
 
-    def call(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        outputs: tuple[torch.Tensor, ...] = OperatorFunction.apply(custom, *inputs)
+    def __init__(self, op: CustomOp, library: Any) -> None:
+        self.op, self.library = op, library
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        outputs: tuple[torch.Tensor, ...] = OperatorFunction.apply(self, *inputs)
         return outputs
-
-    return call
 
 
 class OperatorFunction(torch.autograd.Function):
     """The outputs."""
 
     @staticmethod
-    def forward(custom: _Of, *inputs: Any) -> Any:
+    def forward(custom: TransformableOp, *inputs: Any) -> Any:
         return tuple(custom.library.forward(list(inputs)))
 
     @staticmethod
@@ -83,7 +77,7 @@ class Gradient(torch.autograd.Function):
     """Of the needed inputs, from the outputs' gradients, the inputs and the outputs."""
 
     @staticmethod
-    def forward(custom: _Of, count: int, needed: Any, *tensors: Any) -> Any:
+    def forward(custom: TransformableOp, count: int, needed: Any, *tensors: Any) -> Any:
         outs = (len(tensors) - count) // 2
         g, x, y = tensors[:outs], tensors[outs:-outs], tensors[-outs:]
         return tuple(custom.library.backward(list(g), list(x), list(y), list(needed)))
@@ -125,7 +119,7 @@ class Tangent(torch.autograd.Function):
     """Change of the outputs along tangents of the inputs; takes inputs, tangents and outputs."""
 
     @staticmethod
-    def forward(custom: _Of, count: int, *tensors: Any) -> Any:
+    def forward(custom: TransformableOp, count: int, *tensors: Any) -> Any:
         x, v = tensors[:count], tensors[count : 2 * count]
         return tuple(map(from_array, custom.op.jvp(_arrays(x), _arrays(v))[1]))  # type: ignore[attr-defined]
 
@@ -167,7 +161,7 @@ class Hessian(torch.autograd.Function):
     """Change of the gradients along tangents; takes output gradients, inputs and tangents."""
 
     @staticmethod
-    def forward(custom: _Of, count: int, *tensors: Any) -> Any:
+    def forward(custom: TransformableOp, count: int, *tensors: Any) -> Any:
         outs = len(tensors) - 2 * count
         g, x, v = tensors[:outs], tensors[outs : outs + count], tensors[outs + count :]
         return tuple(map(from_array, custom.op.hvp(_arrays(g), _arrays(x), _arrays(v))))  # type: ignore[attr-defined]
@@ -182,11 +176,14 @@ class Hessian(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
         first = ctx.outs + ctx.count
-        if any(ctx.needs_input_grad[2 : 2 + first]):
-            raise _too_many(ctx.custom.op)
         g, x = ctx.saved_tensors[: ctx.outs], ctx.saved_tensors[ctx.outs : first]
         bent = Hessian.apply(ctx.custom, ctx.count, *g, *x, *_filled(cotangents, x))  # it is symmetric
-        return (None, None, *[None] * first, *_floating(bent, x))
+        # Whether anybody will read a third derivative is not known here: hvp() of torch.autograd.functional does not.
+        third = [
+            UnknownTensor.of(y, _too_many(ctx.custom.op)) if want else None
+            for y, want in zip((*g, *x), ctx.needs_input_grad[2 : 2 + first], strict=True)
+        ]
+        return (None, None, *third, *_floating(bent, x))
 
     @staticmethod
     def jvp(ctx: Any, _: Any, __: Any, *tangents: Any) -> Any:
@@ -199,6 +196,23 @@ class Hessian(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
         return _one_by_one(Hessian, info, in_dims, inputs)
+
+
+class UnknownTensor(torch.Tensor):
+    """A tensor that raises an error whenever its elements are asked for."""
+
+    error: Exception
+
+    @staticmethod
+    def of(like: torch.Tensor, error: Exception) -> UnknownTensor:
+        """Return one of the shape and dtype of ``like``."""
+        unknown = torch.Tensor._make_wrapper_subclass(UnknownTensor, like.shape, dtype=like.dtype, device=like.device)
+        unknown.error = error
+        return unknown
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise next(x.error for x in tree_leaves((args, kwargs)) if isinstance(x, UnknownTensor))
 
 
 def _keep(ctx: Any, *tensors: Any) -> None:

@@ -214,6 +214,30 @@ def test_forward_mode_and_hessians_of_torch_func() -> None:
         jacfwd(jacfwd(own))(x, w)
 
 
+@SCRIPT_IS_DEPRECATED
+@pytest.mark.parametrize("kind", ["hvp", "vhp", "jvp", "hessian"])
+def test_products_of_torch_autograd_functional(kind: str) -> None:
+    """They differentiate a gradient along what arrives at it, which without derivatives there is zero, unsaid."""
+    product = getattr(torch.autograd.functional, kind)
+    x, w, v, u = (random(3, grad=False) for _ in range(4))
+    function = d5fw.custom_op(Product())
+    along = () if kind == "hessian" else ((v, u),)
+    total = (lambda f: f) if kind == "jvp" else (lambda f: lambda *a: f(*a).sum())
+    got = product(total(lambda x, w: torch.sin(function(x, w)[0])), (x, w), *along)
+    torch.testing.assert_close(got, product(total(lambda x, w: torch.sin(x**3 * w)), (x, w), *along))
+
+
+@SCRIPT_IS_DEPRECATED
+def test_a_third_derivative_is_refused_where_it_is_read() -> None:
+    x, w = random(3), random(3)
+    function = d5fw.custom_op(Product())
+    (first,) = torch.autograd.grad(function(x, w)[0].sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x, create_graph=True)
+    torch.testing.assert_close(second, 6 * x * w)
+    with pytest.raises(UnsupportedOperator, match="or a third derivative"):
+        torch.autograd.grad(second.sum(), x)
+
+
 def test_inference_mode_and_empty_tensors(cube: Function) -> None:
     with torch.inference_mode():
         assert cube(random(2, grad=False)).is_inference()
