@@ -10,6 +10,7 @@ import pytest
 from onnx import checker
 
 from deep500.errors import MissingBackend
+from deep500.networks.onnx.dump import dump
 from deep500.transformations.substitutions.operators.arithmetic import Real
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch, operator
 from deep500.transformations.substitutions.proofs import kernels, lowering
@@ -103,7 +104,7 @@ def test_lowered_sides_are_what_the_evaluator_computes() -> None:
     from onnx.reference import ReferenceEvaluator
 
     chosen = [case for axiom in axioms() for case in cases(axiom, 1, seed=5) if case.parameters.get("f") != "gelu"]
-    model = lower(chosen, "float64").to_onnx(opset=20)
+    model = dump(lower(chosen, "float64"), opset=20)
     checker.check_model(model, full_check=True)
     inputs = {f"c{n}_{name}": value for n, case in enumerate(chosen) for name, value in case.inputs.items()}
     result = ReferenceEvaluator(model).run(None, inputs)
