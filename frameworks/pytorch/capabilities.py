@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,7 +15,9 @@ from deep500.frameworks.pytorch.numerics import one_thread
 from deep500.networks.execution.differentiating import DifferentiatingExecutor
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.losses import find_loss
-from deep500.transformations.recomputation.chain import Stage
+
+if TYPE_CHECKING:
+    from deep500.transformations.recomputation.chain import Stage
 
 
 class Capabilities(DifferentiatingExecutor):
