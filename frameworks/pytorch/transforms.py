@@ -211,7 +211,9 @@ class UnknownTensor(torch.Tensor):
         return unknown
 
     @classmethod
-    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override] # its stub says that the arguments have no defaults
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         raise next(x.error for x in tree_leaves((args, kwargs)) if isinstance(x, UnknownTensor))
 
 
