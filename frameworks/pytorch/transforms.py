@@ -180,7 +180,7 @@ class Hessian(torch.autograd.Function):
         bent = Hessian.apply(ctx.custom, ctx.count, *g, *x, *_filled(cotangents, x))  # it is symmetric
         # Whether anybody will read a third derivative is not known here: hvp() of torch.autograd.functional does not.
         third = [
-            UnknownTensor.of(y, _too_many(ctx.custom.op)) if want else None
+            UnknownTensor.shaped_like(y, _too_many(ctx.custom.op)) if want else None
             for y, want in zip((*g, *x), ctx.needs_input_grad[2 : 2 + first], strict=True)
         ]
         return (None, None, *third, *_floating(bent, x))
@@ -204,7 +204,7 @@ class UnknownTensor(torch.Tensor):
     error: Exception
 
     @staticmethod
-    def of(like: torch.Tensor, error: Exception) -> UnknownTensor:
+    def shaped_like(like: torch.Tensor, error: Exception) -> UnknownTensor:
         """Return one of the shape and dtype of ``like``."""
         unknown = torch.Tensor._make_wrapper_subclass(UnknownTensor, like.shape, dtype=like.dtype, device=like.device)
         unknown.error = error
