@@ -176,7 +176,7 @@ def test_a_recipe_beside_another_package_of_that_name(tmp_path, words):
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=HANG,
     )
     assert done.returncode == 0 and "verdict: UNJUDGED" in done.stdout, done.stderr
 

@@ -72,7 +72,7 @@ class _Suite:
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_crash_and_a_hang_cost_one_case_each(jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "LIMIT", 1.0)
+    monkeypatch.setattr(workers, "LIMIT", 3.0)
     monkeypatch.setattr(workers, "SHARE", 3)
     outcomes = workers.run(_Suite(), {"reference": ["a", "crash", "b", "hang", "c"]}, tmp_path, jobs)
     verdicts = [(r.case, r.verdict) for r in outcomes["reference"].results]

@@ -19,7 +19,7 @@ import time
 import numpy as np
 from {module} import {kind}
 
-comm = {kind}(timeout=60)
+comm = {kind}(timeout=3600)
 total = comm.all_reduce(np.ones(3))
 print("sum", total.sum(), flush=True)
 time.sleep(2 * comm.rank if {late} else 0)

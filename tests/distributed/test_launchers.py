@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.conftest import HANG
 from tests.distributed import jobs
 
 LAUNCHERS = jobs.ROOT / "docs" / "launchers"
@@ -35,7 +36,7 @@ def start(folder: Path, *command: str, **variables: str) -> subprocess.Completed
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(jobs.ROOT), *sys.path]), "HOME": str(folder)}
     given = {"OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled", "DEEP500_COMM_TIMEOUT": "60", **variables}
     return subprocess.run(
-        command, cwd=folder, env={**environment, **given}, text=True, capture_output=True, timeout=600, check=False
+        command, cwd=folder, env={**environment, **given}, text=True, capture_output=True, timeout=HANG, check=False
     )
 
 

@@ -108,7 +108,7 @@ def exchanging(comm: Communicator) -> dict[str, Any]:
 
     def step() -> None:
         if comm.rank == 0:
-            time.sleep(0.002)
+            time.sleep(0.05)
         comm.all_reduce(np.ones(100))
 
     plan = Plan((Target(rel=0.5),), Budget(min_n=10, max_n=10, max_s=30.0))

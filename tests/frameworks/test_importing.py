@@ -13,7 +13,7 @@ from deep500.errors import InputError, MissingBackend
 from deep500.networks import as_network
 from deep500.networks.objects import is_model
 from deep500.registry import framework_of, load_importer
-from tests.conftest import load_backend
+from tests.conftest import HANG, load_backend
 
 
 def keras_model() -> Any:
@@ -63,7 +63,7 @@ assert "tensorflow" not in sys.modules and "jax" not in sys.modules
 
 def test_converting_loads_no_backend_of_its_own() -> None:
     load_backend("pytorch")
-    subprocess.run([sys.executable, "-c", CHECK], check=True, timeout=600)
+    subprocess.run([sys.executable, "-c", CHECK], check=True, timeout=HANG)
 
 
 def test_importers_are_the_modules_that_python_imports() -> None:

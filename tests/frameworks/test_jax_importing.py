@@ -19,6 +19,7 @@ from deep500.errors import InputError, NetworkError  # noqa: E402
 from deep500.frameworks import reference  # noqa: E402
 from deep500.networks import add_loss, as_network  # noqa: E402
 from deep500.networks.objects import fingerprint  # noqa: E402
+from tests.conftest import HANG  # noqa: E402
 from tests.tolerances import assert_close  # noqa: E402
 
 pytestmark = [pytest.mark.backend("jax"), pytest.mark.filterwarnings("default")]
@@ -160,4 +161,4 @@ for function in (lambda w, x: jax.numpy.cumsum(x * w[0], 1), lambda w, x: jax.nn
 changed = [f"{m.__name__}.{k}" for m, was in before for k, v in was.items() if callable(v) and vars(m).get(k) is not v]
 assert len(public) > 50 and not changed, changed
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=HANG)

@@ -17,6 +17,7 @@ from deep500.errors import InputError, NetworkError  # noqa: E402
 from deep500.frameworks import reference  # noqa: E402
 from deep500.frameworks.pytorch import importing  # noqa: E402
 from deep500.networks import as_network  # noqa: E402
+from tests.conftest import HANG  # noqa: E402
 from tests.frameworks.test_pytorch_importing import hold, real  # noqa: E402
 from tests.tolerances import assert_close  # noqa: E402
 
@@ -174,6 +175,6 @@ except d5.errors.NetworkError:
 
 def test_nobody_sees_what_exporters_write() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", QUIET], env=dict(os.environ), capture_output=True, check=True, timeout=600
+        [sys.executable, "-c", QUIET], env=dict(os.environ), capture_output=True, check=True, timeout=HANG
     )
     assert (done.stdout, done.stderr) == (b"refused\n", b"")

@@ -22,7 +22,7 @@ def fuzz(*words: str, timeout: float) -> None:
 def test_three_hundred_damaged_files() -> None:
     pytest.importorskip("torch")
     pytest.importorskip("onnxruntime")
-    fuzz("--count", "300", "--seed", "2", "--backends", "load,reference,pytorch,onnxruntime", timeout=300)
+    fuzz("--count", "300", "--seed", "2", "--backends", "load,reference,pytorch,onnxruntime", timeout=3600)
 
 
 @pytest.mark.long

@@ -21,6 +21,7 @@ from deep500.errors import DataError
 from deep500.training.data.formats.crc32c import crc32c, masked
 from deep500.training.data.formats.records import PerProcess
 from deep500.training.data.formats.wire import WireError, datum, example
+from tests.conftest import HANG
 
 N = 12
 IMAGES = np.random.default_rng(0).integers(0, 256, (N, 1, 4, 5)).astype(np.uint8)
@@ -196,8 +197,8 @@ def fork_with_open_files(folder: str) -> None:
         answers = context.Queue()
         child = context.Process(target=length_in_child, args=(train, answers))
         child.start()
-        assert answers.get(timeout=60) == [2, 0], kind
-        child.join(60)
+        assert answers.get(timeout=HANG) == [2, 0], kind
+        child.join(HANG)
 
 
 def test_open_files_belong_to_one_process(tmp_path: Path) -> None:

@@ -71,7 +71,9 @@ class Presence:
         except OSError:  # the launcher is gone, or this machine lacks the folder above
             return
         fcntl.lockf(self._file, fcntl.LOCK_EX)
-        os.register_at_fork(after_in_child=self._let_go)  # or the file of a dead rank would stay open in its children
+        # Or the file of a dead rank would stay open in its children: it closes when the last copy does. The child's
+        # first instruction is soon enough, as what ends the other ranks takes milliseconds to notice.
+        os.register_at_fork(after_in_child=self._let_go)
 
     def silent(self, seconds: float) -> list[int]:
         """Ranks of this machine that have ended without a word; looked for until there is one, or time is up."""

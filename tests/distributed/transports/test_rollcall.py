@@ -97,8 +97,11 @@ import os, sys, time
 from pathlib import Path
 from deep500.distributed.transports.rollcall import Presence
 presence = Presence(1, Path(sys.argv[1]))
+ready, tell = os.pipe()
 if os.fork() == 0:
+    os.write(tell, b"x")
     time.sleep(3600)
+os.read(ready, 1)  # a rank ends at any time, but hardly within the child's first instruction
 os._exit(0)
 """
 

@@ -13,6 +13,7 @@ import pytest
 from deep500.errors import NetworkError
 from deep500.networks import Network, create, protos
 from deep500.registry import load_backend
+from tests.conftest import HANG
 
 
 def wide() -> Network:
@@ -104,5 +105,5 @@ def test_three_gibibytes_are_written_read_and_run(backend: str, tmp_path: Path) 
     if backend != "reference":
         pytest.importorskip({"pytorch": "torch"}.get(backend, backend))
     words = [sys.executable, "-c", BEYOND, backend, str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=1200, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
