@@ -220,9 +220,8 @@ def test_files_and_functions_stay_short() -> None:
 MOST_PARAMETERS = 8
 TABLES = {"fused", "expansion"}
 LONG_SIGNATURES = {
-    "deep500/networks/zoo/builder.py: conv",  # of Conv
-    "deep500/scaling/ranks_job.py: time_steps",
-    "deep500/training/trainer.py: __init__",
+    # What users type, most of it by keyword: type checkers and editors read it here, and not through an object.
+    "deep500/training/trainer.py: __init__"
 }
 
 
@@ -236,7 +235,7 @@ def test_functions_have_few_parameters() -> None:
                 names = {arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)} - {"self", "cls"}
                 if len(names) > MOST_PARAMETERS:
                     long.add(f"{path.relative_to(ROOT)}: {node.name}")
-    assert long <= LONG_SIGNATURES, "make one object of what belongs together"
+    assert long == LONG_SIGNATURES, "make one object of what belongs together"
 
 
 def _is_table_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

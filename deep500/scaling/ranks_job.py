@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -98,23 +99,11 @@ def _timed(comm: Communicator, call: Callable[[Communicator, np.ndarray], object
     return time.perf_counter() - begin
 
 
-def time_steps(
-    comm: Communicator,
-    setting: dict[str, Any],
-    framework: str | None,
-    scheme: str,
-    global_batch: int,
-    blocks: int,
-    block_seconds: float,
-    timed: int = 0,
-    sync: str = "barrier",
-) -> dict[str, Any]:
-    """Seconds per step of a scheme: blocks of steps, from when all ranks begin to when the last one has ended. In turns
-    with them, blocks of steps without any exchange, all ranks at once: what ranks compute on this machine as it is, and
-    blocks of fixed work: what others take of it.
+@dataclass(frozen=True)
+class StepsJob:
+    """The steps to time.
 
     Args:
-        comm: all ranks.
         setting: of the recipe, see :class:`~deep500.compare.subject.Setting`.
         framework: None: the recipe's.
         scheme: see :meth:`~deep500.scaling.rig.SchemeChoice.parse`.
@@ -123,24 +112,40 @@ def time_steps(
         timed: number of further steps that are timed rank by rank, begun together as ``sync`` says; see
             :func:`~deep500.distributed.timing.parallel`.
     """
-    rig = Rig(framework, Setting(**{**setting, "overrides": tuple(setting["overrides"])}))
-    choice = SchemeChoice.parse(scheme)
+
+    setting: dict[str, Any]
+    framework: str | None
+    scheme: str
+    global_batch: int
+    blocks: int
+    block_seconds: float
+    timed: int = 0
+    sync: str = "barrier"
+
+
+def time_steps(comm: Communicator, job: StepsJob) -> dict[str, Any]:
+    """Seconds per step of a scheme: blocks of steps, from when all ranks begin to when the last one has ended. In turns
+    with them, blocks of steps without any exchange, all ranks at once: what ranks compute on this machine as it is, and
+    blocks of fixed work: what others take of it.
+    """
+    rig = Rig(job.framework, Setting(**{**job.setting, "overrides": tuple(job.setting["overrides"])}))
+    choice = SchemeChoice.parse(job.scheme)
     workers = choice.workers(comm.size)
-    mine = len(range(workers.index(comm.rank), global_batch, len(workers))) if comm.rank in workers else 0
+    mine = len(range(workers.index(comm.rank), job.global_batch, len(workers))) if comm.rank in workers else 0
     step, optimizer = rig.step(mine, comm, choice)
     plain = rig.step(mine)[0] if mine else None
     count = period = period_of(optimizer)
     samples, compute, noise = list[float](), list[float](), list[list[list[float]]]()
-    for number in range(blocks + 2):  # two blocks warm up and tell how long the others must be
+    for number in range(job.blocks + 2):  # two blocks warm up and tell how long the others must be
         alone = _block(comm, plain, count)
         taken = sum(_block(comm, step, count))
         longest = float(comm.all_gather(np.array([taken]), control=8).max())
         if number < 2:
-            count = period * max(1, round(block_seconds / longest * count / period))
+            count = period * max(1, round(job.block_seconds / longest * count / period))
         else:
             samples.append(longest / count)
             compute += alone
-            noise.append(fixed_work(comm, block_seconds))
+            noise.append(fixed_work(comm, job.block_seconds))
     every = np.zeros(0) if plain is None else np.array(compute)
     answer = {
         "seconds": samples,
@@ -149,7 +154,7 @@ def time_steps(
         "compute": np.concatenate(comm.all_gather_ragged(every)).tolist(),
         "noise": noise,
     }
-    return {**answer, "ranks": _rank_by_rank(comm, step, timed, sync)} if timed else answer
+    return {**answer, "ranks": _rank_by_rank(comm, step, job.timed, job.sync)} if job.timed else answer
 
 
 def _block(comm: Communicator, step: Callable[[], object] | None, count: int) -> list[float]:
@@ -190,7 +195,7 @@ def fitted(answer: dict[str, Any]) -> Interconnect:
 JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "network": measure_network,
     "noise": measure_noise,
-    "steps": time_steps,
+    "steps": lambda comm, **words: time_steps(comm, StepsJob(**words)),
 }
 
 

@@ -70,7 +70,7 @@ def _unit(
     """Convolution without bias, batch normalization (epsilon 1e-3), ReLU; padding keeps the size unless given."""
     if padding is None:
         padding = kernel // 2 if isinstance(kernel, int) else (kernel[0] // 2, kernel[1] // 2)
-    x = build.conv(x, f"{name}.conv", channels, kernel, stride, padding, bias=False, init="fan_out")
+    x = build.conv(x, f"{name}.conv", channels, kernel, stride, padding, init="normalized")
     return build.relu(build.batch_norm(x, f"{name}.bn", 1e-3), name)
 
 
@@ -149,7 +149,7 @@ def _rep_block(build: Builder, x: str, name: str, channels: int, stride: int, br
     parts = []
     for i, kernel in enumerate((*(3,) * branches, 1)):
         branch = f"{name}.branch{kernel}x{kernel}" + (f"_{i}" if kernel == 3 and branches > 1 else "")
-        y = build.conv(x, f"{branch}.conv", channels, kernel, stride, kernel // 2, bias=False, init="fan_out")
+        y = build.conv(x, f"{branch}.conv", channels, kernel, stride, kernel // 2, init="normalized")
         parts.append(build.batch_norm(y, f"{branch}.bn"))
     if stride == 1 and build.shapes[x][0] == channels:
         parts.append(build.batch_norm(x, f"{name}.identity.bn"))

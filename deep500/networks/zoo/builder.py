@@ -6,7 +6,8 @@ are a function of its arguments and its seed, in every framework.
 
 Initialisations: ``"uniform"`` is PyTorch's default for layers, U(-b, b) with b = 1/sqrt(fan_in), for weight and bias
 (that is Kaiming-uniform with a = sqrt(5)); ``"fan_out"`` is Kaiming-normal, N(0, 2/fan_out), bias 0 (He et al. 2015,
-arXiv 1502.01852); a number s is N(0, s^2), bias 0.
+arXiv 1502.01852); ``"normalized"`` is the same without a bias, which the normalization that follows would take off; a
+number s is N(0, s^2), bias 0.
 """
 
 from __future__ import annotations
@@ -64,16 +65,17 @@ class Builder:
         """Draw N(0, deviation^2)."""
         return np.float32(deviation) * self.random.standard_normal(tuple(shape), dtype=np.float32)
 
-    def weights(self, name: str, shape: tuple[int, ...], bias: bool, init: Init) -> list[str]:
-        """Add ``name.weight`` of shape (out, in, *kernel) and, if wanted, ``name.bias``; returns their names."""
+    def weights(self, name: str, shape: tuple[int, ...], init: Init) -> list[str]:
+        """Add ``name.weight`` of shape (out, in, *kernel) and, unless normalized, ``name.bias``; returns names."""
         field = math.prod(shape[2:])
         bound = 1 / math.sqrt(shape[1] * field)
         if init == "uniform":
             value = self.uniform(shape, bound)
         else:
-            value = self.normal(shape, math.sqrt(2 / (shape[0] * field)) if init == "fan_out" else float(init))
+            fan_out = init in ("fan_out", "normalized")
+            value = self.normal(shape, math.sqrt(2 / (shape[0] * field)) if fan_out else float(init))
         names = [self.parameter(f"{name}.weight", value)]
-        if bias:
+        if init != "normalized":
             offset = self.uniform(shape[:1], bound) if init == "uniform" else np.zeros(shape[0], np.float32)
             names.append(self.parameter(f"{name}.bias", offset))
         return names
@@ -87,7 +89,6 @@ class Builder:
         kernel: Pair,
         stride: int = 1,
         padding: Pair = 0,
-        bias: bool = True,
         init: Init = "uniform",
         groups: int = 1,
     ) -> str:
@@ -99,7 +100,7 @@ class Builder:
                 "groups: choose other widths"
             )
         shape = (channels, *self.window(name, spatial, kernel, stride, padding))
-        names = self.weights(name, (channels, before // groups, *_pair(kernel)), bias, init)
+        names = self.weights(name, (channels, before // groups, *_pair(kernel)), init)
         grouped = {"group": groups} if groups > 1 else {}
         return self.node(
             "Conv",
@@ -191,7 +192,7 @@ class Builder:
 
     def linear(self, x: str, name: str, features: int, init: Init = "uniform", output: str | None = None) -> str:
         """x W^T + b on rows; ``output`` names the result differently from the layer."""
-        names = self.weights(name, (features, self.shapes[x][0]), True, init)
+        names = self.weights(name, (features, self.shapes[x][0]), init)
         result = output or name
         self.network.add_node("Gemm", [x, *names], [result], name=name, transB=1)
         self.shapes[result] = (features,)

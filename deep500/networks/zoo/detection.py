@@ -20,7 +20,7 @@ PRIOR = 0.01
 
 
 def _block(build: Builder, x: str, name: str, channels: int, stride: int = 1) -> str:
-    x = build.conv(x, f"{name}.conv", channels, 3, stride, 1, bias=False, init="fan_out")
+    x = build.conv(x, f"{name}.conv", channels, 3, stride, 1, init="normalized")
     return build.relu(build.batch_norm(x, f"{name}.bn"), name)
 
 

@@ -9,7 +9,7 @@ from deep500.networks.zoo.builder import Builder
 
 def _unit(build: Builder, x: str, name: str) -> str:
     """x + ReLU(batch normalization(3x3 convolution of x))."""
-    y = build.conv(x, f"{name}/conv", build.shapes[x][0], 3, padding=1, bias=False, init="fan_out")
+    y = build.conv(x, f"{name}/conv", build.shapes[x][0], 3, padding=1, init="normalized")
     return build.add(x, build.relu(build.batch_norm(y, f"{name}/bn"), f"{name}/relu"), f"{name}/add")
 
 
@@ -31,7 +31,7 @@ def nested_resnet(build: Builder, classes: int, *, width: int = 4, counts: tuple
     x = "input"
     for stage in range(1, stages + 1):
         channels = width * 2 ** (stage - 1)
-        x = build.conv(x, f"stage{stage}/conv", channels, 3, 1 if stage == 1 else 2, 1, bias=False, init="fan_out")
+        x = build.conv(x, f"stage{stage}/conv", channels, 3, 1 if stage == 1 else 2, 1, init="normalized")
         x = build.relu(build.batch_norm(x, f"stage{stage}/bn"), f"stage{stage}/relu")
         for group in range(1, groups + 1):
             for unit in range(1, units + 1):

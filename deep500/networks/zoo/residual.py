@@ -14,7 +14,7 @@ from deep500.networks.zoo.builder import Builder
 
 
 def _conv(build: Builder, x: str, name: str, channels: int, kernel: int, stride: int = 1, groups: int = 1) -> str:
-    return build.conv(x, name, channels, kernel, stride, kernel // 2, bias=False, init="fan_out", groups=groups)
+    return build.conv(x, name, channels, kernel, stride, kernel // 2, init="normalized", groups=groups)
 
 
 def _depth(depth: int, step: int, base: int, model: str) -> int:
@@ -102,7 +102,7 @@ def _bottlenecks(build: Builder, classes: int, blocks: tuple[int, ...], groups: 
             f"got {groups} groups of width {width} and blocks {blocks}; expected numbers of at least 1, one per stage: "
             "give (3, 4, 6, 3)"
         )
-    x = build.conv("input", "conv1", 64, 7, 2, 3, bias=False, init="fan_out")
+    x = build.conv("input", "conv1", 64, 7, 2, 3, init="normalized")
     x = build.max_pool(build.relu(build.batch_norm(x, "bn1"), "relu1"), "maxpool", 3, 2, 1)
     for stage, count in enumerate(blocks):
         for block in range(count):

@@ -24,7 +24,7 @@ def _conv_norm(
     padding: int = 0,
     groups: int = 1,
 ) -> str:
-    x = build.conv(x, f"{name}.conv", channels, kernel, stride, padding, bias=False, init="fan_out", groups=groups)
+    x = build.conv(x, f"{name}.conv", channels, kernel, stride, padding, init="normalized", groups=groups)
     return build.batch_norm(x, f"{name}.bn", EPSILON)
 
 
@@ -33,9 +33,7 @@ def _separable(build: Builder, x: str, name: str, channels: int, kernel: int, st
     for number, step in ((1, stride), (2, 1)):
         part, before = f"{name}.{number}", build.shapes[x][0]
         x = build.relu(x, f"{part}.relu")
-        x = build.conv(
-            x, f"{part}.depthwise", before, kernel, step, kernel // 2, bias=False, init="fan_out", groups=before
-        )
+        x = build.conv(x, f"{part}.depthwise", before, kernel, step, kernel // 2, init="normalized", groups=before)
         x = _conv_norm(build, x, part, channels)
     return x
 
@@ -51,7 +49,7 @@ def _halve(build: Builder, x: str, name: str, channels: int) -> str:
     moved = build.node("Slice", [moved, *ends], f"{name}.moved", (before, height, width))
     sizes = (channels // 2, channels - channels // 2)
     halves = [
-        build.conv(y, f"{name}.path{i}", size, 1, 2, bias=False, init="fan_out")
+        build.conv(y, f"{name}.path{i}", size, 1, 2, init="normalized")
         for i, (y, size) in enumerate(zip((x, moved), sizes, strict=True), 1)
     ]
     return build.batch_norm(build.concat(halves, f"{name}.concat"), f"{name}.bn", EPSILON)

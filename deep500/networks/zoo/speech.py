@@ -65,7 +65,7 @@ class _Frames:
         build, (before, frames) = self.build, self.build.shapes[x]
         if kernel % 2 == 0:
             raise NetworkError(f"layer {name!r}: got kernel {kernel}; expected an odd one, which has a middle: add 1")
-        names = build.weights(name, (channels, before, kernel), True, "fan_out")
+        names = build.weights(name, (channels, before, kernel), "fan_out")
         shape = (channels, (frames - 1) // stride + 1)
         edges = [kernel // 2, kernel // 2]
         y = build.node("Conv", [x, *names], name, shape, kernel_shape=[kernel], strides=[stride], pads=edges)
@@ -155,7 +155,7 @@ def conv1d_ctc(options: AcousticModel) -> Network:
         y = build.dropout(x, f"dropout{layer}", options.dropout)
         x = build.add(x, frames.conv(y, f"conv{layer + 1}", width, kernel, norm=norm), f"add{layer + 1}")
     x = build.dropout(x, f"dropout{layers}", options.dropout)
-    names = build.weights("fc", (classes, width, 1), True, "uniform")
+    names = build.weights("fc", (classes, width, 1), "uniform")
     x = build.node("Conv", [x, *names], "fc", (classes, build.shapes[x][1]), kernel_shape=[1])
     build.node("Transpose", [x], "output", (build.shapes[x][1], classes), perm=[0, 2, 1])
     build.network.add_output("output")

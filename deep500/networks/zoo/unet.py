@@ -10,7 +10,7 @@ from deep500.networks.zoo.builder import Builder
 def _twice(build: Builder, x: str, name: str, channels: int) -> str:
     """Two times 3x3 convolution, batch normalization, ReLU."""
     for number in (1, 2):
-        x = build.conv(x, f"{name}.conv{number}", channels, 3, padding=1, bias=False, init="fan_out")
+        x = build.conv(x, f"{name}.conv{number}", channels, 3, padding=1, init="normalized")
         x = build.relu(build.batch_norm(x, f"{name}.bn{number}"), f"{name}.relu{number}")
     return x
 
@@ -18,7 +18,7 @@ def _twice(build: Builder, x: str, name: str, channels: int) -> str:
 def _up(build: Builder, x: str, name: str, channels: int) -> str:
     """A transposed 2x2 convolution of stride 2: twice the size."""
     before, height, width = build.shapes[x]
-    weights = build.weights(name, (before, channels, 2, 2), False, "fan_out")
+    weights = build.weights(name, (before, channels, 2, 2), "normalized")
     shape = (channels, 2 * height, 2 * width)
     return build.node("ConvTranspose", [x, *weights], name, shape, kernel_shape=[2, 2], strides=[2, 2])
 

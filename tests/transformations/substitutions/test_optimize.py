@@ -26,7 +26,15 @@ from deep500.networks.execution.inputs import make_inputs
 from deep500.networks.losses import gradient_name
 from deep500.transformations.substitutions import History, Optimized, choosing, deadline, equivalence, optimize
 from deep500.transformations.substitutions.choosing import ORIGINAL
-from deep500.transformations.substitutions.cost import Analytic, Remeasured, deployment, deployments, measured, ranking, timing
+from deep500.transformations.substitutions.cost import (
+    Analytic,
+    Remeasured,
+    deployment,
+    deployments,
+    measured,
+    ranking,
+    timing,
+)
 from deep500.transformations.substitutions.cost.database import Database
 from deep500.transformations.substitutions.equivalence import TOLERANCE, relative_error
 from deep500.transformations.substitutions.search import backtracking
