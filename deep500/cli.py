@@ -49,6 +49,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "write an ONNX file with gradients as outputs, which plain ONNX Runtime runs",
         "deep500.networks.execution.gradient_file:add_command",
     ),
+    "race": (
+        "race training algorithms over several tasks: which is faster, and how sure is that?",
+        "deep500.race.command:add_command",
+    ),
     "simulate": ("predict how a recipe scales over a network", "deep500.scaling.command:add_command"),
     "report": (
         "write one page about a run, or about several with their comparison",

@@ -146,20 +146,21 @@ def _signed_rank(logs: np.ndarray) -> float:
 def noise(table: StudyTable) -> float | None:
     """Return the standard deviation of a study's log time beside the other submissions' of the same seeds (0.1: 10 %).
 
-    What all submissions share in a study (its seeds, the machine at that time) is taken out, as pairs take it out. Only
-    workloads count that all studies of all submissions reached; None without two studies and submissions there.
+    What all submissions share in a study (its seeds, the machine at that time) is taken out, as pairs take it out.
+    Pooled over workloads, on each over the submissions that reached its target in all studies; None where no two did.
 
     Example:
         >>> round(noise(StudyTable(("a", "b"), ("w",), np.array([[[1.0, 1.2]], [[2.0, 2.0]]]))), 3)
         0.091
     """
-    usable = np.isfinite(table.times).all(axis=(0, 2))
-    logs = np.log(table.times[:, usable])
-    freedom = (logs.shape[0] - 1) * logs.shape[1] * (logs.shape[2] - 1)
-    if not freedom:
-        return None
-    rest = logs - logs.mean(axis=2, keepdims=True) - logs.mean(axis=0) + logs.mean(axis=(0, 2))[:, None]
-    return float(np.sqrt((rest**2).sum() / freedom))
+    squares, freedom = 0.0, 0
+    for times in table.times.transpose(1, 0, 2):
+        logs = np.log(times[np.isfinite(times).all(axis=1)])
+        if len(logs) > 1:
+            rest = logs - logs.mean(axis=1, keepdims=True) - logs.mean(axis=0) + logs.mean()
+            squares += float((rest**2).sum())
+            freedom += (logs.shape[0] - 1) * (logs.shape[1] - 1)
+    return float(np.sqrt(squares / freedom)) if freedom else None
 
 
 @dataclass(frozen=True)

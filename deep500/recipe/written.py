@@ -73,17 +73,27 @@ def is_written(path: Path) -> bool:
     return path.suffix.lower() in READERS
 
 
-def content_of(path: Path) -> dict[str, Any]:
-    """The content of the file; raises RecipeError where that is no recipe, MissingPackage without a reader for it."""
+def read_written(path: Path) -> Any:
+    """The value in a file of TOML, YAML or JSON.
+
+    Raises:
+        RecipeError: the file is none of these.
+        MissingPackage: there is no reader for it.
+    """
     reader = READERS[path.suffix.lower()]
     try:
-        content = reader(path.read_text(encoding="utf-8"))
+        return reader(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise RecipeError(f"{path}: got {error}; expected {path.suffix[1:].upper()}: mend the file") from error
     except Exception as error:
         if type(error).__module__.partition(".")[0] != "yaml":
             raise
         raise RecipeError(f"{path}: got {' '.join(str(error).split())}; expected YAML: mend the file") from error
+
+
+def content_of(path: Path) -> dict[str, Any]:
+    """The content of a recipe's file; raises RecipeError where that is no recipe, MissingPackage without a reader."""
+    content = read_written(path)
     if not isinstance(content, dict):
         raise RecipeError(f"{path}: got {type(content).__name__}; expected {', '.join(PARTS)}: write them")
     wrong = next((name for name in content if name not in PARTS), None)

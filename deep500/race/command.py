@@ -1,0 +1,98 @@
+"""``deep500 race``: training algorithms over several tasks, and how sure it is which is faster."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from deep500.errors import RecipeError
+from deep500.progress import above
+from deep500.race.course import budget
+from deep500.race.judging import detectable
+from deep500.race.running import Race, RaceOptions
+from deep500.race.standing import PAGE, text_of, write_standing
+from deep500.race.submissions import BUILT_IN, find_submissions
+from deep500.race.workloads import SUITES, find_suite
+from deep500.results.command import add_json
+from deep500.results.files import to_json
+
+PLANNED = (0.05, 0.10, 0.15, 0.25)
+"""Noises for which ``--plan`` says what is found."""
+
+
+def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """Declare the options of ``race``; returns what executes it."""
+    add = parser.add_argument
+    # fmt: off
+    add("--suite", default="smoke", metavar="NAME", help=f"{', '.join(SUITES)}, or a file of TOML, YAML or JSON")
+    add("--submissions", default="adamw,nesterov", metavar="A,B",
+        help=f"two or more of {', '.join(BUILT_IN)}, or path.py:Name (adamw,nesterov)")
+    add("--studies", type=int, default=3, metavar="N", help="studies of each workload, with a seed of its own each (3)")
+    add("--trials", type=int, default=5, metavar="N", help="settings that a study tries; its fastest counts (5)")
+    add("--seed", type=int, default=0, metavar="S", help="of settings, training and order (0)")
+    add("--jobs", type=int, default=1, metavar="N",
+        help="trials at a time, on a core each; with several, times are processor seconds (1)")
+    add("--memory", type=float, default=4.0, metavar="GIB", help="most memory of a trial (4)")
+    add("--framework", metavar="NAME", help="run on another backend than the recipes'")
+    add("--data", type=Path, metavar="DIR", help="the folder with data sets ($DATA_ROOT, ./data)")
+    add("--whole", action="store_true", help="let trials run on that can no longer count; the result is the same")
+    add("--plan", action="store_true", help="say what this race can find and may take, and stop")
+    add("--noise", type=float, metavar="CV", help="with --plan: scatter of a study's time, from an earlier race")
+    add("--resume", type=Path, metavar="DIR", help="go on with a race; other options are its own")
+    add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
+    add("--quiet", action="store_true", help="print the result only")
+    # fmt: on
+    add_json(parser)
+    return _race
+
+
+def _race(args: argparse.Namespace) -> int:
+    if args.resume is not None:
+        race = Race.reopen(args.resume)
+    else:
+        words = tuple(word for word in args.submissions.split(",") if word)
+        data = None if args.data is None else str(args.data.resolve())
+        shared = args.studies, args.trials, args.seed, args.jobs, args.memory
+        options = RaceOptions(args.suite, words, *shared, args.framework, data, not args.whole)
+        if args.plan:
+            return _plan(options, args)
+        if args.noise is not None:
+            raise RecipeError(f"got --noise {args.noise:g} without --plan; expected both or none: add --plan")
+        race = Race.begin(options, args.out)
+    say = _silent if args.quiet or args.json else above
+    say(f"results: {race.path}")
+    race.run(say)
+    standing = write_standing(race)
+    place = {"path": str(race.path), "page": str(race.path / PAGE)}
+    sys.stdout.write(
+        to_json({**standing, **place}) + "\n" if args.json else f"{text_of(standing)}\n\npage: {place['page']}\n"
+    )
+    return 0
+
+
+def _plan(options: RaceOptions, args: argparse.Namespace) -> int:
+    """Say what a race of this size can find, and the most that it can take."""
+    workloads, submissions = find_suite(options.suite), find_submissions(options.submissions)
+    shape = len(submissions), len(workloads), options.studies
+    plans = [detectable(noise, shape) for noise in (PLANNED if args.noise is None else (args.noise,))]
+    counts = {s.name: options.studies * s.trials(options.trials) for s in submissions}
+    most = sum(counts[s.name] * budget(s, w)[0] for s in submissions for w in workloads) / options.jobs
+    trials = sum(counts.values()) * len(workloads)
+    if args.json:
+        answers = [{"noise": plan.noise, "here": plan.here, "elsewhere": plan.elsewhere} for plan in plans]
+        sys.stdout.write(to_json({"plan": answers, "trials": trials, "most_seconds": most}) + "\n")
+        return 0
+    lines = [f"{shape[0]} submissions, {shape[1]} workloads, {shape[2]} studies: {trials} trials, at most {most:.0f} s"]
+    lines += [
+        f"noise {100 * plan.noise:.3g} %: a ratio of {plan.here:.3g} is found for these workloads in four of "
+        f"five cases, {plan.elsewhere:.3g} for workloads like these (if true ratios differ by 15 % between them)"
+        for plan in plans
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+def _silent(_: str) -> None:
+    pass

@@ -1,0 +1,288 @@
+"""The running of a race: a folder with its definition and a file per trial, from which it goes on after any end."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deep500.errors import RecipeError, ResultsError, nearest
+from deep500.measure.fingerprint import full_environment
+from deep500.race.course import Heat, budget, course, limit
+from deep500.race.scores import TrialTime
+from deep500.race.submissions import Submission, find_submissions
+from deep500.race.trial import Request
+from deep500.race.worker import Limits, TrialProcess, run_isolated
+from deep500.race.workloads import Workload, find_suite
+from deep500.reading import declare, number, read_json, word
+from deep500.recipe.calls import check_call
+from deep500.recipe.describing import describe
+from deep500.results.files import to_json, write_atomic, writing
+from deep500.results.record import Record, full_hash
+
+SCHEMA = "deep500-race-1"
+DEFINITION, TRIALS = "race.json", "trials"
+_POSITIVE = number(0, 1e300)
+_TRIAL = declare(
+    {
+        "schema": word(SCHEMA),
+        "submission": str,
+        "workload": str,
+        "study": number(0, 10**6, whole=True),
+        "trial": number(0, 10**6, whole=True),
+        "settings": dict,
+        "outcome": {"seconds": (_POSITIVE, None), "steps": (_POSITIVE, None), "spent": _POSITIVE, "reason": str},
+        "curve": [dict],
+    }
+)
+_DEFINITION = declare(
+    {"schema": word(SCHEMA), "options": dict, "sha256": str, "workloads": [dict], "submissions": [dict]}
+)
+
+RunTrial = Callable[[Request, Limits, Callable[[], bool]], TrialProcess]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class RaceOptions:
+    """The words of a race, from which it can be begun again.
+
+    Attributes:
+        suite: name or file.
+        submissions: names, or ``path.py:Name``.
+        studies, trials: per workload, and per study.
+        seed: of everything that is drawn.
+        jobs: trials at a time; with several, times are processor seconds.
+        memory: GiB that a trial's process may take.
+        framework, data: as for ``deep500 run``.
+        prune: stop trials that cannot count any more.
+    """
+
+    suite: str
+    submissions: tuple[str, ...]
+    studies: int = 3
+    trials: int = 5
+    seed: int = 0
+    jobs: int = 1
+    memory: float = 4.0
+    framework: str | None = None
+    data: str | None = None
+    prune: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("studies", "trials", "jobs"):
+            if getattr(self, name) < 1:
+                raise RecipeError(f"got --{name} {getattr(self, name)}; expected at least 1: give a larger number")
+        if not self.memory > 0:
+            raise RecipeError(f"got --memory {self.memory:g}; expected GiB above 0: give a larger number")
+
+
+@dataclass
+class Race:
+    """A race in its folder.
+
+    Attributes:
+        path: the folder.
+        options: its words.
+        workloads, submissions: what they stand for.
+        done: the outcomes of the trials so far.
+        records: the files of these trials.
+    """
+
+    path: Path
+    options: RaceOptions
+    workloads: Sequence[Workload]
+    submissions: Sequence[Submission]
+    done: dict[Heat, TrialTime] = field(default_factory=dict)
+    records: dict[Heat, dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, options: RaceOptions, out: Path) -> Race:
+        """Check everything that can be checked, and make the folder.
+
+        Raises:
+            RecipeError: an unknown suite, recipe or submission, or settings that an optimizer does not take.
+            ResultsError: the folder cannot be made.
+        """
+        race = cls(out, options, *_checked(options))
+        facts = race._facts()
+        now = datetime.datetime.now(datetime.timezone.utc)
+        race.path = out / f"race-{Path(options.suite).stem}" / f"{now:%Y%m%d-%H%M%S}-{facts['sha256'][:8]}"
+        with writing(race.path):
+            (race.path / TRIALS).mkdir(parents=True)
+        write_atomic(
+            race.path / DEFINITION,
+            to_json({**facts, "started": now.isoformat(), "environment": full_environment(None)}),
+        )
+        return race
+
+    @classmethod
+    def reopen(cls, path: Path) -> Race:
+        """Read a race that was begun, with its finished trials.
+
+        Raises:
+            ResultsError: no race, or one whose recipes or submissions have changed since.
+        """
+        do = "name the folder of a race"
+        definition = read_json(path / DEFINITION, _DEFINITION, do=do)
+        try:
+            words = {**definition["options"], "submissions": tuple(definition["options"]["submissions"])}
+            options = RaceOptions(**words)
+        except (TypeError, KeyError) as error:
+            raise ResultsError(f"{path / DEFINITION}: got other options ({error}); {do}") from error
+        race = cls(path, options, *_checked(options))
+        if race._facts()["sha256"] != definition["sha256"]:
+            raise ResultsError(
+                f"{path}: got recipes or submissions other than the race began with; expected the same: restore them, "
+                "or begin another race"
+            )
+        known = {entry.name: entry for entry in race.entries}
+        for file in sorted((path / TRIALS).glob("*.json")):
+            record = read_json(file, _TRIAL, do=do)
+            if file.stem in known:
+                race._take(known[file.stem], record)
+        return race
+
+    @property
+    def entries(self) -> list[Heat]:
+        """All trials, in the order in which they run."""
+        o = self.options
+        return course(self.submissions, self.workloads, o.studies, o.trials, o.seed)
+
+    def run(self, say: Say, run_trial: RunTrial = run_isolated) -> None:
+        """Run what is left; every finished trial is on the disk before the next begins.
+
+        Args:
+            say: takes a line about each.
+            run_trial: runs a process, or stands in for one.
+
+        Raises:
+            KeyboardInterrupt: with how to go on.
+            ResultsError: results cannot be written.
+        """
+        left = [entry for entry in self.entries if entry not in self.done]
+        stop, guard, count = threading.Event(), threading.Lock(), len(self.entries)
+
+        def one_trial(entry: Heat) -> None:
+            if stop.is_set():
+                return
+            with guard:
+                request = self.request(entry)
+            try:
+                result = run_trial(request, self._limits(entry), stop.is_set)
+            except KeyboardInterrupt:
+                return
+            with guard:
+                self._keep(entry, request, result)
+                say(f"{len(self.done)}/{count} {self.line(entry)}")
+
+        with Record(self.path).lock(), ThreadPoolExecutor(self.options.jobs) as pool:
+            try:
+                for future in as_completed([pool.submit(one_trial, entry) for entry in left]):
+                    future.result()
+            except BaseException as error:
+                stop.set()
+                if isinstance(error, KeyboardInterrupt):
+                    error.args = (f"interrupted; go on with: deep500 race --resume {self.path}",)
+                raise
+
+    def line(self, entry: Heat) -> str:
+        """Return what became of a trial, in words."""
+        trial = self.done[entry]
+        end = f"{trial.seconds:.3g} s, {trial.steps:.4g} steps" if not trial.reason else f"miss: {trial.reason}"
+        return f"{entry.workload}, study {entry.study}, trial {entry.trial}, {entry.submission}: {end}"
+
+    def request(self, entry: Heat) -> Request:
+        """Return what the process of a trial is asked for."""
+        o, submission, workload = self.options, self._submission(entry), self._workload(entry)
+        seconds, steps = budget(submission, workload)
+        seeds = np.random.SeedSequence([o.seed, entry.study, entry.trial]).generate_state(1)
+        return Request(
+            {**asdict(workload), "words": list(workload.words)},
+            list(o.submissions),
+            entry.submission,
+            entry.study * o.trials + entry.trial,
+            entry.trial,
+            o.seed,
+            int(seeds[0] % 2**31),
+            limit(entry, self.done.values(), seconds, o.studies) if o.prune else seconds,
+            steps,
+            o.jobs > 1,
+            o.framework,
+            o.data,
+        )
+
+    def _keep(self, entry: Heat, request: Request, result: TrialProcess) -> None:
+        settings = self._submission(entry).settings(request.index, request.point_seed, request.trial)
+        record = {
+            "schema": SCHEMA,
+            **asdict(entry),
+            "settings": describe(settings),
+            "seed": request.seed,
+            "limit": request.limit,
+            "outcome": result.outcome,
+            "peak_bytes": result.peak,
+            "curve": result.curve,
+        }
+        write_atomic(self.path / TRIALS / f"{entry.name}.json", to_json(record))
+        self._take(entry, json.loads(to_json(record)))
+
+    def _take(self, entry: Heat, record: dict[str, Any]) -> None:
+        outcome = record["outcome"]
+        seconds, steps = (np.inf if outcome[key] is None else float(outcome[key]) for key in ("seconds", "steps"))
+        reason = outcome["reason"] or ("" if np.isfinite(seconds) else "no reason recorded")
+        self.done[entry] = TrialTime(
+            **asdict(entry), seconds=seconds, steps=steps, spent=outcome["spent"], reason=reason
+        )
+        self.records[entry] = record
+
+    def _submission(self, entry: Heat) -> Submission:
+        return next(s for s in self.submissions if s.name == entry.submission)
+
+    def _workload(self, entry: Heat) -> Workload:
+        return next(w for w in self.workloads if w.title == entry.workload)
+
+    def _limits(self, entry: Heat) -> Limits:
+        seconds, _ = budget(self._submission(entry), self._workload(entry))
+        return Limits(int(self.options.memory * 2**30), 180.0 + 3 * seconds, threads=1)
+
+    def _facts(self) -> dict[str, Any]:
+        facts = {
+            "schema": SCHEMA,
+            "options": {**asdict(self.options), "submissions": list(self.options.submissions)},
+            "workloads": [workload.facts() for workload in self.workloads],
+            "submissions": [submission.facts() for submission in self.submissions],
+        }
+        return {**facts, "sha256": full_hash(json.loads(to_json(facts)))}
+
+
+def _checked(options: RaceOptions) -> tuple[tuple[Workload, ...], list[Submission]]:
+    """The workloads and submissions of a race, after every submission was put into every recipe."""
+    workloads, submissions = find_suite(options.suite), find_submissions(options.submissions)
+    for workload in workloads:
+        plan, folder = workload.plan(options.framework), workload.source().parent
+        for submission in submissions:
+            values = dict(plan.values)
+            settings = submission.settings(0, options.seed)
+            try:
+                submission.put_into(values, settings, workload.steps, folder)
+                check_call("optimizer", values["optimizer"], 2, (), values["optimizer_kwargs"])
+                _check_settings(values["optimizer"], values["optimizer_kwargs"])
+            except RecipeError as error:
+                raise RecipeError(f"submission {submission.name!r} on {workload.title!r}: {error}") from error
+    return workloads, submissions
+
+
+def _check_settings(optimizer: Any, settings: Mapping[str, Any]) -> None:
+    """Raise RecipeError for a setting that a class of ours, which hands keywords on, does not know."""
+    known = getattr(optimizer, "hyperparameters", None)
+    odd = [name for name in settings if isinstance(known, tuple) and name not in known]
+    if odd:
+        raise RecipeError(f"got {odd[0]!r}; expected a setting of {optimizer.__name__}: {nearest(odd[0], known or ())}")

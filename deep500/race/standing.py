@@ -1,0 +1,216 @@
+"""The outcome of a race: numbers, sentences and plots, made of its trials alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deep500.measure.comparison import EQUIVALENT, FASTER, SLOWER, Comparison
+from deep500.race.judging import BEYOND, PairOfSubmissions, detectable, judge, noise
+from deep500.race.running import Race
+from deep500.race.scores import R_MAX, StudyTable, fastest, first_again, leave_one_out, profile, ratios, scores
+from deep500.report.figures import Figure
+from deep500.report.plot import Axis, Plot
+from deep500.results.files import to_json, write_atomic
+
+RESULT, PAGE = "result.json", "race.html"
+
+
+def standing_of(race: Race) -> dict[str, Any]:
+    """Return what is known after the trials so far, the best score first; random draws are the race's own."""
+    table = _table(race)
+    order = sorted(table.submissions, key=lambda name: -scores(table)[name])
+    table = table.only(order)
+    trials = list(race.done.values())
+    pairs = judge(table)
+    spread = noise(table.capped())
+    values, steps = scores(table), scores(_table(race, "steps").only(order))
+    again = [first_again(table, np.random.default_rng(race.options.seed), workloads=over) for over in (False, True)]
+    rows = [
+        {
+            "submission": name,
+            "score": values[name],
+            "score_in_steps": steps[name],
+            "first_with_other_seeds": again[0][name],
+            "first_with_other_workloads": again[1][name],
+            "spent_seconds": sum(trial.spent for trial in trials if trial.submission == name),
+            "trials": sum(trial.submission == name for trial in trials),
+            "misses": sum(trial.submission == name and not np.isfinite(trial.seconds) for trial in trials),
+        }
+        for name in order
+    ]
+    return {
+        "suite": race.options.suite,
+        "finished": len(trials) == len(race.entries),
+        "scores": rows,
+        "pairs": [_pair(pair) for pair in pairs],
+        "noise": spread,
+        "times": _times(race, table),
+        "leave_one_out": leave_one_out(table),
+        "remarks": _remarks(race, table, spread),
+        "misses": _misses(race),
+        "spent_seconds": sum(trial.spent for trial in trials),
+    }
+
+
+def _table(race: Race, by: str = "seconds") -> StudyTable:
+    """All submissions and workloads, in the order of the race; what was not run yet is no miss."""
+    names = [s.name for s in race.submissions], [w.title for w in race.workloads]
+    known = fastest(race.done.values(), by)
+    times = np.full((len(names[0]), len(names[1]), race.options.studies), np.nan)
+    for a, submission in enumerate(names[0]):
+        for b, workload in enumerate(names[1]):
+            if submission in known.submissions and workload in known.workloads:
+                studies = known.only([submission], [workload]).times[0, 0]
+                times[a, b, : len(studies)] = studies
+    return StudyTable(tuple(names[0]), tuple(names[1]), times)
+
+
+def _pair(pair: PairOfSubmissions) -> dict[str, Any]:
+    here, elsewhere = (
+        {
+            "ratio": comparison.ratio.median,
+            "interval": [comparison.ratio.low, comparison.ratio.high],
+            "p": comparison.p,
+            "verdict": comparison.verdict,
+            "sentence": _sentence(comparison, where),
+        }
+        for comparison, where in ((pair.here, "for these workloads"), (pair.elsewhere, "for workloads like these"))
+    )
+    names = {"first": pair.here.first, "second": pair.here.second}
+    return _finite(
+        {**names, "here": here, "elsewhere": elsewhere, "censored": pair.censored, "workloads": pair.workloads}
+    )
+
+
+def _sentence(comparison: Comparison, where: str) -> str:
+    """The word in words, with its numbers; the word itself comes from :func:`deep500.measure.comparison.verdict`."""
+    first, second, ratio = comparison.first, comparison.second, comparison.ratio
+    words = {
+        FASTER: f"{first} is faster than {second} {where}",
+        SLOWER: f"{first} is slower than {second} {where}",
+        EQUIVALENT: f"{first} and {second} are equivalent {where}",
+    }.get(comparison.verdict, f"{first} or {second}: unresolved {where}")
+    if not ratio.n:
+        return f"{words}: no study of either reached a target"
+    ends = "no interval" if ratio.low is None else f"95 % CI {_ratio(ratio.low)} to {_ratio(ratio.high or 0)}"
+    p = "not tested" if comparison.p is None else f"p {comparison.p:.2g}, Holm"
+    return f"{words}: time ratio {_ratio(ratio.median)}, {ends}, {p}, n {ratio.n}"
+
+
+def _ratio(value: float) -> str:
+    far = BEYOND / 4
+    return "0" if value < np.exp(-far) else "infinite" if value > np.exp(far) else f"{value:.3g}"
+
+
+def _times(race: Race, table: StudyTable) -> list[dict[str, Any]]:
+    """Median seconds per workload and submission, and the settings of the fastest trial."""
+    medians, rows = table.medians(), []
+    for column, workload in enumerate(table.workloads):
+        for row, submission in enumerate(table.submissions):
+            mine = [e for e in race.done if (e.workload, e.submission) == (workload, submission)]
+            best = min(mine, key=lambda entry: race.done[entry].seconds, default=None)
+            reached = best is not None and np.isfinite(race.done[best].seconds)
+            rows.append(
+                {
+                    "workload": workload,
+                    "submission": submission,
+                    "seconds": medians[row, column],
+                    "studies": table.times[row, column].tolist(),
+                    "settings": race.records[best]["settings"] if best is not None and reached else None,
+                }
+            )
+    return [_finite(row) for row in rows]
+
+
+def _remarks(race: Race, table: StudyTable, spread: float | None) -> list[str]:
+    o, remarks = race.options, []
+    if len(race.done) < len(race.entries):
+        remarks.append(f"Unfinished: {len(race.done)} of {len(race.entries)} trials; go on with --resume {race.path}.")
+    clock = "processor seconds, as trials shared the machine" if o.jobs > 1 else "seconds by the wall's clock"
+    remarks.append(f"Times are {clock}, of training without evaluations, until the target was crossed.")
+    for column, workload in enumerate(table.workloads):
+        if not np.isfinite(table.times[:, column]).any():
+            best = [r["outcome"].get("best") for e, r in race.records.items() if e.workload == workload]
+            seen = [value for value in best if value is not None]
+            around = f"; the qualities they ended at are {min(seen):.4g} to {max(seen):.4g}" if seen else ""
+            remarks.append(f"No trial reached the target of {workload}{around}: choose another target.")
+    if spread is not None:
+        plan = detectable(spread, (len(table.submissions), len(table.workloads), race.options.studies))
+        remarks.append(
+            f"A study's time scatters by {100 * spread:.2g} % (pairs of seeds); with that, a race of this size finds a "
+            f"ratio of {plan.here:.3g} for these workloads in four of five cases."
+        )
+    remarks.append(
+        "Shares of being first are of races with other seeds drawn from these (and other workloads drawn from these): "
+        "they say how stable the order is, and are no confidence."
+    )
+    return remarks
+
+
+def _misses(race: Race) -> list[dict[str, Any]]:
+    """Reasons of misses by submission and workload, those that a limit explains left out."""
+    counts: dict[tuple[str, str, str], int] = {}
+    for trial in race.done.values():
+        if trial.reason and not trial.reason.startswith("not within"):
+            key = trial.submission, trial.workload, trial.reason
+            counts[key] = counts.get(key, 0) + 1
+    return [dict(zip(("submission", "workload", "reason"), key, strict=True), count=n) for key, n in counts.items()]
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: None."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def profile_figure(table: StudyTable) -> Figure:
+    """The performance profiles: stairs from 1 to :data:`~deep500.race.scores.R_MAX`."""
+    ratio = ratios(table.medians())
+    taus = np.unique(np.concatenate([[1.0, R_MAX], ratio[np.isfinite(ratio)]]))
+    plot = Plot(
+        Axis(1.0, R_MAX, "time over the fastest one's"),
+        Axis(0.0, 1.04, "share of workloads"),
+        "; ".join(f"{name} scores {value:.3f}" for name, value in scores(table).items()),
+    )
+    for colour, shares in enumerate(profile(ratio, taus)):
+        plot.line(taus, shares, colour, stairs=True)
+    plot.legend(table.submissions)
+    caption = f"higher is better; the score is the area below, n = {len(table.workloads)} workloads"
+    return Figure.from_plot("On how many workloads is it nearly the fastest?", plot, caption, len(table.workloads))
+
+
+def write_standing(race: Race) -> dict[str, Any]:
+    """Write ``result.json`` and the page into the race's folder; returns what the first holds."""
+    from deep500.report.rendering import render_template
+
+    standing = standing_of(race)
+    write_atomic(race.path / RESULT, to_json(standing))
+    order = [row["submission"] for row in standing["scores"]]
+    figure = profile_figure(_table(race).only(order))
+    plans = {"studies": race.options.studies, "trials": race.options.trials, "seed": race.options.seed}
+    page = render_template("race.html.j2", race=standing, figure=figure, plans=plans, workloads=race.workloads)
+    write_atomic(race.path / PAGE, page)
+    return standing
+
+
+def text_of(standing: Mapping[str, Any]) -> str:
+    """Return the outcome as lines for a terminal."""
+    width = max(len(row["submission"]) for row in standing["scores"])
+    lines = [f"{'':{width}}  score  steps  first: seeds  workloads  tuning (s)  misses"]
+    for row in standing["scores"]:
+        shares = f"{row['first_with_other_seeds']:13.2f}  {row['first_with_other_workloads']:9.2f}"
+        lines.append(
+            f"{row['submission']:{width}}  {row['score']:5.3f}  {row['score_in_steps']:5.3f}  {shares}  "
+            f"{row['spent_seconds']:10.1f}  {row['misses']} of {row['trials']}"
+        )
+    sentences: Sequence[str] = [
+        pair[question]["sentence"] for pair in standing["pairs"] for question in ("here", "elsewhere")
+    ]
+    reasons = [f"{m['submission']} on {m['workload']}, {m['count']} times: {m['reason']}" for m in standing["misses"]]
+    return "\n".join([*lines, "", *sentences, "", *reasons, *standing["remarks"]])

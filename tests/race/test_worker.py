@@ -1,0 +1,47 @@
+"""Processes that die, hang, take memory or say nothing are misses with their reasons."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+
+from deep500.race import worker
+from deep500.race.trial import Request
+from deep500.race.worker import Limits, run_isolated
+
+REQUEST = Request({}, [], "a", 0, 0, 0, 0, 1.0, 10)
+POINT = 'print(\'{"seconds": 2.5, "step": 3, "quality": 1.0}\', flush=True)\n'
+OUTCOME = 'print(\'{"outcome": {"seconds": 1.0, "steps": 2, "spent": 3.0, "best": 4, "reason": ""}}\', flush=True)\n'
+CASES = {
+    "fine": (POINT + OUTCOME, ""),
+    "killed": (POINT + "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "crashed: SIGKILL"),
+    "abort": ("import os; os.abort()", "crashed: SIGABRT"),
+    "exit": ("import sys; sys.exit('out of luck')", "crashed: exit code 1 (out of luck)"),
+    "hang": (POINT + "import time; time.sleep(60)", "hung: no evaluation in 1 s"),
+    "memory": ("x = []\nwhile True: x.append(bytearray(2**22))", "took more memory than 0.25 GiB"),
+    "nothing": ("", "crashed: exit code 0"),
+}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("case", CASES)
+def test_ends(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, reason = CASES[case]
+    monkeypatch.setattr(worker, "PROGRAM", ("-c", program))
+    silence = 1.0 if case == "hang" else 120.0
+    result = run_isolated(REQUEST, Limits(memory=2**28, silence=silence))
+    assert result.outcome["reason"] == reason
+    assert (result.outcome["seconds"] == 1.0) == (case == "fine")
+    if POINT in program:
+        assert [point["step"] for point in result.curve] == [3] or case == "hang"
+        assert result.outcome["spent"] in (2.5, 3.0) or case == "hang"
+
+
+def test_a_stopped_race_ends_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "PROGRAM", ("-c", "import time; time.sleep(60)"))
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_isolated(REQUEST, Limits(), lambda: time.monotonic() - begin > 0.3)
+    assert time.monotonic() - begin < 30
