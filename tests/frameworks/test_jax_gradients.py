@@ -19,11 +19,12 @@ from jax.nn import relu  # noqa: E402
 from deep500.errors import NetworkError  # noqa: E402
 from deep500.frameworks.jax import importing  # noqa: E402
 from deep500.networks import as_network  # noqa: E402
-from tests.frameworks.own_gradients import SAMPLES, cotangents, hold_to, varied  # noqa: E402
+from deep500.registry import load_backend  # noqa: E402
+from tests.frameworks.gradients import SAMPLES, cotangents, hold_to, varied  # noqa: E402
 from tests.tolerances import assert_close  # noqa: E402
 
 pytestmark = [pytest.mark.backend("jax"), pytest.mark.filterwarnings("default")]
-BACKENDS = ("reference", "jax")
+BACKENDS = [load_backend(name) for name in ("reference", "jax")]
 
 
 def real(*shape: int) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from deep500.errors import NetworkError, UnsupportedOperator  # noqa: E402
 from deep500.networks import as_network  # noqa: E402
 from deep500.registry import load_importer  # noqa: E402
 from tests.conftest import load_backend  # noqa: E402
-from tests.frameworks.gradients import network_gradients  # noqa: E402
+from tests.frameworks.gradients import hold_page, hold_to  # noqa: E402
 from tests.frameworks.torch_idioms import IDIOMS  # noqa: E402
 from tests.frameworks.torch_probes import CARRIED, PROBES, RANDOM, RULELESS  # noqa: E402
 from tests.tolerances import as_numpy  # noqa: E402
@@ -44,15 +43,7 @@ def check(make: Any, arrays: tuple[np.ndarray, ...], backends: list[Any]) -> Non
     cotangents = [generator.standard_normal(tuple(y.shape)) for y in results]
     sum((y * torch.from_numpy(c)).sum() for y, c in zip(results, cotangents, strict=True)).backward()
     want = {name: p.grad for name, p in module.named_parameters() if p.requires_grad}
-    assert any(gradient is not None and gradient.abs().max() > 0 for gradient in want.values())
-    largest = max(float(gradient.abs().max()) for gradient in want.values() if gradient is not None)
-    for backend in backends:
-        got = network_gradients(backend, network, dict(zip(network.inputs, arrays, strict=True)), cotangents)
-        for name, gradient in want.items():
-            expected = np.zeros(tuple(module.get_parameter(name).shape)) if gradient is None else gradient
-            given = got.get(name, np.zeros_like(expected))
-            error = np.abs(given - np.asarray(expected)).max() / largest  # ONNX holds epsilons in float32
-            assert error < 1e-10, f"{backend.__name__} {name}: {error:.1e} of the largest gradient off"
+    hold_to(network, backends, arrays, cotangents, want)
 
 
 @pytest.mark.parametrize(("name", "make", "arrays", "error"), ROWS, ids=[row[0] for row in ROWS])
@@ -81,11 +72,7 @@ def test_every_backend_has_the_same_gradients(backend: Any, name: str) -> None:
 
 
 def test_the_page_lists_every_row_with_what_happens() -> None:
-    lines = (Path(__file__).parents[2] / "docs" / "own_models.md").read_text(encoding="utf-8").splitlines()
-    page = {cells[1].strip(): cells[2].strip() for cells in (line.split("|") for line in lines) if len(cells) == 4}
-    for row, probes in TABLE.items():
-        refused = {error not in (CARRIED, RULELESS) for _, _, error in probes.values()}
-        assert len(refused) == 1 and page.get(row, "").startswith("refused" if refused == {True} else "carried"), row
+    hold_page(TABLE, [CARRIED, RULELESS])
 
 
 @pytest.mark.parametrize("name", RANDOM)
