@@ -53,6 +53,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "race training algorithms over several tasks: which is faster, and how sure is that?",
         "deep500.race.command:add_command",
     ),
+    "sweep": (
+        "run a recipe with many settings: each a sealed run, one page about all",
+        "deep500.race.sweep_command:add_command",
+    ),
     "simulate": ("predict how a recipe scales over a network", "deep500.scaling.command:add_command"),
     "report": (
         "write one page about a run, or about several with their comparison",

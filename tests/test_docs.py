@@ -41,7 +41,7 @@ NEEDS = "# needs: "
 """First line of an example that takes a package which comes with no extra of ours, or not with `[all]`."""
 IN_FULL = ("deep500 list", "deep500 info")
 """Commands that are quick as they stand; to the others --dry-run is added."""
-DRY = {"race": "--plan"}
+DRY = {"race": "--plan", "sweep": "--list"}
 """Commands whose dry run has another name."""
 ON_RESULTS = ("verify", "check", "report", "env", "export", "query", "package", "review")
 """Commands that work with the results of runs that are there already."""
@@ -232,7 +232,7 @@ def test_command_works(
     ignored = shutil.ignore_patterns("__pycache__", "studies")
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes", ignore=ignored)
     files_of_the_page(ROOT / "docs" / "race.md")
-    dry = not command.startswith(IN_FULL) and not {"--dry-run", "--list-mutable", "--plan"} & set(words)
+    dry = not command.startswith(IN_FULL) and not {"--dry-run", "--list-mutable", "--plan", "--list"} & set(words)
     code = run_here([*words, *[DRY.get(words[1], "--dry-run")] * dry])
     assert code == 0, capfd.readouterr()
 

@@ -146,6 +146,10 @@ TABLE: dict[str, dict[str, str]] = {
         "*": "test_verify",
     },
     "deep500/results/rules": {"*": "results/test_rules"},
+    "deep500/race": {
+        "folder": "test_running",
+        "sweep_command": "test_sweeping",
+    },
     "deep500/scaling": {
         "model pretend": "test_simulation",
         "*": "test_prediction",

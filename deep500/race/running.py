@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import numpy as np
 from deep500.errors import RecipeError, ResultsError, nearest
 from deep500.measure.fingerprint import full_environment
 from deep500.race.course import Heat, budget, course, limit
+from deep500.race.folder import DO, begin_folder, definition_of, run_all
 from deep500.race.scores import TrialTime
 from deep500.race.submissions import Submission, find_submissions
 from deep500.race.trial import Request
@@ -24,8 +23,8 @@ from deep500.race.workloads import Workload, find_suite
 from deep500.reading import declare, number, read_json, word
 from deep500.recipe.calls import check_call
 from deep500.recipe.describing import describe
-from deep500.results.files import to_json, write_atomic, writing
-from deep500.results.record import Record, full_hash
+from deep500.results.files import to_json, write_atomic
+from deep500.results.record import full_hash
 
 SCHEMA = "deep500-race-1"
 DEFINITION, TRIALS = "race.json", "trials"
@@ -41,9 +40,6 @@ _TRIAL = declare(
         "outcome": {"seconds": (_POSITIVE, None), "steps": (_POSITIVE, None), "spent": _POSITIVE, "reason": str},
         "curve": [dict],
     }
-)
-_DEFINITION = declare(
-    {"schema": word(SCHEMA), "options": dict, "sha256": str, "workloads": [dict], "submissions": [dict]}
 )
 
 RunTrial = Callable[[Request, Limits, Callable[[], bool]], TrialProcess]
@@ -112,15 +108,8 @@ class Race:
             ResultsError: the folder cannot be made.
         """
         race = cls(out, options, *_checked(options))
-        facts = race._facts()
-        now = datetime.datetime.now(datetime.timezone.utc)
-        race.path = out / f"race-{Path(options.suite).stem}" / f"{now:%Y%m%d-%H%M%S}-{facts['sha256'][:8]}"
-        with writing(race.path):
-            (race.path / TRIALS).mkdir(parents=True)
-        write_atomic(
-            race.path / DEFINITION,
-            to_json({**facts, "started": now.isoformat(), "environment": full_environment(None)}),
-        )
+        facts = {**race._facts(), "environment": full_environment(None)}
+        race.path = begin_folder(out / f"race-{Path(options.suite).stem}", DEFINITION, TRIALS, facts)
         return race
 
     @classmethod
@@ -130,13 +119,12 @@ class Race:
         Raises:
             ResultsError: no race, or one whose recipes or submissions have changed since.
         """
-        do = "name the folder of a race"
-        definition = read_json(path / DEFINITION, _DEFINITION, do=do)
+        definition = definition_of(path / DEFINITION, SCHEMA)
         try:
             words = {**definition["options"], "submissions": tuple(definition["options"]["submissions"])}
             options = RaceOptions(**words)
         except (TypeError, KeyError) as error:
-            raise ResultsError(f"{path / DEFINITION}: got other options ({error}); {do}") from error
+            raise ResultsError(f"{path / DEFINITION}: got other options ({error}); {DO}") from error
         race = cls(path, options, *_checked(options))
         if race._facts()["sha256"] != definition["sha256"]:
             raise ResultsError(
@@ -145,7 +133,7 @@ class Race:
             )
         known = {entry.name: entry for entry in race.entries}
         for file in sorted((path / TRIALS).glob("*.json")):
-            record = read_json(file, _TRIAL, do=do)
+            record = read_json(file, _TRIAL, do=DO)
             if file.stem in known:
                 race._take(known[file.stem], record)
         return race
@@ -167,31 +155,21 @@ class Race:
             KeyboardInterrupt: with how to go on.
             ResultsError: results cannot be written.
         """
-        left = [entry for entry in self.entries if entry not in self.done]
-        stop, guard, count = threading.Event(), threading.Lock(), len(self.entries)
+        guard, count = threading.Lock(), len(self.entries)
 
-        def one_trial(entry: Heat) -> None:
-            if stop.is_set():
-                return
+        def one_trial(entry: Heat, stopped: Callable[[], bool]) -> None:
             with guard:
                 request = self.request(entry)
             try:
-                result = run_trial(request, self._limits(entry), stop.is_set)
+                result = run_trial(request, self._limits(entry), stopped)
             except KeyboardInterrupt:
-                return
+                return  # stopped
             with guard:
                 self._keep(entry, request, result)
                 say(f"{len(self.done)}/{count} {self.line(entry)}")
 
-        with Record(self.path).lock(), ThreadPoolExecutor(self.options.jobs) as pool:
-            try:
-                for future in as_completed([pool.submit(one_trial, entry) for entry in left]):
-                    future.result()
-            except BaseException as error:
-                stop.set()
-                if isinstance(error, KeyboardInterrupt):
-                    error.args = (f"interrupted; go on with: deep500 race --resume {self.path}",)
-                raise
+        left = [entry for entry in self.entries if entry not in self.done]
+        run_all(self.path, left, one_trial, self.options.jobs, "race")
 
     def line(self, entry: Heat) -> str:
         """Return what became of a trial, in words."""
