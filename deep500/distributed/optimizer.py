@@ -186,18 +186,19 @@ class DistributedOptimizer(Traits, Replica):
     def evaluation(self) -> Iterator[None]:
         """Validate one model: running statistics become their mean over ranks; where ranks differ in parameters, the
         mean of those too, until the end of the validation."""
-        if self.comm.size == 1:
-            yield
-            return
-        statistics = set(self.running_statistics())
-        names = [name for name in self.floating() if name in statistics or not self.consistent]
-        before = dict(zip(names, map(np.array, self.arrays(self.network.fetch_tensors(names))), strict=True))
-        self.feed_arrays(names, Buckets.like(arrays := list(before.values())).mean(self.comm, arrays))
-        try:
-            yield
-        finally:
-            trained = [name for name in names if name not in statistics]
-            self.feed_arrays(trained, [before[name] for name in trained])
+        with self.base_optimizer.evaluation():
+            if self.comm.size == 1:
+                yield
+                return
+            statistics = set(self.running_statistics())
+            names = [name for name in self.floating() if name in statistics or not self.consistent]
+            before = dict(zip(names, map(np.array, self.arrays(self.network.fetch_tensors(names))), strict=True))
+            self.feed_arrays(names, Buckets.like(arrays := list(before.values())).mean(self.comm, arrays))
+            try:
+                yield
+            finally:
+                trained = [name for name in names if name not in statistics]
+                self.feed_arrays(trained, [before[name] for name in trained])
 
     def communication_facts(self) -> dict[str, Any]:
         """Scheme, ranks, and what this rank communicated so far (:meth:`Traffic.as_dict`)."""

@@ -43,6 +43,15 @@ class Replica(Optimizer):
         return type(self).backprop is Replica.backprop and type(self).update is Replica.update
 
     @property
+    def judges_other(self) -> bool:  # type: ignore[override]
+        """Whether the base optimizer does."""
+        return self.base_optimizer.judges_other
+
+    def judged_tensors(self, names: Sequence[str]) -> list[Any]:
+        """The base optimizer's."""
+        return self.base_optimizer.judged_tensors(names)
+
+    @property
     def hyperparameters(self) -> tuple[str, ...]:  # type: ignore[override]
         """Those of the base optimizer."""
         return self.base_optimizer.hyperparameters

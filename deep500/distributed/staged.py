@@ -79,16 +79,17 @@ class Staged(DistributedOptimizer):
     @contextmanager
     def evaluation(self) -> Iterator[None]:
         """Within it every rank holds the whole network."""
-        if self.comm.size == 1:
-            yield
-            return
-        with self.communicating():
-            for name, array in self.gathered():
-                self.network.assign_tensor(name, self.network.to_tensor(array))
-        try:
-            yield
-        finally:
-            self.release(self.absent)
+        with self.base_optimizer.evaluation():
+            if self.comm.size == 1:
+                yield
+                return
+            with self.communicating():
+                for name, array in self.gathered():
+                    self.network.assign_tensor(name, self.network.to_tensor(array))
+            try:
+                yield
+            finally:
+                self.release(self.absent)
 
     def release(self, names: list[str]) -> None:
         """Let go of parameters' memory (:meth:`BoundNetwork.release_tensor`)."""

@@ -30,6 +30,9 @@ class Traits:
     """Whether all ranks make an update or none does, so that float16's loss scaling is the same everywhere: every rank
     passes through the base optimizer's step each time."""
 
+    agrees_on_statistics: ClassVar[bool] = True
+    """Whether :meth:`evaluation` makes running statistics the same on all ranks, wherever they come from."""
+
     @classmethod
     def computing_ranks(cls, size: int) -> range:
         """The ranks among which batches are divided; all of them, unless one only serves the others."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,16 +59,17 @@ class WeightAverage:
         """The executor's."""
         return self.executor.network
 
-    def update(self) -> None:
-        """Take in the network's present weights; nothing waits for the device."""
+    def update(self, fetch: Callable[[Sequence[str]], list[Any]] | None = None) -> None:
+        """Take in the network's present weights, or those that ``fetch(names)`` returns; waits for no device."""
         network, old, averages = self.network, self._averages, dict[str, Any]()
+        fetch = network.fetch_tensors if fetch is None else fetch
         known = [name for name in network.trainable() if name in old]
         fresh = [name for name in network.trainable() if name not in old]  # all at first, later those of an edit
         if known:
-            terms = [[old[name] for name in known], network.fetch_tensors(known)]
+            terms = [[old[name] for name in known], fetch(known)]
             averages.update(zip(known, network.weighted_sum(terms, [self.decay, 1 - self.decay]), strict=True))
         if fresh:
-            averages.update(zip(fresh, network.weighted_sum([network.fetch_tensors(fresh)], [1.0]), strict=True))
+            averages.update(zip(fresh, network.weighted_sum([fetch(fresh)], [1.0]), strict=True))
         self._averages = averages
         self.count += 1
 

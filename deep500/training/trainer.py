@@ -7,7 +7,7 @@ when a listener asks. A loss that is not finite is therefore noticed at the end 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,16 @@ if TYPE_CHECKING:
     from deep500.training.data.samplers import Sampler
 
 
+CALIBRATION = 50
+"""Training batches by which batch normalization is brought to weights that a network is judged by and did not train."""
+
+
 class Trainer:
     """Trains a network epoch by epoch and validates it after each.
+
+    With an optimizer that judges by other weights than it trains (:class:`ScheduleFree`), the network holds those from
+    the end of an epoch to the begin of the next, so that all that is validated, stored and exported has them. Running
+    statistics of its normalizations are brought to them by :data:`CALIBRATION` training batches, in the epoch's time.
 
     Args:
         train_sampler: batches to train on.
@@ -93,20 +101,41 @@ class Trainer:
             optimizer.count_samples = task.weight  # shares of a batch weigh by what the task's loss is a mean over
         self.validate_first, self.seed = validate_first, seed
         self.average = None if ema is None else WeightAverage(executor, ema)
+        self._calibrates = self._check_judged(ema)
+        self.statistics = TrainingStatistics()
+        self.epoch = self.step = 0
+        self._begun = 0.0
+        self._checks: list[dict[str, Any]] = []
+        self._shown = ExitStack()  # the evaluation that lasts from epoch to epoch
+        self._calibrated = 0  # the step whose weights the running statistics belong to
+
+    def _check_judged(self, ema: float | None) -> bool:
+        """Whether running statistics are brought to the weights that judge; InputError for those that cannot."""
+        optimizer, sampler = self.optimizer, self.train_sampler
         if self.average is not None and not getattr(optimizer, "consistent", True):
             raise InputError(
                 f"got ema={ema} with {type(optimizer).__name__}, whose ranks differ in their parameters; expected a "
                 "scheme that keeps them the same, such as ConsistentDecentralized: choose one, or leave ema out"
             )
-        if self.average is not None and not getattr(optimizer, "whole", True):
+        sharded = optimizer.judges_other and optimizer.owned is not None
+        if self.average is not None and (sharded or not getattr(optimizer, "whole", True)):
             raise InputError(
-                f"got ema={ema} with {type(optimizer).__name__}, whose ranks hold parts of the parameters; expected a "
-                "scheme that keeps them whole, such as ShardedOptimizer: choose one, or leave ema out"
+                f"got ema={ema} with {type(optimizer).__name__}, whose ranks hold parts of the parameters or of "
+                "the weights by which they are judged; expected a scheme that keeps them whole, such as "
+                "ConsistentDecentralized: choose one, or leave ema out"
             )
-        self.statistics = TrainingStatistics()
-        self.epoch = self.step = 0
-        self._begun = 0.0
-        self._checks: list[dict[str, Any]] = []
+        normalizes = any(node.op_type == "BatchNormalization" for node in self.executor.network.nodes)
+        calibrates = optimizer.judges_other and normalizes
+        agrees = getattr(optimizer, "whole", True) and getattr(optimizer, "agrees_on_statistics", True)
+        plain = type(self.task).batches is Task.batches and _maker(sampler)
+        if calibrates and not (agrees and plain):
+            raise InputError(
+                f"got BatchNormalization with {type(optimizer).__name__}, which judges by other weights than it "
+                f"trains, {type(sampler).__name__} and {type(self.task).__name__}; expected a scheme whose ranks hold "
+                "the network and agree on its statistics, and batches of a sampler's batch(epoch, number), by which "
+                "these are brought to those weights: choose others, or another optimizer"
+            )
+        return calibrates
 
     def run(self, epochs: int, events: Iterable[Event] | None = None) -> TrainingStatistics:
         """Train until ``epochs`` epochs are complete in all (a trainer with loaded state has some already).
@@ -138,6 +167,7 @@ class Trainer:
         finally:
             self.executor.events = before
             listeners.emit(listeners.after_run, run)
+        self._show()  # where no epoch was left
         if self.test_sampler is not None:
             self.statistics.final = final = EpochRecord(self.epoch)
             self._judge(final, self.test_sampler, "test, after training")
@@ -154,6 +184,7 @@ class Trainer:
         self.executor.reseed(epoch_seed(self.seed, run.epoch, self.optimizer.rank))
         listeners.emit(listeners.before_epoch, run)
         self._begun, self._checks = perf_counter(), []
+        self._shown.close()
         try:
             self._train(run, listeners, run.tally)
         except StopTraining:
@@ -185,7 +216,7 @@ class Trainer:
                     listeners.emit(listeners.after_io, run)
                 run.outputs = outputs = step(inputs)
                 if average is not None:
-                    average.update()
+                    average.update(self.optimizer.judged_tensors)
                 tally.add(run.step, inputs, outputs)
                 run.step = self.step = run.step + 1
                 if listeners.after_batch:
@@ -204,6 +235,7 @@ class Trainer:
         tally.combine(self.optimizer.totals, self.optimizer.rank)
         record.train_loss, record.train_samples = tally.loss(), tally.samples
         record.put("train", tally.qualities())
+        self._show()
         self.executor.synchronize()
         record.train_seconds, record.checks = self._seconds(), self._checks
         records = self.statistics.epochs
@@ -211,6 +243,21 @@ class Trainer:
             records.pop()  # the epoch was stopped in an earlier run and is done again
         if tally.samples:
             records.append(record)
+
+    def _show(self) -> None:
+        """Let the network hold the weights and statistics by which it is judged, until the next epoch begins."""
+        if not self.optimizer.judges_other:
+            return
+        self._shown.close()
+        if self._calibrates and self._calibrated != self.step:
+            events, self.executor.events = self.executor.events, SILENT
+            with self.optimizer.evaluation():
+                for number in range(min(CALIBRATION, len(self.train_sampler))):
+                    inputs = _maker(self.train_sampler)(self.train_sampler.epoch, number)
+                    if batch_length(inputs, self.label):
+                        self.optimizer.backprop(inputs)
+            self.executor.events, self._calibrated = events, self.step
+        self._shown.enter_context(self.optimizer.evaluation())
 
     def _validate(self, run: Run, listeners: Events, record: EpochRecord) -> None:
         if self.validation_sampler is None:
@@ -249,6 +296,7 @@ class Trainer:
         """
         if self.validation_sampler is None:
             raise InputError("got no validation sampler to judge steps by; expected one: give the trainer one")
+        self._show()
         self.executor.synchronize()
         seconds, begun = self._seconds(), perf_counter()
         record, events = EpochRecord(self.epoch), self.executor.events
@@ -258,6 +306,7 @@ class Trainer:
         finally:
             self.executor.events = events
         took = perf_counter() - begun
+        self._shown.close()
         self._checks.append({"step": self.step, "seconds": seconds, "took": took, **record.measured()})
 
     def _judge(self, record: EpochRecord, sampler: Iterable[Mapping[str, Any]], what: str) -> None:
@@ -325,6 +374,7 @@ class Trainer:
             raise InputError(
                 f"got a state without {', '.join(absent)}; expected one of Trainer.state(): load another checkpoint"
             )
+        self._shown.close()
         self.executor.network.load_state(_below(arrays, "network/"))
         for name, value in values["hyperparameters"].items():
             self.optimizer.set_parameter(name, value)
@@ -336,6 +386,7 @@ class Trainer:
         self.train_sampler.resume(values["sampler"])
         self.statistics = TrainingStatistics.from_dict(values["statistics"])
         self.epoch, self.step, self.seed = values["epoch"], values["step"], values["seed"]
+        self._calibrated = self.step
 
 
 def epoch_seed(seed: int, epoch: int, rank: int = 0) -> int:
@@ -346,6 +397,13 @@ def epoch_seed(seed: int, epoch: int, rank: int = 0) -> int:
         True
     """
     return int(np.random.SeedSequence([seed, epoch, *([rank] if rank else [])]).generate_state(1)[0])
+
+
+def _maker(sampler: Any) -> Any:
+    """The function of (epoch, number) that makes a sampler's batches; None if it has none."""
+    while not hasattr(sampler, "batch") and hasattr(sampler, "sampler"):
+        sampler = sampler.sampler
+    return getattr(sampler, "batch", None)
 
 
 def _below(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -190,8 +190,9 @@ class InconsistentParameterServer(DistributedOptimizer):
     @contextmanager
     def evaluation(self) -> Iterator[None]:
         """Validate the server's parameters; all ranks have them from here on, see :meth:`agree`."""
-        self.agree()
-        yield
+        with self.base_optimizer.evaluation():
+            self.agree()
+            yield
 
     def agree(self) -> None:
         """All ranks take over the server's parameters and the mean of the workers' running statistics."""

@@ -379,6 +379,11 @@ def _check(base: Optimizer, comm: Communicator) -> None:
             f"got {kind.__module__}.{kind.__qualname__} for Pipeline, which updates all parameters at once; expected a "
             f"three-step optimizer: use deep500.training.optimizers.{kind.__name__}, which runs on every backend"
         )
+    if base.needs_all:
+        raise InputError(
+            f"got {type(base).__name__} for Pipeline, no rank of which has the gradients of all parameters, over which "
+            "it sums; expected a rule of one parameter: use another optimizer, or ConsistentDecentralized"
+        )
     if comm.transport == "pretend":
         raise InputError(
             "got imagined ranks for Pipeline; expected real ones, as 'deep500 simulate' predicts steps in which each "

@@ -56,6 +56,7 @@ class ReproducibleDecentralized(DistributedOptimizer):
     """
 
     waits = "together"
+    agrees_on_statistics = False
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None, blocks: int = 12) -> None:
         super().__init__(base_optimizer, comm)
@@ -104,7 +105,8 @@ class ReproducibleDecentralized(DistributedOptimizer):
     @contextmanager
     def evaluation(self) -> Iterator[None]:
         """All ranks have the same parameters and running statistics: nothing to agree on."""
-        yield
+        with self.base_optimizer.evaluation():
+            yield
 
     def pieces(self, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
         """This rank's blocks of its share of a batch, which run one by one."""

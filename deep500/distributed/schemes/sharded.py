@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,17 @@ class ShardedOptimizer(DistributedOptimizer):
                     for name, tensor in zip(share, self.tensors(new), strict=True):
                         self.network.assign_tensor(name, tensor)
 
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """As in every scheme; weights that the base optimizer shows for it are those of all shares."""
+        spreads = self.base_optimizer.judges_other and self.comm.size > 1
+        with super().evaluation():
+            if spreads:
+                self._spread()
+            yield
+        if spreads:
+            self._spread()
+
     def own_state(self) -> dict[str, np.ndarray]:
         return {"place": np.array([self.comm.rank, self.comm.size], np.int64)}
 
@@ -144,3 +156,5 @@ class ShardedOptimizer(DistributedOptimizer):
                 "each from its own checkpoint, or load what put_together makes of those of all ranks"
             )
         super().load_state_dict(state)
+        if self.base_optimizer.judges_other and self.comm.size > 1:
+            self._spread()

@@ -27,8 +27,16 @@ if TYPE_CHECKING:
     from deep500.training.optimizers.lamb import LAMBOptimizer as LAMBOptimizer
     from deep500.training.optimizers.lars import LARSOptimizer as LARSOptimizer
     from deep500.training.optimizers.lion import LionOptimizer as LionOptimizer
+    from deep500.training.optimizers.masking import cautious as cautious
+    from deep500.training.optimizers.muon import MuonOptimizer as MuonOptimizer
     from deep500.training.optimizers.nadam import NAdamOptimizer as NAdamOptimizer
     from deep500.training.optimizers.nadam_algoperf import AlgoPerfNAdamOptimizer as AlgoPerfNAdamOptimizer
     from deep500.training.optimizers.nadam_algoperf import NAdamWOptimizer as NAdamWOptimizer
+    from deep500.training.optimizers.prodigy import ProdigyOptimizer as ProdigyOptimizer
+    from deep500.training.optimizers.schedule_free import ScheduleFree as ScheduleFree
+    from deep500.training.optimizers.schedule_free import ScheduleFreeAdamWOptimizer as ScheduleFreeAdamWOptimizer
+    from deep500.training.optimizers.schedule_free import ScheduleFreeSGDOptimizer as ScheduleFreeSGDOptimizer
+    from deep500.training.optimizers.slow_weights import lookahead as lookahead
+    from deep500.training.optimizers.soap import SOAPOptimizer as SOAPOptimizer
 
 load_when_used(__name__)

@@ -43,7 +43,10 @@ class AdafactorOptimizer(UpdateRuleOptimizer):
         square = self._second_moment(grad * grad, name, shape, float(t) ** self.beta2_decay)
         update = grad / larger(square, eps1**2) ** 0.5
         excess = larger(norm(update) / (size * self.d), 1.0)
-        return (1 - self.lr * self.weight_decay) * old_param - rate / excess * update
+        return self.decayed(old_param) - rate / excess * update
+
+    def decayed(self, param: Any) -> Any:
+        return (1 - self.lr * self.weight_decay) * param
 
     def _second_moment(self, square: Any, name: str, shape: tuple[int, ...], share: float) -> Any:
         def average(slot: str, value: Any) -> Any:

@@ -62,4 +62,7 @@ class AdamWOptimizer(AdamOptimizer):
     weight_decay: float = 1e-2
 
     def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
-        return (1 - self.lr * self.weight_decay) * old_param - self.moment_step(grad, name)
+        return self.decayed(old_param) - self.moment_step(grad, name)
+
+    def decayed(self, param: Any) -> Any:
+        return (1 - self.lr * self.weight_decay) * param

@@ -47,4 +47,7 @@ class AdEMAMixOptimizer(AdamOptimizer):
         squares[name] = b2 * squares.get(name, 0.0) + (1 - b2) * grad * grad
         deviation = (squares[name] / (1 - b2**t)) ** 0.5 + self.eps
         update = (means[name] / (1 - b1**t) + alpha * slow[name]) / deviation
-        return (1 - self.lr * self.weight_decay) * old_param - self.lr * update
+        return self.decayed(old_param) - self.lr * update
+
+    def decayed(self, param: Any) -> Any:
+        return (1 - self.lr * self.weight_decay) * param

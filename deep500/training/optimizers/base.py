@@ -89,6 +89,8 @@ class Optimizer(Exchange, Tunable, declares=False):
     """Whether its state holds the parameters too, so that it misses changes that a scheme makes to the network's."""
     begins_with: ClassVar[Mapping[str, float]] = {}
     """The ``numbers`` before the first update."""
+    judges_other: bool = False
+    """Whether a network is judged by other weights than it trains, which :meth:`evaluation` shows."""
     shared: ClassVar[frozenset[str]] = frozenset()
     """Hyper-parameters that no group may have of its own, because ``numbers`` are computed from them."""
     around: ClassVar[Mapping[str, Callable[..., Any]]] = {"update": _noted}
@@ -194,6 +196,10 @@ class Optimizer(Exchange, Tunable, declares=False):
         return backprop_in_pieces(
             self.executor, inputs, self.loss, names, gradients, self.accumulate, self.loss_scaling
         )
+
+    def judged_tensors(self, names: Sequence[str]) -> list[Any]:
+        """The tensors of these parameters by which the network is judged: those that it trains, unless it says so."""
+        return self.network.fetch_tensors(names)
 
     def prepare(self) -> None:
         """Hook before the forward run; by default nothing."""
@@ -313,6 +319,8 @@ class ThreeStepOptimizer(Optimizer):
     elementwise: ClassVar[bool] = False
     """Whether :meth:`update_rule` gives each element what it would give it alone, so that a rank may hold some elements
     of a parameter only. Each class says it of itself: a subclass does not inherit the promise."""
+    needs_all: ClassVar[bool] = False
+    """Whether :meth:`take_all` has to see all gradients of an update, before its rules."""
     around: ClassVar[Mapping[str, Callable[..., Any]]] = {
         "update": _noted,
         "update_rule": lambda method: _noted(in_its_group(method)),
@@ -354,7 +362,10 @@ class ThreeStepOptimizer(Optimizer):
     def run_and_update(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
         cls, methods = type(self), ("update", "apply_gradients", "backprop")
         plain = all(getattr(cls, name) is getattr(ThreeStepOptimizer, name) for name in methods)
-        return self.updates.run(self, inputs) if plain else None
+        return self.updates.run(self, inputs) if plain and not self.needs_all else None
+
+    def take_all(self, rows: Sequence[tuple[str, Any, Any]]) -> None:
+        """Look at names, parameters and gradients of all that this process updates, if ``needs_all``."""
 
     def next_numbers(self) -> Mapping[str, float]:
         """The ``numbers`` after the coming update, from those now and hyper-parameters; by default as they are.
@@ -379,7 +390,7 @@ class ThreeStepOptimizer(Optimizer):
         """Step three: fetch, modify, apply the rule, assign."""
         names, gradient_names = self._names()
         plain = type(self).apply_gradients is ThreeStepOptimizer.apply_gradients and not self.changes_gradients
-        if plain and self.updates.apply(self, self._owned(names)):
+        if plain and not self.needs_all and self.updates.apply(self, self._owned(names)):
             return
         tensors = self.network.fetch_tensors([*names, *gradient_names])
         self.apply_gradients(names, tensors[: len(names)], tensors[len(names) :])
@@ -388,6 +399,8 @@ class ThreeStepOptimizer(Optimizer):
         """Apply the rule with these gradients, for instance averages over ranks; counting ``steps`` is the caller's."""
         gradients, owned = self.modified(names, parameters, gradients), self.exchange.owned
         rows = [row for row in zip(names, parameters, gradients, strict=True) if owned is None or row[0] in owned]
+        if self.needs_all:
+            self.take_all(rows)
         alike = all(getattr(g, "shape", None) == old.shape and g.dtype == old.dtype for _, old, g in rows)
         if not (alike and self.updates.apply(self, [name for name, *_ in rows], [gradient for *_, gradient in rows])):
             for name, old, gradient in rows:
@@ -431,6 +444,10 @@ class UpdateRuleOptimizer(ThreeStepOptimizer):
     def new_input(self) -> None:
         """Compute the numbers of the coming update."""
         self.coming = self.next_numbers()
+
+    def decayed(self, param: Any) -> Any:
+        """A parameter after decoupled weight decay, beside which the rule takes its step; as it is if there is none."""
+        return param
 
     def prepare_param(self, name: str) -> None:
         """Nothing to do."""

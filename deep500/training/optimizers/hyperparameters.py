@@ -40,6 +40,17 @@ def hyperparameter(default: Any, *, least: float = 0.0, below: float = math.inf)
     return _Checked(default, _numbers(number, len(default)) if isinstance(default, tuple) else number)
 
 
+def choice(default: str, *allowed: str) -> Any:
+    """A default that is one of some words: ``scaling: str = choice("original", "original", "spectral")``."""
+
+    def check(value: Any) -> str:
+        if value not in allowed:
+            raise ValueError(f"one of {allowed}")
+        return str(value)
+
+    return _Checked(default, check)
+
+
 def declared(cls: type) -> dict[str, Hyperparameter]:
     """The hyper-parameters that a class's own body declares; its attributes become plain defaults.
 

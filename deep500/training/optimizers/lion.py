@@ -33,4 +33,7 @@ class LionOptimizer(UpdateRuleOptimizer):
         mean = means.get(name, 0.0)
         blend = b1 * mean + (1 - b1) * grad
         means[name] = b2 * mean + (1 - b2) * grad
-        return (1 - self.lr * self.weight_decay) * old_param - self.lr * sign(blend)
+        return self.decayed(old_param) - self.lr * sign(blend)
+
+    def decayed(self, param: Any) -> Any:
+        return (1 - self.lr * self.weight_decay) * param
