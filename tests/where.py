@@ -78,7 +78,7 @@ TABLE: dict[str, dict[str, str]] = {
         "attention_mask chains gathers patterns recognition stacks": "frameworks/test_pytorch_recognition",
         "folding program slicing tidying": "frameworks/test_pytorch_tidying",
         "custom": "frameworks/test_custom_operators",
-        "fallback recurrent": SUITE,
+        "fallback recurrent sequences": SUITE,
         "grouping": "transformations/recomputation/test_execution",
         "labels": "networks/test_losses",
         "operands": "frameworks/test_open_ends",

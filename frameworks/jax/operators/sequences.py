@@ -6,40 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from deep500.frameworks.jax.operators.table import Array, ints, op, scalar, xp
-from deep500.networks.execution.operator_table import positive
+from deep500.frameworks.jax.operators.table import OPS, Array, ints, op, scalar, xp
+from deep500.networks.execution.sequences import enter_sequences
 
-
-@op("SequenceConstruct", host=True)
-def sequence_construct(*xs: Array) -> list[Array]:
-    return list(xs)
-
-
-@op("SequenceEmpty", host=True)
-def sequence_empty(*, dtype: int = 1) -> list[Array]:
-    return []
-
-
-@op("SequenceAt", static=(1,), host=True)
-def sequence_at(xs: list[Array], position: Any) -> Array:
-    return xs[scalar(position)]
-
-
-@op("SequenceErase", static=(1,), host=True)
-def sequence_erase(xs: list[Array], position: Any = None) -> list[Array]:
-    at = positive(scalar(position, -1), len(xs))
-    return xs[:at] + xs[at + 1 :]
-
-
-@op("SequenceInsert", static=(2,), host=True)
-def sequence_insert(xs: list[Array], x: Array, position: Any = None) -> list[Array]:
-    at = positive(scalar(position, len(xs)), len(xs))
-    return [*xs[:at], x, *xs[at:]]
-
-
-@op("SequenceLength", host=True)
-def sequence_length(xs: list[Array]) -> Array:
-    return np.array(len(xs), np.int64)
+enter_sequences(OPS, scalar, np.asarray, host=True)
 
 
 @op("ConcatFromSequence", host=True)
@@ -56,18 +26,3 @@ def split_to_sequence(x: Array, split: Any = None, *, axis: int = 0, keepdims: i
     sizes = ints(split) or []
     bounds = np.cumsum(sizes)[:-1] if np.ndim(split) else np.arange(sizes[0], length, sizes[0])
     return list(xp(x).split(x, list(bounds), axis))
-
-
-@op("Optional", host=True)
-def optional(x: Any = None, *, type: Any = None) -> Any:
-    return x
-
-
-@op("OptionalGetElement", host=True)
-def optional_get_element(x: Any) -> Any:
-    return x
-
-
-@op("OptionalHasElement", host=True)
-def optional_has_element(x: Any = None) -> Array:
-    return np.array(x is not None)

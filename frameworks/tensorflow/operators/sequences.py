@@ -4,43 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from deep500.frameworks.tensorflow.operators.table import ints, op, rank, scalar, static_sizes
+from deep500.frameworks.tensorflow.operators.table import OPS, ints, op, rank, scalar, static_sizes
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.execution.operator_table import positive
+from deep500.networks.execution.sequences import enter_sequences
 
 Tensor = Any
 
-
-@op("SequenceConstruct")
-def sequence_construct(*xs: Tensor) -> list[Tensor]:
-    return list(xs)
-
-
-@op("SequenceEmpty")
-def sequence_empty(*, dtype: int = 1) -> list[Tensor]:
-    return []
-
-
-@op("SequenceAt", static=(1,))
-def sequence_at(xs: list[Tensor], position: Any) -> Tensor:
-    return xs[scalar(position)]
-
-
-@op("SequenceErase", static=(1,))
-def sequence_erase(xs: list[Tensor], position: Any = None) -> list[Tensor]:
-    at = positive(scalar(position, -1), len(xs))
-    return xs[:at] + xs[at + 1 :]
-
-
-@op("SequenceInsert", static=(2,))
-def sequence_insert(xs: list[Tensor], x: Tensor, position: Any = None) -> list[Tensor]:
-    at = positive(scalar(position, len(xs)), len(xs))
-    return [*xs[:at], x, *xs[at:]]
-
-
-@op("SequenceLength")
-def sequence_length(xs: list[Tensor]) -> Tensor:
-    return tf.constant(len(xs), tf.int64)
+enter_sequences(OPS, scalar, lambda value: tf.constant(value, tf.bool if isinstance(value, bool) else tf.int64))
 
 
 @op("ConcatFromSequence")
@@ -60,18 +31,3 @@ def split_to_sequence(x: Tensor, split: Any = None, *, axis: int = 0, keepdims: 
         part = sizes[0]
         sizes = [part] * (total // part) + ([total % part] if total % part else [])
     return tf.split(x, sizes, axis)
-
-
-@op("Optional")
-def optional(x: Any = None, *, type: Any = None) -> Any:
-    return x
-
-
-@op("OptionalGetElement")
-def optional_get_element(x: Any) -> Any:
-    return x
-
-
-@op("OptionalHasElement")
-def optional_has_element(x: Any = None) -> Tensor:
-    return tf.constant(x is not None)
