@@ -16,7 +16,7 @@ import re
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -165,6 +165,12 @@ def backend_name(request: pytest.FixtureRequest) -> str:
 def backend(backend_name: str) -> ModuleType:
     """The module of each backend under test in turn."""
     return load_backend(backend_name)
+
+
+@pytest.fixture(scope="session")
+def numbers(request: pytest.FixtureRequest) -> Callable[[int], range]:
+    """``numbers(count)``: those below ``count`` that this run takes, in a run of the whole suite a commit's piece."""
+    return lambda count: share.numbers(count, share.commit()) if _shares(request.config) else range(count)
 
 
 @pytest.fixture(autouse=True)

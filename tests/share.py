@@ -1,8 +1,9 @@
-"""Which rows of tables a commit runs: a third, drawn by a hash of the row and the commit; ``make test-long`` runs all.
+"""Which rows of tables a commit runs: a quarter, by a hash of the row and the commit; ``make test-long`` runs all.
 
-A table is a parametrised test, on each backend a table of its own; each has at least one row in every commit. What a
-commit leaves out, another one runs: nothing is left out for good, and no machine's timings decide. Whoever names files
-or tests gets all of their rows.
+A table is a parametrised test, on each backend a table of its own; each has at least one row in every commit. Cases
+that are numbered (``tests/fuzz``) are cut into as many pieces, of which a commit runs one. What a commit leaves out,
+another one runs: nothing is left out for good, and no machine's timings decide. Whoever names files or tests gets all
+of their rows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pytest
 from deep500.registry import backend_names
 
 ROOT = Path(__file__).resolve().parent.parent
-ONE_IN = 3
+ONE_IN = 4
 BACKENDS = frozenset(backend_names())
 
 
@@ -36,6 +37,13 @@ def headline() -> str:
     """What a run of the suite prints first."""
     of = f"commit {commit()[:10]}" if commit() else "no commit"
     return f"rows of tables: about one in {ONE_IN}, the share of {of} (make test-long, or naming a file, runs all)"
+
+
+def numbers(count: int, commit: str) -> range:
+    """A commit's piece of ``count`` numbered cases."""
+    piece = -(-count // ONE_IN)
+    first = int.from_bytes(hashlib.sha256(commit.encode()).digest()[:8], "big") % ONE_IN * piece
+    return range(first, min(first + piece, count))
 
 
 def left_out(items: Sequence[pytest.Item], commit: str) -> list[pytest.Item]:

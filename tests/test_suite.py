@@ -142,3 +142,10 @@ def test_every_row_runs_in_some_commit_and_every_table_in_each():
         assert 0 < sum("::a[" in nodeid for nodeid in now) < 30
         ran |= now
     assert ran == {item.nodeid for item in items}
+
+
+@pytest.mark.parametrize("count", [1, 100, 300, 501])
+def test_every_number_runs_in_some_commit_and_few_in_each(count):
+    pieces = [share.numbers(count, str(commit)) for commit in range(40)]
+    assert {number for piece in pieces for number in piece} == set(range(count))
+    assert max(map(len, pieces)) == -(-count // share.ONE_IN)

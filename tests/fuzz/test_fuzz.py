@@ -1,10 +1,11 @@
-"""Five hundred damaged folders and files in every test run, twenty thousand every night: none ends in a traceback."""
+"""A commit's piece of five hundred damaged folders and files, twenty thousand every night: none ends in a traceback."""
 
 from __future__ import annotations
 
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,9 @@ def fuzz(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_five_hundred_damaged_folders_end_in_one_line_each() -> None:
-    done = fuzz("--count", "500", "--seed", "15")
+def test_five_hundred_damaged_folders_end_in_one_line_each(numbers: Callable[[int], range]) -> None:
+    some = numbers(500)
+    done = fuzz("--count", str(len(some)), "--from", str(some.start), "--seed", "15")
     assert done.returncode == 0 and "faults: none" in done.stdout, done.stdout[-4000:] + done.stderr[-4000:]
 
 

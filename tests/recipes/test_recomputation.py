@@ -14,13 +14,13 @@ from deep500.distributed import Threads, set_world
 from deep500.errors import BudgetError, PlanError, RecipeError
 from deep500.events import Event
 from deep500.networks import create
-from deep500.recipe import recomputation, run_recipe
+from deep500.recipe import run_recipe
 from deep500.recipe.recomputation import PLAN_FILE
 from deep500.results import Record
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint
 from deep500.results.recomputation import RecomputationRecord
 from deep500.results.verify import verify
-from deep500.transformations.recomputation import load_plan
+from deep500.transformations.recomputation import load_plan, planning
 from tests.conftest import load_backend
 from tests.recipes.common import quick
 
@@ -100,7 +100,7 @@ def test_a_resumed_run_keeps_the_plan_that_it_began_with(tmp_path: Path, monkeyp
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("planned again")
 
-    monkeypatch.setattr(recomputation, "plan_checkpointing", refuse)
+    monkeypatch.setattr(planning, "plan_checkpointing", refuse)
     monkeypatch.setattr(_Interrupt, "after_epoch", lambda self, run: None)
     resumed = run(tmp_path / "broken", "--quiet", "--resume", checkpointing=0.85, events=[_Interrupt])
     assert resumed.path == path.parent and path.read_bytes() == before and resumed.manifest()["resumed"]

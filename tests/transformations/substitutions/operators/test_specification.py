@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, checker, helper
 from onnx.reference import ReferenceEvaluator
 
-from deep500.transformations.substitutions.operators import specification
+from deep500.transformations.substitutions.operators import own, specification
 from deep500.transformations.substitutions.operators.arithmetic import Real
 from deep500.transformations.substitutions.operators.specification import (
     OPSET,
@@ -94,7 +94,8 @@ def _name(case: Any) -> str:
 
 
 def test_every_operator_has_a_case() -> None:
-    assert {name for name, *_ in CASES} == set(operators())
+    """Those of users apart, which documented code may have entered into this process."""
+    assert {name for name, *_ in CASES} == set(operators()) - set(own.OWN)
 
 
 @pytest.mark.parametrize("case", CASES, ids=_name)
