@@ -79,9 +79,9 @@ def limit(entry: Heat, done: Iterable[TrialTime], seconds: float, studies: int, 
     here = [trial for trial in done if trial.workload == entry.workload]
     if not here:
         return seconds
-    table = fastest(here)
-    rest = np.full((*table.times.shape[:2], max(0, studies - table.times.shape[2])), np.inf)
-    times = np.concatenate([np.where(np.isnan(table.times), np.inf, table.times), rest], axis=2)
-    best = float(np.median(times, axis=2).min())  # a study without a time yet can only lower it
+    times = fastest(here, field=([*{t.submission: 0 for t in here}], [entry.workload], studies)).times
+    best = float(
+        np.median(np.where(np.isnan(times), np.inf, times), axis=2).min()
+    )  # a study without a time can only lower it
     fellows = [t.seconds for t in here if (t.submission, t.study) == (entry.submission, entry.study)]
     return min([seconds, r_max * best, *fellows])

@@ -77,23 +77,28 @@ class StudyTable:
         return replace(self, times=np.where(self.times > r_max * best[None, :, None], np.inf, self.times))
 
 
-def fastest(trials: Iterable[TrialTime], by: str = "seconds") -> StudyTable:
-    """Put the fastest trial of every study into a table, in the order in which names come.
+def fastest(
+    trials: Iterable[TrialTime], by: str = "seconds", field: tuple[Sequence[str], Sequence[str], int] | None = None
+) -> StudyTable:
+    """Put the fastest trial of every study into a table.
 
     Args:
         trials: of any number of submissions and workloads.
         by: ``"seconds"``, or ``"steps"``: those of the trial that was fastest in seconds.
+        field: names of submissions and workloads, and the number of studies; as the trials come if None.
 
     Raises:
-        InputError: no trials.
+        InputError: neither trials nor a field.
     """
     trials = list(trials)
-    if not trials:
-        raise InputError("got no trials; expected the outcomes of a race: run it first")
-    submissions = tuple(dict.fromkeys(trial.submission for trial in trials))
-    workloads = tuple(dict.fromkeys(trial.workload for trial in trials))
-    shape = len(submissions), len(workloads), 1 + max(trial.study for trial in trials)
-    times, chosen = np.full(shape, np.nan), np.full(shape, np.nan)
+    if field is None:
+        if not trials:
+            raise InputError("got no trials; expected the outcomes of a race: run it first")
+        names = [list(dict.fromkeys(getattr(trial, key) for trial in trials)) for key in ("submission", "workload")]
+        field = names[0], names[1], 1 + max(trial.study for trial in trials)
+    submissions, workloads, studies = tuple(field[0]), tuple(field[1]), field[2]
+    times = np.full((len(submissions), len(workloads), studies), np.nan)
+    chosen = times.copy()
     for trial in trials:
         place = submissions.index(trial.submission), workloads.index(trial.workload), trial.study
         if np.isnan(times[place]) or trial.seconds < times[place]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,14 @@ RESULT, PAGE = "result.json", "race.html"
 
 def standing_of(race: Race) -> dict[str, Any]:
     """Return what is known after the trials so far, the best score first; random draws are the race's own."""
-    table = _table(race)
-    order = sorted(table.submissions, key=lambda name: -scores(table)[name])
-    table = table.only(order)
-    trials = list(race.done.values())
-    pairs = judge(table)
-    spread = noise(table.capped())
-    values, steps = scores(table), scores(_table(race, "steps").only(order))
+    names = [s.name for s in race.submissions], [w.title for w in race.workloads]
+    tables = [fastest(race.done.values(), by, (*names, race.options.studies)) for by in ("seconds", "steps")]
+    order = sorted(names[0], key=lambda name: -scores(tables[0])[name])
+    # beyond four times the best all is a miss, as trials stop there: nothing below sees whether they were stopped
+    table, in_steps = tables[0].only(order).capped(), tables[1].only(order)
+    in_steps = replace(in_steps, times=np.where(np.isinf(table.times), np.inf, in_steps.times))
+    trials, pairs, spread = list(race.done.values()), judge(table), noise(table)
+    values, steps = scores(table), scores(in_steps)
     again = [first_again(table, np.random.default_rng(race.options.seed), workloads=over) for over in (False, True)]
     rows = [
         {
@@ -53,19 +55,6 @@ def standing_of(race: Race) -> dict[str, Any]:
         "misses": _misses(race),
         "spent_seconds": sum(trial.spent for trial in trials),
     }
-
-
-def _table(race: Race, by: str = "seconds") -> StudyTable:
-    """All submissions and workloads, in the order of the race; what was not run yet is no miss."""
-    names = [s.name for s in race.submissions], [w.title for w in race.workloads]
-    known = fastest(race.done.values(), by)
-    times = np.full((len(names[0]), len(names[1]), race.options.studies), np.nan)
-    for a, submission in enumerate(names[0]):
-        for b, workload in enumerate(names[1]):
-            if submission in known.submissions and workload in known.workloads:
-                studies = known.only([submission], [workload]).times[0, 0]
-                times[a, b, : len(studies)] = studies
-    return StudyTable(tuple(names[0]), tuple(names[1]), times)
 
 
 def _pair(pair: PairOfSubmissions) -> dict[str, Any]:
@@ -191,8 +180,8 @@ def write_standing(race: Race) -> dict[str, Any]:
 
     standing = standing_of(race)
     write_atomic(race.path / RESULT, to_json(standing))
-    order = [row["submission"] for row in standing["scores"]]
-    figure = profile_figure(_table(race).only(order))
+    field = [row["submission"] for row in standing["scores"]], [w.title for w in race.workloads], race.options.studies
+    figure = profile_figure(fastest(race.done.values(), field=field))
     plans = {"studies": race.options.studies, "trials": race.options.trials, "seed": race.options.seed}
     page = render_template("race.html.j2", race=standing, figure=figure, plans=plans, workloads=race.workloads)
     write_atomic(race.path / PAGE, page)

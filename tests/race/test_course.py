@@ -10,6 +10,7 @@ import pytest
 from deep500.race.course import Heat, budget, course, limit
 from deep500.race.judging import judge, noise
 from deep500.race.scores import TrialTime, fastest, scores
+from deep500.race.standing import standing_of
 from deep500.race.submissions import Submission
 from tests.race.common import SUBMISSIONS, WORKLOADS, Curves, race
 
@@ -42,14 +43,18 @@ def test_limits() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_pruning_is_lossless(tmp_path, seed) -> None:
     """Scores, words, p values and fastest times beside the race in which every trial runs to its end."""
-    outcomes = {}
+    outcomes, standings = {}, {}
     for prune in (True, False):
         curves, one = Curves(seed, {"b": 1.5, "c": 0.4}), race(tmp_path / str(prune), prune=prune, seed=seed)
         one.run(lambda line: None, curves)
+        standings[prune] = {**standing_of(one), "spent_seconds": 0, "misses": 0, "remarks": 0}
+        for row in standings[prune]["scores"]:
+            del row["spent_seconds"], row["misses"]
         names = [s.name for s in SUBMISSIONS], [w.title for w in WORKLOADS]
         table = fastest(one.done.values()).only(*names)
         steps = fastest(one.done.values(), "steps").only(*names)
         outcomes[prune] = table.capped(), scores(table), judge(table), noise(table.capped()), curves.spent, steps
+    assert standings[True] == standings[False], "nothing that the page says depends on it"
     pruned, whole = outcomes[True], outcomes[False]
     assert np.array_equal(pruned[0].times, whole[0].times) and pruned[1:4] == whole[1:4]
     finite = np.isfinite(whole[0].times)

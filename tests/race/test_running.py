@@ -121,6 +121,7 @@ def test_several_at_a_time_give_the_same(tmp_path) -> None:
 def test_seeds_and_points_are_shared(tmp_path) -> None:
     one = race(tmp_path)
     requests = [one.request(entry) for entry in one.entries]
+    assert {request.index for request in requests} == set(range(12)), "every study tries settings of its own"
     by_pair: dict[tuple, set] = {}
     for entry, request in zip(one.entries, requests, strict=True):
         by_pair.setdefault((entry.study, entry.trial), set()).add((request.seed, request.index, request.point_seed))

@@ -128,6 +128,20 @@ def test_targets_lie_between_two_evaluations_and_the_clock_stands_still_in_them(
     assert watch.reached == (20.0, 20.0) and watch.best == 5
 
 
+def test_a_clock_that_stands_still_stays() -> None:
+    now = [5.0]
+    clock = StopWatch(lambda: now[0])
+    assert clock.stop() == 0
+    clock.start()
+    now[0] = 7.0
+    assert clock.stop() == 2
+    now[0] = 70.0
+    assert clock.stop() == 2
+    clock.start()
+    now[0] = 71.0
+    assert clock.stop() == 3
+
+
 def test_limits_end_at_an_evaluation_and_not_between_two() -> None:
     flat = dict.fromkeys(range(0, 100, 10), 1.0)
     watch, step = watched(flat, limit=15.0)
