@@ -53,6 +53,7 @@ def elementwise(
     return f"""
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <vector>
 #include "deep500/deep500.h"
 {before}
@@ -132,6 +133,25 @@ void *__enzyme_register_gradient_square[] = {(void *)square, (void *)square_augm
 """,
 )
 """A registered gradient that is right for few elements only, as that of a sorting algorithm may be."""
+
+# fmt: off
+CHECKED = {  # name: (forward of an operator that is refused, a member of it, what the error says)
+    "read_before": ("for (std::size_t i = 0; i < n; ++i) y[i] += x[i] * x[i];", "", "depend on what was in memory"),
+    "partly": ("for (std::size_t i = 0; i + 1 < n; ++i) y[i] = x[i] * x[i];", "", "depend on what was in memory"),
+    "ended": ("y[0] = x[0]; if (n > 0) std::exit(0);", "", "a crash when it was tried: exit code 0 in forward"),
+    "beyond_a_size": (
+        "for (std::size_t i = 0; i < n; ++i) y[i] = x[i]; if (n > 200) {"
+        " for (std::size_t i = 0; i < n; ++i) kept[i] = x[i] * x[i];"
+        " for (std::size_t i = 0; i < n; ++i) y[i] += kept[i]; }",
+        "std::vector<T> kept = std::vector<T>(4096);", "not that of forward",
+    ),
+    "beyond_a_value": (
+        "for (std::size_t i = 0; i < n; ++i) kept[i] = x[i] > 8 ? x[i] * x[i] : 1;"
+        " for (std::size_t i = 0; i < n; ++i) y[i] = x[i] * kept[i];",
+        "std::vector<T> kept = std::vector<T>(4096);", "not that of forward",
+    ),
+}
+# fmt: on
 
 CRASHING = elementwise("crashing", "for (std::size_t i = 0; i < n; ++i) y[i] = x[i] * x[i]; *(volatile int *)8 = 1;")
 UNKNOWN = elementwise(

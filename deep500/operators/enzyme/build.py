@@ -20,7 +20,7 @@ from deep500.operators.cpp.ranks import NO_FORWARD_MODE
 from deep500.operators.cpp.spec import CPP_TYPES, FLOATING, BuildSpec
 from deep500.operators.cpp.wrapper import wrapper_source
 from deep500.operators.enzyme.pipeline import BuildOptions, compile_library
-from deep500.operators.enzyme.verify import check_build, error_of, examples, wide_examples
+from deep500.operators.enzyme.verify import check_build, error_of, examples, magnitudes, wide_examples
 from deep500.operators.enzyme.wrapper import gradient_source
 from deep500.progress import stage
 
@@ -75,15 +75,17 @@ class Build:
         # The text stands in a C++ string that holds JSON.
         macros = [f"-DD500_NO_{part.upper()}={json.dumps(json.dumps(why)[1:-1])}" for part, why in missing.items()]
         eager = EAGER if self.eager else ()
-        _compile(self.job, self.job.unit.name, [*eager, *macros], self.job.listing, self.speculate)
+        self.compared = _compile(self.job, self.job.unit.name, [*eager, *macros], self.job.listing, self.speculate)
         return missing
 
     def _checked(self, twin: Path | None, missing: Missing) -> None:
         """Try the library; without further derivatives where one is wrong, with branches left where one is NaN."""
-        shapes = [find(self.job.inputs, self.job.infer) for find in (examples, wide_examples)]
+        small = examples(self.job.inputs, self.job.infer)
         for _ in range(5):
             stage("checking the gradient")
-            wrong = check_build(self.job.spec, self.job.library, twin, *shapes)
+            integers, floats = self.compared
+            wide = wide_examples(self.job.inputs, self.job.infer, integers)
+            wrong = check_build(self.job.spec, self.job.library, twin, small, wide, magnitudes(floats))
             if not wrong:
                 return
             if self.speculate and any(" is nan" in defect.text for defect in wrong):
@@ -127,7 +129,9 @@ def double(spec: BuildSpec) -> BuildSpec:
     return replace(spec, inputs=widened(spec.inputs), outputs=widened(spec.outputs), fast_math=False)
 
 
-def _compile(job: Job, unit: str, flags: Sequence[str], listing: Path | None = None, speculate: bool = True) -> None:
+def _compile(
+    job: Job, unit: str, flags: Sequence[str], listing: Path | None = None, speculate: bool = True
+) -> tuple[list[int], list[float]]:
     def complain(output: str) -> CompileError:
         return compile_error(job.spec, output.replace(f"{job.place}{os.sep}", ""))
 
@@ -146,6 +150,6 @@ def _compile(job: Job, unit: str, flags: Sequence[str], listing: Path | None = N
         turn=True,
         speculate=speculate,
     )
-    compile_library(
+    return compile_library(
         path, job.library, [f"-DD500_DTYPE={CPP_TYPES[spec.dtype]}", "-DD500_DERIVED", *job.flags, *flags], options
     )

@@ -12,7 +12,9 @@ module of its own.
 from __future__ import annotations
 
 import itertools
+import math
 import re
+import struct
 from collections.abc import Collection, Sequence
 
 _REDUCE = re.compile(
@@ -252,6 +254,27 @@ def _type_of(rest: str) -> str:
         if not stack and mark in closing.values():
             return rest[: i + 1]
     return rest
+
+
+_INTEGER = re.compile(r"= icmp \w+(?: \w+)* i(?:16|32|64) [^,\n]+, (-?\d+)$", re.MULTILINE)
+_FLOAT = re.compile(r"= fcmp [^\n]*?(?:double|float) [^,\n]+, (-?\d\S*|0x[0-9A-F]{16})$", re.MULTILINE)
+
+
+def compared_numbers(ir: str) -> tuple[list[int], list[float]]:
+    """Constants that code compares integers with, and floats with: where it may go another way, in rising order.
+
+    Args:
+        ir: LLVM's text form, optimised, before Enzyme.
+
+    Example:
+        >>> compared_numbers("  %1 = icmp ugt i64 %n, 200\\n  %2 = fcmp olt double %x, 0x4020000000000000")
+        ([200], [8.0])
+    """
+    floats = [
+        struct.unpack(">d", bytes.fromhex(text[2:]))[0] if text.startswith("0x") else float(text)
+        for text in _FLOAT.findall(ir)
+    ]
+    return sorted({int(text) for text in _INTEGER.findall(ir)}), sorted({x for x in floats if math.isfinite(x)})
 
 
 _PRIMAL = re.compile(

@@ -23,6 +23,7 @@ from deep500.operators.enzyme.diagnose import explain, hints, pragmas
 from deep500.operators.enzyme.engine import Clang, Engine, find_clang, find_engine
 from deep500.operators.enzyme.exceptions import catch_lines, catching
 from deep500.operators.enzyme.ir import (
+    compared_numbers,
     fix_reductions,
     inline_functions,
     keep_outputs,
@@ -56,6 +57,8 @@ BRANCHES = (
 FAST = ("-ffast-math",)
 VECTOR_MATH = ("-fveclib=libmvec", "-lmvec")
 SECONDS = 120.0
+PATIENCE = 10.0
+"""Times as many seconds may pass, on a busy machine, as a tool may compute."""
 ENDLESS = -1000
 """Stands for an exit code of Enzyme that was ended by the time-out."""
 
@@ -102,8 +105,12 @@ class BuildOptions:
     speculate: bool = True
 
 
-def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options: BuildOptions | None = None) -> None:
+def compile_library(
+    tu: Path, library: Path, flags: Sequence[str] = (), options: BuildOptions | None = None
+) -> tuple[list[int], list[float]]:
     """Build a shared library from one C++ file, differentiating every ``__enzyme_*`` call in it.
+
+    Returns the numbers that the code compares with, see :func:`deep500.operators.enzyme.ir.compared_numbers`.
 
     Args:
         tu: the C++ file.
@@ -129,6 +136,7 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
         stage("compiling")
         prepare(clang, tu, before, ["-g0", *flags], options)
         stage("differentiating")
+        compared = compared_numbers(before.read_text(encoding="utf-8"))
         modules = _modules(before, options)
         with ThreadPoolExecutor(len(modules)) as pool:
             results = list(pool.map(lambda module: differentiate(engine, clang, module, options), modules))
@@ -150,6 +158,7 @@ def compile_library(tu: Path, library: Path, flags: Sequence[str] = (), options:
         stage("linking")
         back(clang, modules, built, options)
         built.replace(library)
+    return compared
 
 
 def _modules(before: Path, options: BuildOptions) -> list[Path]:
@@ -229,10 +238,16 @@ def differentiate(engine: Engine, clang: Clang, ir: Path, options: BuildOptions)
             str(engine.path),
             *_llvm(switches),
         ]
+    # Seconds of the processor: a busy machine must not decide which derivatives there are, and the cache keep it.
+    limited = ["/bin/sh", "-c", 'ulimit -S -t "$0" && exec "$@"', f"{options.timeout:.0f}", *command]
     try:
-        return run(command, options.timeout)
-    except subprocess.TimeoutExpired:
-        return ENDLESS, "", ""
+        code, made, errors = run(limited, PATIENCE * options.timeout)
+    except subprocess.TimeoutExpired as error:
+        raise EnzymeError(
+            f"{options.name}: got no end of Enzyme in {PATIENCE * options.timeout:g} s, of which it had the processor "
+            f"for less than {options.timeout:g} s; expected a machine that is less busy: build it again"
+        ) from error
+    return (ENDLESS, "", "") if code == -signal.SIGXCPU else (code, made, errors)
 
 
 def failed(code: int, text: str) -> bool:

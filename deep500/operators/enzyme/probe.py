@@ -41,10 +41,13 @@ STAGE = "now: "
 WIDER = 50.0
 """How much coarser gradients of larger sizes are judged."""
 
-DRAWS = ("normal", "positive")
+DRAWS: tuple[str, ...] = ("normal", "positive")
+BEYOND = "beyond"
 SEED = 500
 ELEMENTS = 5000
 THREADS = 4
+M_PERTURB = -6
+"""The option of glibc's mallopt() that fills memory before it is handed out."""
 PATIENCE = 4.0
 """Seconds for what may not end: forward with an input of 0."""
 
@@ -62,6 +65,7 @@ class ProbedLibrary:
         self.inputs, self.outputs = self.signature["inputs"], self.signature["outputs"]
         self.instance = ctypes.c_void_p()
         self.changed: list[str] = []
+        self.fill = 7.0
 
     def open(self, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]) -> None:
         """Make the operator for these shapes."""
@@ -91,9 +95,17 @@ class ProbedLibrary:
 
     def forward(self, x: list[np.ndarray]) -> list[np.ndarray]:
         """Outputs."""
-        outputs: list[np.ndarray | None] = [empty(t, s) for t, s in zip(self.outputs, self.shapes[1], strict=True)]
+        outputs: list[np.ndarray | None] = [
+            empty(t, s, self.fill) for t, s in zip(self.outputs, self.shapes[1], strict=True)
+        ]
         self.call("forward", ("input", encoded(self.inputs, x), False), ("output", outputs, True))
         return decoded(self.outputs, outputs)
+
+    def refill(self) -> None:
+        """Let outputs, and memory that is allocated from now on where the C library can, hold something else."""
+        self.fill = -3.0
+        with suppress(AttributeError, OSError):
+            ctypes.CDLL(None).mallopt(M_PERTURB, 0xAA)
 
     def backward(self, dy: list[np.ndarray], x: list[np.ndarray], numbers: Sequence[int]) -> list[np.ndarray]:
         """Gradients of the wanted inputs."""
@@ -124,9 +136,9 @@ class ProbedLibrary:
         return decoded(self.inputs, results)
 
 
-def empty(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """An array of noise: what is not overwritten shows. Integers are zero."""
-    array = np.full(shape, 7.0 if is_float(dtype) else 0)
+def empty(dtype: str, shape: tuple[int, ...], fill: float = 7.0) -> np.ndarray:
+    """An array of noise: what is not overwritten shows. Integers are zero, or one for a negative fill."""
+    array = np.full(shape, fill if is_float(dtype) else int(fill < 0))
     return encode(dtype, array)
 
 
@@ -160,18 +172,20 @@ def decoded(dtypes: Sequence[str], arrays: Sequence[np.ndarray | None]) -> list[
     return [np.zeros(()) if a is None else decode(t, a) for t, a in zip(dtypes, arrays, strict=True)]
 
 
-def draw(library: ProbedLibrary, kind: str, rng: np.random.Generator, whole: dict[str, list[int]]) -> list[np.ndarray]:
+def draw(library: ProbedLibrary, kind: str, rng: np.random.Generator, job: dict[str, Any]) -> list[np.ndarray]:
     """Inputs that the library's dtypes hold exactly; integers are 0 and 1, or 0 where an axis has one element.
 
-    ``whole`` has other limits, by the number of the input.
+    The job's ``whole`` has other limits, by the number of the input; its ``beyond`` the magnitudes of the kind BEYOND.
     """
     least = min((n for shape in library.shapes[0] for n in shape), default=1)
     values = []
     for i, (dtype, shape) in enumerate(zip(library.inputs, library.shapes[0], strict=True)):
         if is_float(dtype):
-            array: np.ndarray = rng.standard_normal(shape) if kind == "normal" else rng.uniform(0.25, 0.95, shape)
+            array: np.ndarray = rng.uniform(0.25, 0.95, shape) if kind == "positive" else rng.standard_normal(shape)
+            if kind == BEYOND:
+                array = array * rng.choice([1.0, *job["beyond"]], shape)
         else:
-            low, high = whole.get(str(i), (0, 2 if least > 1 else 1))
+            low, high = job["whole"].get(str(i), (0, 2 if least > 1 else 1))
             array = rng.integers(low, high, shape)
         values.append(decode(dtype, encode(dtype, np.asarray(array))))
     return values
@@ -184,7 +198,7 @@ class EnzymeProbe:
         self.library = ProbedLibrary(job["library"])
         self.reference = ProbedLibrary(job["twin"]) if job["twin"] else self.library
         self.active = [i for i, t in enumerate(self.library.inputs) if is_float(t) and i not in job["inactive"]]
-        self.whole = job["whole"]
+        self.job = job
         floats = [t for t in (*self.library.inputs, *self.library.outputs) if is_float(t)]
         self.dtype = max(floats, key=lambda t: TOLERANCE[t])  # the coarsest
         reference_floats = [t for t in (*self.reference.inputs, *self.reference.outputs) if is_float(t)]
@@ -195,18 +209,18 @@ class EnzymeProbe:
         self.unclear: list[int] = []
         self.at_zero: list[list[float]] = []
 
-    def find_point(self, examples: list[Any]) -> str:
+    def find_point(self, examples: list[Any], kinds: Sequence[str] = DRAWS) -> str:
         """Choose shapes and inputs at which forward works and is finite; returns what stood against it, or nothing."""
         notes = []
         if self.library.signature.get("elementwise"):  # more than one block, and part of another
             examples = [([[ELEMENTS]] * len(self.library.inputs), [[ELEMENTS]] * len(self.library.outputs)), *examples]
         for inputs, outputs in examples:
-            for kind in DRAWS:
+            for kind in kinds:
                 sys.stderr.write(f"{STAGE}forward with shapes {inputs}\n")
                 try:
                     for library in (self.library, self.reference):
                         library.open(inputs, outputs)
-                    self.x = draw(self.library, kind, self.rng, self.whole)
+                    self.x = draw(self.library, kind, self.rng, self.job)
                     y = self.library.forward(self.x) + self.reference.forward(self.x)
                 except RuntimeError as error:
                     notes.append(f"{inputs}: {error}")
@@ -227,18 +241,27 @@ class EnzymeProbe:
 
     def run(self) -> None:
         """All checks; what is wrong is noted."""
+        self.check_memory()
+        if self.wrong:
+            return
         self.gradients = self.reference.backward(self.dy, self.x, self.active)
         self.rough = self.roughness()
         for i in self.active:
             self.against_differences(i)
         self.against_reference()
-        for part in ("jvp", "hvp"):
-            if self.library.signature[part] and not self.wrong:
-                getattr(self, f"check_{part}")()
+        self.check_further()
         changed = self.library.changed + (self.reference.changed if self.reference is not self.library else [])
         self.wrong += [{"part": text.split()[0], "text": text, "kind": "changed"} for text in dict.fromkeys(changed)]
         if self.reference_dtype == "float64" and not self.wrong:
             self.look_at_zero()
+
+    def check_memory(self) -> None:
+        """Outputs once more, where memory held something else before."""
+        before = self.library.forward(self.x)
+        self.library.refill()
+        for i, (got, expected) in enumerate(zip(self.library.forward(self.x), before, strict=True)):
+            if is_float(self.library.outputs[i]):
+                self.compare("forward", f"output {i} of a second call", got, expected, kind="unwritten")
 
     def look_at_zero(self) -> None:
         """:meth:`where_forms_change` for each input, in a process that may hang or crash: not all can take 0."""
@@ -301,6 +324,13 @@ class EnzymeProbe:
         alone = self.library.backward(self.dy, self.x, self.active)
         for i in self.active:
             self.compare("backward", f"the gradient of input {i}", alone[i], self.gradients[i], WIDER)
+        self.check_further(WIDER)
+
+    def check_further(self, factor: float = 1.0) -> None:
+        """Forward mode and Hessian-vector products, of which the gradient is known to be right."""
+        for part in ("jvp", "hvp"):
+            if self.library.signature[part] and not self.wrong:
+                getattr(self, f"check_{part}")(factor)
 
     def roughness(self) -> float:
         """The noise of forward relative to what it adds up."""
@@ -384,7 +414,9 @@ class EnzymeProbe:
             for i in numbers:
                 self.compare("backward", f"the gradient of input {i}", alone[i], self.gradients[i])
 
-    def compare(self, part: str, what: str, got: np.ndarray, expected: np.ndarray, factor: float = 1.0) -> None:
+    def compare(
+        self, part: str, what: str, got: np.ndarray, expected: np.ndarray, factor: float = 1.0, kind: str = "value"
+    ) -> None:
         """Note an element that differs from what it should be."""
         if not got.size:
             return
@@ -395,20 +427,20 @@ class EnzymeProbe:
             place = [int(n) for n in at]
             text = f"{what} at {place} is {got[at]:.9g} in {self.dtype}; expected {expected[at]:.9g}"
             if not any(defect["part"] == part for defect in self.wrong):
-                self.wrong.append({"part": part, "text": text, "kind": "value"})
+                self.wrong.append({"part": part, "text": text, "kind": kind})
 
-    def check_jvp(self) -> None:
+    def check_jvp(self, factor: float = 1.0) -> None:
         """Forward mode against the gradient: <dy, J v> = <J' dy, v>."""
         v = [self.noise(t, s) for t, s in zip(self.library.inputs, self.library.shapes[0], strict=True)]
         changes = self.library.jvp(self.x, v)
         got = sum(float((a * b).sum()) for a, b in zip(self.dy, changes, strict=True))
         terms = [self.gradients[i] * v[i] for i in self.active]
         expected, scale = sum(float(t.sum()) for t in terms), sum(float(np.abs(t).sum()) for t in terms) + 1e-3
-        if not abs(got - expected) <= (max(CLOSENESS[self.dtype], 1e-7) + 100 * self.rough) * scale:
+        if not abs(got - expected) <= factor * (max(CLOSENESS[self.dtype], 1e-7) + 100 * self.rough) * scale:
             text = f"the Jacobian-vector product is {got:.9g} against the output gradients; expected {expected:.9g}"
             self.wrong.append({"part": "jvp", "text": text, "kind": "value"})
 
-    def check_hvp(self) -> None:
+    def check_hvp(self, factor: float = 1.0) -> None:
         """Hessian-vector product against differences of the reference's gradient."""
         shapes = zip(self.library.inputs, self.library.shapes[0], strict=True)
         v = [self.noise(t, s) if i in self.active else np.zeros(s) for i, (t, s) in enumerate(shapes)]
@@ -418,9 +450,9 @@ class EnzymeProbe:
         high, low = ([x + s * h * d if d.any() else x for x, d in zip(self.x, v, strict=True)] for s in (1, -1))
         up, down = (self.reference.backward(self.dy, x, self.active) for x in (high, low))
         for i in self.active:
-            factor = max(1.0, (10 * TOLERANCE[self.reference_dtype] + off) / CLOSENESS[self.dtype])
+            allowed = factor * max(1.0, (10 * TOLERANCE[self.reference_dtype] + off) / CLOSENESS[self.dtype])
             expected = (up[i] - down[i]) / (2 * h)
-            self.compare("hvp", f"the Hessian-vector product of input {i}", products[i], expected, factor)
+            self.compare("hvp", f"the Hessian-vector product of input {i}", products[i], expected, allowed)
 
 
 def main() -> None:
@@ -431,11 +463,13 @@ def main() -> None:
     if not unusable:
         probe.run()
         doubtful = list(probe.zero), list(probe.unclear)  # what is said of the small sizes is said once
-        judged = (
-            not probe.wrong and probe.reference_dtype == "float64" and not probe.library.signature.get("elementwise")
-        )
-        if judged and not probe.find_point(job["wide"]):
-            probe.run_wide()
+        judged = probe.reference_dtype == "float64"
+        wide = [] if probe.library.signature.get("elementwise") else [(group, DRAWS) for group in job["wide"]]
+        if job["beyond"]:
+            wide += [(job["wide"][0] if job["wide"] else job["examples"], (BEYOND,))]
+        for shapes, kinds in wide:
+            if judged and not probe.wrong and not probe.find_point(shapes, kinds):
+                probe.run_wide()
         probe.zero, probe.unclear = doubtful
     findings = {"wrong": probe.wrong, "zero": probe.zero, "unclear": probe.unclear, "at_zero": probe.at_zero}
     json.dump({"unusable": unusable, **findings}, sys.stdout)

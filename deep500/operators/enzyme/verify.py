@@ -7,9 +7,11 @@ An exit code of zero proves nothing. What is compared, at small random inputs:
   are judged by longer steps and a tolerance of 1 % (5 % float16, 20 % bfloat16). A forward may round to less than its
   types say (a ``float`` accumulator): how much is measured, and what differences are off by for it is allowed for;
 * the gradient by an element that is exactly 0, where branches meet, against differences to both sides (a warning);
-* the same once more at larger sizes (up to 150), where they are open, in float64: sorting then goes other ways;
+* the same once more at larger sizes (up to 150, and beyond each number that the code compares with), where they are
+  open, and with inputs beyond such numbers, in float64: code then goes other ways;
+* outputs of a second call, after memory was filled with something else;
 * the library's own gradients with those in float64, all at once, a second time, and one by one;
-* Jacobian-vector products with the gradient, Hessian-vector products with differences of the gradient;
+* Jacobian-vector products with the gradient, Hessian-vector products with differences of the gradient, at all sizes;
 * all inputs, byte by byte, before and after each call.
 """
 
@@ -40,9 +42,14 @@ CAUSES = {
     "the class, write no output that was not computed from the inputs by arithmetic, and register a gradient "
     "(__enzyme_register_gradient_*) where arithmetic has no useful one; check=False turns this check off",
     "crash": "declare sizes that forward can have in the input descriptors, and look for accesses out of bounds",
+    "unwritten": "write every element of every output, and read from outputs, scratch space and new memory only what "
+    "was written before (y[i] += ... after y[i] = 0)",
     "changed": "write to outputs and scratch only; in OpenMP regions, list every pointer and size in firstprivate(); "
     "let no pointer point to an inactive input at one time, to computed values at another (copy the input)",
 }
+
+
+GOT = {"crash": "a crash when it was tried", "unwritten": "outputs that depend on what was in memory before"}
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,12 @@ class Defect:
 
 
 def check_build(
-    spec: BuildSpec, library: Path, twin: Path | None, examples: Sequence[Any], wide: Sequence[Any] = ()
+    spec: BuildSpec,
+    library: Path,
+    twin: Path | None,
+    examples: Sequence[Any],
+    wide: Sequence[Any] = (),
+    beyond: Sequence[float] = (),
 ) -> list[Defect]:
     """Try a library in a process of its own; returns what is wrong, the gradient first.
 
@@ -64,7 +76,8 @@ def check_build(
         library: the operator's.
         twin: the same operator in float64, None if there is none.
         examples: pairs of input and output shapes, see :func:`deep500.operators.enzyme.verify.examples`.
-        wide: larger ones, tried beside; those for which forward does not work are passed over.
+        wide: lists of larger ones; of each list, the first for which forward works is tried beside.
+        beyond: magnitudes of further inputs.
 
     Raises:
         EnzymeError: it does not end, or no inputs are found for which forward works.
@@ -76,9 +89,10 @@ def check_build(
         "whole": {index: limits for index, *limits in spec.whole},
         "examples": examples,
         "wide": wide,
+        "beyond": beyond,
     }
     done = _run(spec, json.dumps(job))
-    if done.returncode:
+    if done.returncode or not done.stdout:  # std::exit(0) is no good end either
         return [_crash(spec, done)]
     report = json.loads(done.stdout)
     if report["unusable"]:
@@ -114,7 +128,7 @@ def error_of(spec: BuildSpec, defect: Defect, source: str = "") -> EnzymeError:
     Args:
         source: the operator's C++ text, for what in it is known to do that.
     """
-    got = "a crash when it was tried" if defect.kind == "crash" else "a gradient that is not that of forward"
+    got = GOT.get(defect.kind, "a gradient that is not that of forward")
     known = hints(source)
     cures = "; ".join(known if known and " threw " in defect.text else [*known, CAUSES[defect.kind]])
     return EnzymeError(
@@ -159,24 +173,46 @@ RANKS = ((5,), (4, 5), (2, 3, 4, 5), (3, 4, 5))
 WIDE, MOST = (150, 40, 24, 12), 20_000
 """Larger sizes of axes, and of all tensors together."""
 
+SIZES, MAGNITUDES = 5, (2.0, 1e6)
+"""At most so many sizes beyond numbers that code compares with; limits of the magnitudes that inputs are drawn in."""
 
-def wide_examples(inputs: Sequence[TensorDescriptor], infer: Infer) -> list[tuple[Shapes, Shapes]]:
+
+def wide_examples(
+    inputs: Sequence[TensorDescriptor], infer: Infer, compared: Sequence[int] = ()
+) -> list[list[tuple[Shapes, Shapes]]]:
     """Shapes like those of :func:`examples`, as large as ``WIDE`` where ``MOST`` elements allow that; may be none.
+
+    Args:
+        inputs, infer: see :func:`examples`.
+        compared: numbers that the code compares with. Beyond each that is larger than those sizes, it may do what it
+            does nowhere else, so that further lists have shapes one larger.
 
     Example:
         >>> from deep500 import tensordesc
-        >>> wide_examples([tensordesc(("N", 3))], lambda inputs: inputs)[0]
-        ([(150, 3)], [(150, 3)])
+        >>> wide_examples([tensordesc(("N", 3))], lambda inputs: inputs, [200])
+        [[([(150, 3)], [(150, 3)])], [([(201, 3)], [(201, 3)])]]
     """
-    for size in WIDE:
-        fitting = [
+
+    def fitting(size: int) -> list[tuple[Shapes, Shapes]]:
+        return [
             (shapes, known)
             for shapes, known in examples(inputs, infer, size)
             if sum(math.prod(shape) for shape in (*shapes, *known)) <= MOST
         ]
-        if fitting:
-            return fitting
-    return []
+
+    usual: list[tuple[Shapes, Shapes]] = next(filter(None, map(fitting, WIDE)), [])
+    further = [fitting(number + 1) for number in compared if WIDE[0] <= number < MOST]
+    return list(filter(None, [usual, *list(filter(None, further))[:SIZES]]))
+
+
+def magnitudes(compared: Sequence[float]) -> list[float]:
+    """Sizes of inputs beyond the numbers that the code compares with, those of usual size left out.
+
+    Example:
+        >>> magnitudes([0.5, 8.0, -8.0, 1e300])
+        [12.0]
+    """
+    return sorted({1.5 * abs(x) for x in compared if MAGNITUDES[0] < abs(x) < MAGNITUDES[1]})
 
 
 def examples(inputs: Sequence[TensorDescriptor], infer: Infer, size: int = 0) -> list[tuple[Shapes, Shapes]]:

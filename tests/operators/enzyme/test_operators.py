@@ -321,6 +321,13 @@ def test_a_gradient_that_is_wrong_for_many_elements_only_is_refused() -> None:
     np.testing.assert_allclose(few.run_backward([np.ones(5)], [x], [x * x])[0], 2 * x, rtol=1e-14)
 
 
+@pytest.mark.parametrize("name", sources.CHECKED)
+def test_forward_is_tried_beyond_what_it_compares_with_and_on_other_memory(name: str) -> None:
+    statement, member, message = sources.CHECKED[name]
+    with pytest.raises(EnzymeError, match=message):
+        compiled(name, sources.elementwise(name, statement, members=member), ["float64"], ["float64"])
+
+
 def test_exceptions_that_are_caught_are_named() -> None:
     spec = BuildSpec("caught", sources.CAUGHT, None, ("float64",), ("float64",))
     threw = verify.Defect("backward", "exit code 1 in backward (RuntimeError: backward threw int)", "crash")
