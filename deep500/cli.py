@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import deep500
 from deep500 import completion
 from deep500.errors import MissingBackend
-from deep500.guard import DEBUG, guarded
+from deep500.guard import DEBUG, VisibleOutput, guarded
 from deep500.progress import above, progress, stage
 from deep500.recipe.options import Against, Parser, add_against, add_options, take_options
 from deep500.registry import backend_names, is_installed, load_backend
@@ -114,7 +115,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: list[str]) -> int:
     if argv and argv[0] in COMMANDS:
         parser, execute = _parser(argv[0])
-        return execute(parser.parse_intermixed_args(argv[1:], argparse.Namespace(argv=argv)))
+        args = parser.parse_intermixed_args(argv[1:], argparse.Namespace(argv=argv))
+        if argv[0] == "run":  # the recipe is the user's own, and may print in colours
+            return execute(args)
+        with redirect_stdout(VisibleOutput(sys.stdout)):  # others show names and texts of whoever made a folder
+            return execute(args)
     parser = Parser(prog="deep500", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"deep500 {deep500.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command", required=True, parser_class=Parser)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import sys
 import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from deep500.errors import Deep500Error
 from deep500.registry import check_folder
@@ -27,19 +29,51 @@ DEBUG = "--debug"
 """The option, of every command, that shows whole tracebacks."""
 
 
+HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+"""What a terminal obeys or hides instead of showing it, all but the tabulator and the end of a line."""
+
+
+def visible(text: str) -> str:
+    """Write characters that steer a terminal as JSON does: names in a stranger's folder then only look odd.
+
+    Example:
+        >>> visible("loss\x1b[2K")
+        'loss\\u001b[2K'
+    """
+    return HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+class VisibleOutput:
+    """A text stream that shows what would steer a terminal, see :func:`visible`."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text; returns how many characters it had."""
+        self._stream.write(visible(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def guarded(action: Callable[[], T], debug: bool = False) -> T:
     """Call ``action``; leave the process with an exit code if it raises an error of Deep500 or is interrupted.
 
     An exception that code of the user's raises, in a recipe, a listener or another object of it, is told with the lines
     of that code. Any other is a defect of Deep500 and keeps its traceback. With ``debug`` all do.
     """
+    for stream in (sys.stdout, sys.stderr):  # in what else than UTF-8 a terminal may be, no character ends a run
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         check_folder()
         return action()
     except Deep500Error as error:
         if debug:
             traceback.print_exc()
-        sys.stderr.write(f"{_rank()}deep500: error: {' '.join(str(error).splitlines())}\n")
+        sys.stderr.write(f"{_rank()}deep500: error: {visible(' '.join(str(error).splitlines()))}\n")
         _end_other_ranks(error.exit_code)
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt as interrupt:

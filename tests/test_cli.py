@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from deep500 import cli, registry
-from deep500.guard import guarded
+from deep500.guard import HIDDEN, guarded
 from deep500.recipe import loader
 from tests.conftest import HANG
 
@@ -239,3 +241,57 @@ def test_recipes_are_listed_without_being_imported(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     listed = {recipe.name: recipe.summary for recipe in loader.list_recipes()}
     assert listed["mine"] == "Mine." and "broken" not in listed and "recipe" not in listed
+
+
+STEERING = "\x1b[2J\x1b]0;owned\x07\u202e\x9b"
+"""Clears a terminal, sets its title, rings its bell, writes backwards."""
+
+
+@pytest.fixture
+def hostile(recipe, capsys):
+    """A run's folder with texts and files of somebody who would like to steer the reader's terminal."""
+    assert cli.main(["run", recipe(), "--quiet", "--out", "results"]) == 0
+    (made,) = (path.parent for path in Path("results").rglob("manifest.json"))
+    manifest = json.loads((made / "manifest.json").read_text())
+
+    def steered(value):
+        if isinstance(value, dict):
+            return {name: steered(part) for name, part in value.items()}
+        if isinstance(value, list):
+            return [steered(part) for part in value]
+        return value + STEERING if isinstance(value, str) else value
+
+    for name in ("partly", "wholly"):
+        folder = shutil.copytree(made, Path("hostile") / f"{name}{STEERING}")
+        changed = steered(manifest) if name == "wholly" else {**manifest, "machine": STEERING, "name": STEERING}
+        (folder / "manifest.json").write_text(json.dumps(changed))
+        (folder / f"more{STEERING}.json").write_text("{}")
+    capsys.readouterr()
+    return sorted(str(path) for path in Path("hostile").iterdir())
+
+
+READERS = ["verify", "check", "compare", "report", "package", "export --to csv", "seal", "bits", "average"]
+
+
+@pytest.mark.parametrize("words", READERS)
+def test_what_a_folder_holds_does_not_steer_a_terminal(words, hostile, capsys):
+    for folders in [hostile] if words in ("compare", "bits") else [[folder] for folder in hostile]:
+        command, *more = words.split()
+        cli.main([command, *folders, *more])
+        out, err = capsys.readouterr()
+        assert out + err and not HIDDEN.search(out + err)
+
+
+def test_a_query_shows_one_row_a_line(hostile, capsys):
+    sql = f"select 'a' || char(10) || '{STEERING}' || char(9) || 'x' as cell"
+    cli.main(["query", sql, "--results", "results"])
+    header, row = capsys.readouterr().out.splitlines()
+    assert header == "cell" and row.count("\\n") == row.count("\\t") == 1 and not HIDDEN.search(row)
+
+
+def test_a_terminal_that_lacks_a_character_ends_no_command(recipe):
+    path = recipe(name="r\u00e9seau_\u2713.py")
+    words = [sys.executable, "-c", f"import sys; from deep500.cli import main; sys.exit(main(['run', {path!r}]))"]
+    variables = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(words, env=variables, capture_output=True, timeout=HANG, check=False)
+    assert done.returncode == 0, done.stderr

@@ -29,6 +29,7 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add("--backend", metavar="A,B", help="compare these two; of ONNX files: the one that runs them (reference)")
     add("--steps", type=int, metavar="N", help="training steps at most (all)")
     add("--seed", type=int, metavar="S", help="of runs: one of theirs (the first); of models: that of the inputs (0)")
+    add("--run", action="store_true", help="of runs: train again by their recipes, which runs code from the folders")
     add("--custom-op", action="append", default=[], metavar="PATH", help="ONNX file: a plugin of its custom operators")
     add_json(parser)
     return _bits
@@ -38,13 +39,19 @@ def _bits(args: argparse.Namespace) -> int:
     backends = args.backend.split(",") if args.backend else []
     if len(args.sides) > 2 or len(backends) > 2 or max(len(args.sides), len(backends)) < 2:
         raise InputError(
-            f"got {len(args.sides)} sides and {len(backends)} backends; expected two of either: deep500 bits RUN RUN, "
-            "or deep500 bits RUN --backend A,B"
+            f"got {len(args.sides)} sides and {len(backends)} backends; expected two of either: deep500 bits --run "
+            "RUN RUN, or deep500 bits --run RUN --backend A,B"
         )
     if args.steps is not None and args.steps < 1:
         raise InputError(f"got --steps {args.steps}; expected at least 1")
+    of_runs = (args.sides[0] / MANIFEST).is_file()
+    if of_runs and not args.run:
+        raise InputError(
+            "got runs, which bits trains again by the recipe files in their folders; expected --run, if you trust who "
+            "made them"
+        )
     with progress("comparing bits", quiet=args.json):
-        verdict = _of_runs(args, backends) if (args.sides[0] / MANIFEST).is_file() else _of_models(args, backends)
+        verdict = _of_runs(args, backends) if of_runs else _of_models(args, backends)
     sys.stdout.write((to_json(verdict.as_dict()) if args.json else str(verdict)) + "\n")
     return DIFFERENT if verdict.parting is not None else 0
 

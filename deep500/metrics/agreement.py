@@ -136,7 +136,7 @@ def _gradients(executor: Any, batch: dict[str, np.ndarray], loss: str, names: Se
 class BitwiseEqual(ProbingMetric):
     """Equality of the trained parameters, bit by bit, with those of another run: 1, or 0.
 
-    ``deep500 bits RUN RUN`` names the operator where two runs part.
+    ``deep500 bits --run RUN RUN`` names the operator where two runs part.
 
     Args:
         expected: the SHA-256 that the other run's metric told. None: nothing is judged, and the reason has this run's.

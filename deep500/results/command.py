@@ -122,8 +122,13 @@ def _query(args: argparse.Namespace) -> int:
     if args.json:
         _say([to_json({"rows": [dict(zip(columns, row, strict=True)) for row in rows]})])
         return 0
-    _say("\t".join("" if value is None else str(value) for value in row) for row in [tuple(columns), *rows])
+    _say("\t".join(map(_cell, row)) for row in [tuple(columns), *rows])
     return 0
+
+
+def _cell(value: object) -> str:
+    """A value on one line and in one column."""
+    return "" if value is None else str(value).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _say(lines: Any) -> None:

@@ -64,13 +64,19 @@ def run(folder, name, text):
 
 def bits(capsys, *words):
     capsys.readouterr()
-    code = cli.main(["bits", *words, "--json"])
+    code = cli.main(["bits", "--run", *words, "--json"])
     return code, json.loads(capsys.readouterr().out)
 
 
 def test_the_same_run_twice_has_the_same_bits(tmp_path, capsys):
     code, verdict = bits(capsys, *(run(tmp_path, name, RECIPE) for name in ("one", "two")))
     assert code == 0 and verdict["same"] and verdict["steps"] == 8 and verdict["notes"] == []
+
+
+def test_a_recipe_in_a_folder_is_run_on_request_only(tmp_path, capsys):
+    (tmp_path / "manifest.json").write_text("{}")
+    assert cli.main(["bits", str(tmp_path), str(tmp_path)]) == InputError.exit_code
+    assert "expected --run, if you trust who made them" in capsys.readouterr().err
 
 
 def test_the_metric_tells_a_digest_and_judges_by_it(tmp_path, capsys):

@@ -211,7 +211,7 @@ def test_over_mpi_by_the_command(tmp_path: Path) -> None:
         done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=HANG, check=False)
         assert done.returncode == 0, done.stderr
         folders += [str(folder) for folder in (tmp_path / "results" / path.stem).iterdir() if folder.is_dir()]
-    words = [sys.executable, "-m", "deep500", "bits", *folders, "--json"]
+    words = [sys.executable, "-m", "deep500", "bits", "--run", *folders, "--json"]
     done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 1, done.stderr
     parting = json.loads(done.stdout)["parting"]

@@ -102,7 +102,7 @@ def test_a_recipe_trains_on_it_as_on_the_reference(word: str, folder: Path, caps
 @pytest.mark.parametrize("word", WORDS)
 def test_bits_follow_it_step_by_step(word: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = run("job.py", "--dry-run")["path"]
-    assert cli.main(["bits", str(made), "--backend", f"reference,{word}", "--steps", "1"]) in (0, 1)
+    assert cli.main(["bits", "--run", str(made), "--backend", f"reference,{word}", "--steps", "1"]) in (0, 1)
     assert "step" in capsys.readouterr().out
 
 
