@@ -53,7 +53,6 @@ def elementwise(
     return f"""
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <vector>
 #include "deep500/deep500.h"
 {before}

@@ -325,7 +325,7 @@ def test_a_gradient_that_is_wrong_for_many_elements_only_is_refused() -> None:
 def test_forward_is_tried_beyond_what_it_compares_with_and_on_other_memory(name: str) -> None:
     statement, member, message = sources.CHECKED[name]
     with pytest.raises(EnzymeError, match=message):
-        compiled(name, sources.elementwise(name, statement, members=member), ["float64"], ["float64"])
+        compiled(name, sources.elementwise(name, statement, "#include <cstdlib>", member), ["float64"], ["float64"])
 
 
 def test_exceptions_that_are_caught_are_named() -> None:
