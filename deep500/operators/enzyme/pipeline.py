@@ -241,13 +241,13 @@ def differentiate(engine: Engine, clang: Clang, ir: Path, options: BuildOptions)
     # Seconds of the processor: a busy machine must not decide which derivatives there are, and the cache keep it.
     limited = ["/bin/sh", "-c", 'ulimit -S -t "$0" && exec "$@"', f"{options.timeout:.0f}", *command]
     try:
-        code, made, errors = run(limited, PATIENCE * options.timeout)
+        code, output, errors = run(limited, PATIENCE * options.timeout)
     except subprocess.TimeoutExpired as error:
         raise EnzymeError(
             f"{options.name}: got no end of Enzyme in {PATIENCE * options.timeout:g} s, of which it had the processor "
             f"for less than {options.timeout:g} s; expected a machine that is less busy: build it again"
         ) from error
-    return (ENDLESS, "", "") if code == -signal.SIGXCPU else (code, made, errors)
+    return (ENDLESS, "", "") if code == -signal.SIGXCPU else (code, output, errors)
 
 
 def failed(code: int, text: str) -> bool:
