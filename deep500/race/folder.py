@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -28,9 +29,17 @@ def begin_folder(place: Path, file: str, inner: str, facts: Mapping[str, Any]) -
         facts: the definition, JSON with its ``sha256``.
     """
     now = datetime.datetime.now(datetime.timezone.utc)
-    path = place / f"{now:%Y%m%d-%H%M%S}-{facts['sha256'][:8]}"
+    name = f"{now:%Y%m%d-%H%M%S}-{facts['sha256'][:8]}"
+    path = place / name
     with writing(path):
-        (path / inner).mkdir(parents=True)
+        place.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count(2):
+            try:
+                path.mkdir()
+                break
+            except FileExistsError:  # the same was begun in this second
+                path = place / f"{name}-{number}"
+        (path / inner).mkdir()
     write_atomic(path / file, to_json({**facts, "started": now.isoformat()}))
     return path
 
