@@ -34,7 +34,7 @@ HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202
 
 
 def visible(text: str) -> str:
-    """Write characters that steer a terminal as JSON does: names in a stranger's folder then only look odd.
+    r"""Write characters that steer a terminal as JSON does: names in a stranger's folder then only look odd.
 
     Example:
         >>> visible("loss\x1b[2K")

@@ -23,6 +23,7 @@ def guarded(program: Program) -> Program:
     Example:
         >>> nodes = [Node("Softmax", ("x",), ("s",), "1"), Node("IsNaN", ("s",), ("n",), "2"),
         ...          Node("Where", ("n", "zero", "s"), ("y",), "3")]
+        >>> from deep500.tensors import TensorDescriptor
         >>> described = {"x": TensorDescriptor("float32", (2, 3))}
         >>> [node.op_type for node in guarded(Program(["x"], ["y"], nodes, descriptors=described)).nodes]
         ['ReduceMax', 'IsInf', 'IsNaN', 'Or', 'Where', 'Softmax', 'Where']
