@@ -42,7 +42,7 @@ MODULES = {
         "deep500.tasks",
     ],
     "Level 3: several processes": ["deep500.distributed", "deep500.distributed.schemes"],
-    "Measuring": ["deep500.metrics", "deep500.measure", "deep500.compare", "deep500.results"],
+    "Measuring": ["deep500.metrics", "deep500.measure", "deep500.compare", "deep500.race", "deep500.results"],
     "Recipes, events and errors": ["deep500.recipe.runner", "deep500.events", "deep500.errors"],
     "Backends": ["deep500.registry", *(f"deep500.frameworks.{name}" for name in BACKENDS)],
 }

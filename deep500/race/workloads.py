@@ -75,12 +75,13 @@ class Workload:
 
 
 CPU = ("executor_kwargs={}",)
+LENET = (*CPU, "model='lenet'", "model_kwargs={}")
 PROSE = (*CPU, "dataset='python_prose'", "model_kwargs={'width':64,'embedding':32}")
 
 SUITES: dict[str, tuple[Workload, ...]] = {
     "smoke": (
         Workload("digits_lenet", 75.0, 4.0, 500, 10, CPU),
-        Workload("digits_lenet", 88.0, 2.0, 500, 10, (*CPU, "model='mlp'"), name="digits_mlp"),
+        Workload("digits32_resnet20", 45.0, 12.0, 400, 20, LENET, name="digits32_lenet"),
     ),
     "small": (
         Workload("digits_lenet", 85.0, 8.0, 800, 20, CPU),
