@@ -8,6 +8,7 @@ A setting is a keyword of the optimizer, one of the recipe's keys in :data:`KEYS
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,9 @@ KEYS_OF_SUBMISSIONS = (
 OF_SCHEDULE = {"horizon": 1.0, "warmup": 0.05}
 """Settings of the schedule, with their defaults: the share of the workload's steps after which a cosine reaches 0, and
 the share of that horizon in which the learning rate rises."""
+
+LABEL = re.compile(r"\w[\w.+-]*")
+"""Names of submissions and workloads: results have files of these names."""
 
 LONGER = 1.5
 """Times the workload's budget: what a self-tuning submission may take for its only trial."""
@@ -127,6 +131,8 @@ class Submission:
     self_tuning: bool = False
 
     def __post_init__(self) -> None:
+        if not LABEL.fullmatch(self.name):
+            raise RecipeError(f"got submission {self.name!r}; expected a name of letters, digits, _ . + -: rename it")
         entries = [self.space] if isinstance(self.space, Mapping) else list(self.space)
         if not self.space and not self.self_tuning:
             raise RecipeError(

@@ -91,6 +91,7 @@ class TargetWatch(Event):
         every, limit, steps: see :class:`Request`.
         say: takes each point of the curve.
         clock: of training.
+        sampler: batches of the validation data.
 
     Attributes:
         reached: seconds and steps to the target, interpolated between two evaluations; None before.
@@ -104,6 +105,7 @@ class TargetWatch(Event):
     steps: int
     say: Callable[[dict[str, Any]], None] = lambda point: None
     clock: StopWatch = field(default_factory=StopWatch)
+    sampler: Any = None
     reached: tuple[float, float] | None = None
     best: float | None = None
     reason: str = ""
@@ -147,9 +149,6 @@ class TargetWatch(Event):
             raise StopTraining("target reached")
         self._last = seconds, step, value
 
-    sampler: Any = None
-    """Batches of the validation data."""
-
 
 def signature(network: Any) -> list[Any]:
     """Return what a submission must leave as it is: the operators of a network, its parameters and their shapes."""
@@ -183,8 +182,9 @@ def run_trial(request: Request, say: Callable[[dict[str, Any]], None] = lambda p
         parts = make_parts(plan.values, data[:2], request.seed, False)
     name = quality_of(workload, parts.task.qualities)
     clock = StopWatch(process_time if request.cpu else perf_counter)
-    watch = TargetWatch(name, workload.target, workload.every, request.limit, request.steps, say, clock)
-    watch.sampler = parts.validation_sampler
+    watch = TargetWatch(
+        name, workload.target, workload.every, request.limit, request.steps, say, clock, parts.validation_sampler
+    )
     trainer = Trainer(
         parts.train_sampler, None, parts.executor, parts.optimizer, seed=request.seed, ema=plan.values["ema"],
         task=parts.task,

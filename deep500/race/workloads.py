@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from deep500.errors import RecipeError, nearest
+from deep500.race.submissions import LABEL
 from deep500.reading import NO_OTHER, declare, number, problem_of
 from deep500.recipe.loader import find_recipe, load_recipe
 from deep500.recipe.options import Options
@@ -47,6 +48,8 @@ class Workload:
     name: str = ""
 
     def __post_init__(self) -> None:
+        if not LABEL.fullmatch(self.title):
+            raise RecipeError(f"got workload {self.title!r}; expected a name of letters, digits, _ . + -: rename it")
         if not self.seconds > 0 or not 0 < self.every <= self.steps:
             raise RecipeError(
                 f"workload {self.title!r}: got {self.seconds:g} seconds, {self.steps} steps, evaluated every "
@@ -85,9 +88,9 @@ SUITES: dict[str, tuple[Workload, ...]] = {
     ),
     "small": (
         Workload("digits_lenet", 85.0, 8.0, 800, 20, CPU),
-        Workload("digits32_resnet20", 40.0, 60.0, 200, 20, CPU),
-        Workload("number_translation", 50.0, 40.0, 300, 20, CPU),
-        Workload("digit_scenes_ssd", 0.3, 40.0, 200, 20, CPU),
+        Workload("digits32_resnet20", 25.0, 60.0, 200, 20, CPU),
+        Workload("number_translation", 50.0, 40.0, 300, 30, CPU),
+        Workload("digit_scenes_ssd", 0.15, 40.0, 200, 25, CPU),
         Workload("kjv_language_model", 3.7, 30.0, 400, 10, PROSE, name="python_prose"),
     ),
 }

@@ -57,6 +57,8 @@ def test_what_a_trial_is_made_of() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
+        (lambda: Submission("a/b", "AdamOptimizer", {"lr": 1}), "got submission 'a/b'"),
+        (lambda: Submission("", "AdamOptimizer", {"lr": 1}), "got submission ''"),
         (lambda: Submission("a", "AdamOptimizer"), "empty space"),
         (lambda: Submission("a", "AdamOptimizer", []), "empty space"),
         (lambda: Submission("a", "AdamOptimizer", {"lr": 1, "model": "mlp"}), "belongs to the workload"),

@@ -36,6 +36,7 @@ def test_a_file_of_the_users(tmp_path: Path) -> None:
     [
         (GOOD.replace("digits_lenet", "digits_lanet"), "got recipe 'digits_lanet'.*did you mean 'digits_lenet'"),
         (GOOD + GOOD, "got two workloads 'digits_lenet'"),
+        (GOOD + 'name = "../up"\n', r"got workload '\.\./up'"),
         (GOOD.replace("steps = 100\n", ""), "workload 1: got no steps"),
         (GOOD + "colour = 3\n", "workload 1: got colour: 3|workload 1: got colour"),
         (GOOD.replace("target = 90", 'target = "high"'), "expected a number"),
