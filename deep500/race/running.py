@@ -21,10 +21,12 @@ from deep500.race.trial import Request
 from deep500.race.worker import Limits, TrialProcess, run_isolated
 from deep500.race.workloads import Workload, find_suite
 from deep500.reading import declare, number, read_json, word
+from deep500.recipe.build import load_data
 from deep500.recipe.calls import check_call
 from deep500.recipe.describing import describe
 from deep500.results.files import to_json, write_atomic
 from deep500.results.record import full_hash
+from deep500.training.data import dataset_info
 
 SCHEMA = "deep500-race-1"
 DEFINITION, TRIALS = "race.json", "trials"
@@ -104,6 +106,7 @@ class Race:
         """Check everything that can be checked, and make the folder.
 
         Raises:
+            MissingDataset: data of a workload are absent.
             RecipeError: an unknown suite, recipe or submission, or settings that an optimizer does not take.
             ResultsError: the folder cannot be made.
         """
@@ -245,7 +248,11 @@ def _checked(options: RaceOptions) -> tuple[tuple[Workload, ...], list[Submissio
     """The workloads and submissions of a race, after every submission was put into every recipe."""
     workloads, submissions = find_suite(options.suite), find_submissions(options.submissions)
     for workload in workloads:
-        plan, folder = workload.plan(options.framework), workload.source().parent
+        data = None if options.data is None else Path(options.data)
+        plan, folder = workload.plan(options.framework, data), workload.source().parent
+        name = plan.values["dataset"]
+        if isinstance(name, str) and not dataset_info(name).built_in:
+            load_data(plan.values, True, False, data)  # absent data are told before anything runs
         for submission in submissions:
             values = dict(plan.values)
             settings = submission.settings(0, options.seed)

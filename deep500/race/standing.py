@@ -124,7 +124,7 @@ def _remarks(race: Race, table: StudyTable, spread: float | None) -> list[str]:
         if not np.isfinite(table.times[:, column]).any():
             best = [r["outcome"].get("best") for e, r in race.records.items() if e.workload == workload]
             seen = [value for value in best if value is not None]
-            around = f"; the qualities they ended at are {min(seen):.4g} to {max(seen):.4g}" if seen else ""
+            around = f"; the best that they saw is {min(seen):.4g} to {max(seen):.4g}" if seen else ""
             remarks.append(f"No trial reached the target of {workload}{around}: choose another target.")
     if spread is not None:
         plan = detectable(spread, (len(table.submissions), len(table.workloads), race.options.studies))
@@ -136,7 +136,8 @@ def _remarks(race: Race, table: StudyTable, spread: float | None) -> list[str]:
         "Shares of being first are of races with other seeds drawn from these (and other workloads drawn from these): "
         "they say how stable the order is, and are no confidence."
     )
-    return remarks
+    warnings = (text for record in race.records.values() for text in record["outcome"].get("warnings", ()))
+    return [*remarks, *dict.fromkeys(warnings)]
 
 
 def _misses(race: Race) -> list[dict[str, Any]]:

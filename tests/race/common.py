@@ -39,7 +39,9 @@ class Curves:
         spent = 0.5 * math.ceil((at if hit else request.limit) / 0.5)
         self.spent += spent
         outcome = {"seconds": at if hit else None, "steps": 10 * at if hit else None, "spent": spent, "best": 1.0}
-        return TrialProcess({**outcome, "reason": "" if hit else "not within a limit", "warnings": []}, [], 10**8)
+        return TrialProcess(
+            {**outcome, "reason": "" if hit else "not within a limit", "warnings": ["no GPU here"]}, [], 10**8
+        )
 
 
 def race(path: Path, submissions=None, workloads=WORKLOADS, **options) -> Race:

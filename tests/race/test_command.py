@@ -46,6 +46,14 @@ def test_a_plan_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert not Path("results").exists()
 
 
+def test_absent_data_are_told_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("suite.json").write_text(json.dumps({"workload": [{**SUITE, "words": ["dataset='mnist'"]}]}))
+    Path("job.py").write_text(RECIPE.replace("epochs=1", "epochs=1, augmentation=None"))
+    Path("data").mkdir()
+    assert cli.main(["race", *FEW, "adam,nesterov", "--data", "data"]) == 3
+    assert "mnist" in capsys.readouterr().err and not Path("results").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

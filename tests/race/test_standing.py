@@ -40,6 +40,7 @@ def test_the_page_and_the_text(finished) -> None:
         assert all(pair[question]["sentence"] in text_of(standing) for question in ("here", "elsewhere"))
     assert "for workloads like these" in page and '<svg class="plot"' in page and "is no confidence" not in page
     assert not re.search(r"\b(nan|inf|None)\b", re.sub("<[^>]*>", " ", page))
+    assert page.count("no GPU here") == 1, "once, however many trials warn"
     assert "time scatters by" in page and "four of five cases" in page
     without = {key: value for key, value in standing.items() if key != "pairs"}
     assert "faster" not in json.dumps(without), "words come with their test only"
