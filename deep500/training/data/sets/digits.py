@@ -3,14 +3,19 @@
 ``digits`` are 1,797 handwritten digits of 8x8 pixels in 17 grey levels (E. Alpaydin and C. Kaynak, UCI repository, test
 half). ``digits32`` are the same digits, enlarged and blended over patches of scikit-learn's two photographs: the shape
 and dtype of CIFAR-10 in 1,797 images. Both use one fixed split, so no digit is in both halves of either.
+
+The files are read where scikit-learn keeps them: to import it takes a second, longer than most runs on them need.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
+from deep500.errors import MissingDataset
 from deep500.training.data.augmentation import resize
 from deep500.training.data.catalog import BuiltIn, register_dataset
 from deep500.training.data.dataset import NumpyDataset
@@ -25,10 +30,19 @@ Pair = tuple[NumpyDataset, NumpyDataset]
 @cache
 def scans() -> tuple[np.ndarray, np.ndarray]:
     """Images (1797, 8, 8) uint8 from 0 to 16, and their digits."""
-    from sklearn.datasets import load_digits
+    rows = np.loadtxt(_file("data/digits.csv.gz"), np.uint8, delimiter=",")  # the pixels of a scan, and its digit
+    return rows[:, :-1].reshape(-1, 8, 8), rows[:, -1].astype(np.int64)
 
-    bunch = load_digits()
-    return bunch.images.astype(np.uint8), bunch.target.astype(np.int64)
+
+def _file(name: str) -> Path:
+    """A file of scikit-learn's data sets; raises MissingDataset where there is none."""
+    package = importlib.util.find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise MissingDataset("got no scikit-learn, whose files hold the digits; expected it: pip install scikit-learn")
+    path = Path(package.origin).with_name("datasets") / name
+    if not path.is_file():
+        raise MissingDataset(f"got no {path}; expected a file of scikit-learn: install it anew")
+    return path
 
 
 @cache
@@ -103,9 +117,10 @@ def _blend(scans: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _patches(count: int, rng: np.random.Generator) -> np.ndarray:
-    from sklearn.datasets import load_sample_images
+    from PIL import Image
 
-    photos = np.stack(load_sample_images().images)  # (2, 427, 640, 3) uint8
+    names = "images/china.jpg", "images/flower.jpg"
+    photos = np.stack([np.asarray(Image.open(_file(name))) for name in names])  # (2, 427, 640, 3) uint8
     windows = np.lib.stride_tricks.sliding_window_view(photos, (_IMAGE, _IMAGE), axis=(1, 2))
     which, row, column = (rng.integers(0, extent, count) for extent in windows.shape[:3])
     return windows[which, row, column] / np.float32(255)  # the windows' axes: photo, row, column, channel, y, x
