@@ -279,13 +279,14 @@ def test_a_candidate_that_is_slower_is_refused(monkeypatch: pytest.MonkeyPatch) 
     assert saved(result.network) == saved(network) and "nothing faster was found" in str(result)
 
 
-def test_prices_of_another_machine_are_not_used(tmp_path: Path) -> None:
+def test_prices_of_another_machine_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    NodeClock(monkeypatch)
     path = tmp_path / "costs.sqlite"
-    d5.optimize_network(branches(2, 2, 8), budget=5.0, database=path)
+    d5.optimize_network(branches(2, 2, 8), budget=60.0, database=path)
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE costs SET machine = 'another', seconds = 1000.0")
     connection.close()
-    result = d5.optimize_network(branches(2, 2, 8), budget=5.0, database=path)
+    result = d5.optimize_network(branches(2, 2, 8), budget=60.0, database=path)
     assert result.before is not None and result.before < 100
     with sqlite3.connect(path) as connection:
         machines = dict(connection.execute("SELECT machine, count(*) FROM costs GROUP BY machine"))
