@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import cache
 from html import unescape
 from pathlib import Path
 
@@ -19,7 +20,13 @@ from deep500.report.page import render
 from deep500.report.recomputation import choice_row, front_figure, memory_figure, write_page
 from deep500.results.recomputation import RECOMPUTATION, Choice, RecomputationRecord, record_of
 from deep500.results.record import Record
-from deep500.transformations.recomputation import find_regions, plan_network, planned_step
+from deep500.transformations.recomputation import (
+    CheckpointingPlan,
+    NetworkRegions,
+    find_regions,
+    plan_network,
+    planned_step,
+)
 from deep500.transformations.recomputation.counting import memory_curve, peak_bytes
 from deep500.transformations.recomputation.profiler import HEADINGS
 from deep500.transformations.recomputation.region_tree import locations, simulate
@@ -29,20 +36,30 @@ from tests.report.test_plot import read_back
 from tests.results.report_cases import HOSTILE, finished
 
 NETWORK = add_loss(create("mixed_resnet", width=4, blocks=(2, 2, 2, 2), shape=(3, 16, 16)))
-FOUND = find_regions(NETWORK, batch=16)
-PLAN = plan_network(NETWORK, 0.5, batch=16, regions=FOUND)
+
+
+@cache
+def regions() -> NetworkRegions:
+    """Those of the network, found when a test asks: two processes of tests import this file, and most tests ask not."""
+    return find_regions(NETWORK, batch=16)
+
+
+@cache
+def half() -> CheckpointingPlan:
+    """A plan with half of the memory."""
+    return plan_network(NETWORK, 0.5, batch=16, regions=regions())
 
 
 def measured() -> RecomputationRecord:
     """The plan and three rivals, with made-up measurements."""
-    record = record_of(FOUND, PLAN, "pytorch")
+    record = record_of(regions(), half(), "pytorch")
     base, planned = record.choices
     taken = Interval(0.01, 0.0098, 0.0102, 8)
     choices = [
         replace(base, measured_peak=base.predicted_peak, measured_time=taken, ratio=Interval(1, None, None, 1)),
         replace(planned, measured_peak=planned.predicted_peak - 100, ratio=Interval(1.2, 1.1, 1.3, 8)),
         Choice("sqrt(n)", "sqrt(n)", 3, planned.predicted_peak, planned.predicted_time, note="nothing ran"),
-        Choice(HOSTILE, "torch", measured_peak=PLAN.budget, measured_time=taken, ratio=Interval(1.4, 1.3, 1.5, 8)),
+        Choice(HOSTILE, "torch", measured_peak=half().budget, measured_time=taken, ratio=Interval(1.4, 1.3, 1.5, 8)),
     ]
     return replace(record, choices=tuple(choices), kept=(("drop", "random numbers"),))
 
@@ -73,16 +90,16 @@ def test_the_file_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_memory_over_time_is_what_the_graph_holds() -> None:
     """Highest where the planner counts it; as long as the step, and longer by what runs again."""
-    without, planned = memory_curve(FOUND), memory_curve(FOUND, planned_step(NETWORK, PLAN)[1])
-    assert without.peak == peak_bytes(FOUND.step.network) and planned.peak == PLAN.predicted_peak <= PLAN.budget
-    assert without.at[-1] == pytest.approx(FOUND.root.step_time)
-    assert planned.at[-1] == pytest.approx(PLAN.predicted_time)
-    assert without.turn == pytest.approx(FOUND.root.total_time) == pytest.approx(planned.turn)
+    without, planned = memory_curve(regions()), memory_curve(regions(), planned_step(NETWORK, half())[1])
+    assert without.peak == peak_bytes(regions().step.network) and planned.peak == half().predicted_peak <= half().budget
+    assert without.at[-1] == pytest.approx(regions().root.step_time)
+    assert planned.at[-1] == pytest.approx(half().predicted_time)
+    assert without.turn == pytest.approx(regions().root.total_time) == pytest.approx(planned.turn)
     assert all(np.diff(curve.at).min() >= 0 and min(curve.held) > 0 for curve in (without, planned))
 
 
 def test_the_plot_shows_the_curve() -> None:
-    record = record_of(FOUND, PLAN)
+    record = record_of(regions(), half())
     x, y = read_back(str(memory_figure(record).plot))
     _, curve = record.curves[0]
     assert max(y) == pytest.approx(curve.peak / 1e6, rel=1e-3) and max(x) == pytest.approx(curve.at[-1] / 1e6, rel=1e-3)
@@ -119,7 +136,7 @@ def test_the_report_has_the_section(tmp_path: Path) -> None:
     for line in record.profile.lines:
         assert f"<td>{line.place}</td>" in section
     again = {row.name for row in record.regions if row.again}
-    assert section.count("runs it again") == len(again) and again >= {region.name for region in PLAN.regions}
+    assert section.count("runs it again") == len(again) and again >= {region.name for region in half().regions}
     depths = re.findall(r'padding-left: ([\d.]+)rem">([^<]*)<', section)
     assert [(name, float(space)) for space, name in depths] == [
         (r.name, round(1.1 * r.depth, 1)) for r in record.regions
@@ -130,24 +147,24 @@ def test_the_report_has_the_section(tmp_path: Path) -> None:
 
 def test_rows_count_how_often_regions_run_again() -> None:
     """By hand: a group and a region in it; the region runs again twice."""
-    group = next(region for region in FOUND.root.children if len(region.children) > 1)
+    group = next(region for region in regions().root.children if len(region.children) > 1)
     inner, other = group.children[:2]
-    plan = plan_of(NETWORK, 16, FOUND, regions_named(FOUND, [group.name, inner.name]), "by hand")
-    rows = {row.name: row for row in record_of(FOUND, plan).regions}
+    plan = plan_of(NETWORK, 16, regions(), regions_named(regions(), [group.name, inner.name]), "by hand")
+    rows = {row.name: row for row in record_of(regions(), plan).regions}
     assert (rows[group.name].again, rows[inner.name].again, rows[other.name].again) == (1, 2, 1)
-    assert rows["network"].again == rows[FOUND.root.children[0].name].again == 0
+    assert rows["network"].again == rows[regions().root.children[0].name].again == 0
     assert rows[inner.name].innermost and not rows[group.name].innermost
 
 
 def test_the_profile_is_of_everything_checkpointed() -> None:
-    report = record_of(FOUND, PLAN).profile
-    outcome = simulate(FOUND.root, locations(FOUND.root))
-    assert (report.peak, report.step) == outcome[:2] and len(report.lines) == len(locations(FOUND.root))
+    report = record_of(regions(), half()).profile
+    outcome = simulate(regions().root, locations(regions().root))
+    assert (report.peak, report.step) == outcome[:2] and len(report.lines) == len(locations(regions().root))
 
 
 def test_a_page_of_its_own(tmp_path: Path) -> None:
     path = write_page(
-        tmp_path / "page.html", HOSTILE, ["two cores"], {"one": measured(), HOSTILE: record_of(FOUND, PLAN)}
+        tmp_path / "page.html", HOSTILE, ["two cores"], {"one": measured(), HOSTILE: record_of(regions(), half())}
     )
     page = path.read_text(encoding="utf-8")
     check_accessible(page)
