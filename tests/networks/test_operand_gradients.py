@@ -10,6 +10,7 @@ import functools
 import re
 from collections.abc import Iterator, Sequence
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from deep500.frameworks.reference import Executor
 from deep500.networks import Network, gradient_name
 from deep500.networks.emit import Emitter
 from deep500.networks.gradients.rules import ZERO
+from tests.differences import slopes
 from tests.networks.evaluate import evaluate
 from tests.networks.gradient_cases import Case
 from tests.networks.operand_cases import BLOCKED, CHOSEN, ELSEWHERE, FLOATS, REFUSED, floating
@@ -75,16 +77,12 @@ def differences(row: str) -> dict[str, np.ndarray]:
     case = ROWS[row]
     executor = Executor(network([case], trained=False))
     feeds = {f"{case.name}:{k}": case.inputs[k] for k in floating(case)}
-    step, found = 1e-3 if case.op_type in SINGLE else 1e-5, {}
-    for name, value in feeds.items():
-        found[name] = np.zeros(value.shape)
-        for place in np.ndindex(value.shape):
-            ends = [np.array(value), np.array(value)]
-            ends[0][place] += step
-            ends[1][place] -= step
-            high, low = (float(executor.inference({**feeds, name: end})["loss"]) for end in ends)
-            found[name][place] = (high - low) / (2 * step)
-    return found
+    step = 1e-3 if case.op_type in SINGLE else 1e-5
+
+    def loss(name: str, value: np.ndarray) -> Any:
+        return executor.inference({**feeds, name: value})["loss"]
+
+    return {name: slopes(functools.partial(loss, name), value, step) for name, value in feeds.items()}
 
 
 def gradients(

@@ -16,6 +16,7 @@ from deep500.operators.enzyme.engine import find_engine
 from deep500.operators.enzyme.loops import turn_loops
 from deep500.operators.enzyme.verify import examples
 from deep500.tensors import numpy_dtype
+from tests.differences import slopes
 from tests.operators import enzyme_sources as sources
 from tests.operators.enzyme_units import needs_engine
 
@@ -55,22 +56,13 @@ def fifth() -> d5.operators.cpp.CompiledOp:
     return compiled("fifth", sources.POWER, ["float64"], ["float64"])
 
 
-def differences(op: d5.CustomOp, x: np.ndarray, dy: np.ndarray, h: float = 1e-6) -> np.ndarray:
-    """Central differences of <dy, forward>, element by element."""
-    gradient = np.zeros_like(x)
-    for i in range(x.size):
-        step = np.zeros_like(x)
-        step[i] = h
-        gradient[i] = (dy * (op.run([x + step])[0] - op.run([x - step])[0])).sum() / (2 * h)
-    return gradient
-
-
 def test_cpp_of_every_kind_is_differentiated(rng: np.random.Generator) -> None:
     """Templates, growing vectors, loops, branches, virtual calls, std::function, allocation inside."""
     op = compiled("kitchen", sources.KITCHEN, ["float64"], ["float64"])
     x, dy = rng.standard_normal(12), rng.standard_normal(12)
     (dx,) = op.run_backward([dy], [x], op.run([x]))
-    np.testing.assert_allclose(dx, differences(op, x, dy), rtol=1e-6, atol=1e-8)
+    expected = slopes(lambda x: (dy * op.run([x])[0]).sum(), x, 1e-6)
+    np.testing.assert_allclose(dx, expected, rtol=1e-6, atol=1e-8)
 
 
 def test_without_backward_the_power_operator_has_the_same_gradient(rng: np.random.Generator) -> None:
