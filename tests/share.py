@@ -1,9 +1,9 @@
 """Which rows of tables a commit runs: a quarter, by a hash of the row and the commit; ``make test-long`` runs all.
 
-A table is a parametrised test, on each backend a table of its own; each has at least one row in every commit. Cases
-that are numbered (``tests/fuzz``) are cut into as many pieces, of which a commit runs one. What a commit leaves out,
-another one runs: nothing is left out for good, and no machine's timings decide. Whoever names files or tests gets all
-of their rows.
+A table is a parametrised test, on each backend a table of its own, unless it is marked ``any_backend``: what backends
+do there is tested elsewhere. Each has at least one row in every commit. Numbered cases (``tests/fuzz``) are cut into as
+many pieces, of which a commit runs one. What a commit leaves out, another one runs: nothing is left out for good, and
+no machine's timings decide. Whoever names files or tests gets all of their rows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def left_out(items: Sequence[pytest.Item], commit: str) -> list[pytest.Item]:
     for item in items:
         params = getattr(getattr(item, "callspec", None), "params", None)
         if params:
-            backend = next((value for value in params.values() if isinstance(value, str) and value in BACKENDS), "")
+            apart = item.get_closest_marker("any_backend") is None
+            backend = next((v for v in params.values() if apart and isinstance(v, str) and v in BACKENDS), "")
             number = int.from_bytes(hashlib.sha256(f"{commit} {item.nodeid}".encode()).digest()[:8], "big")
             tables.setdefault((item.path, getattr(item, "originalname", ""), backend), []).append((number, item))
     return [

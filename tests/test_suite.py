@@ -110,7 +110,7 @@ def test_the_hash_is_written_when_all_of_the_workshop_passed(outcomes, expressio
     assert workshop.PASSED.is_file() == written
 
 
-def _rows(test, *rows):
+def _rows(test, *rows, marked=None):
     """Rows of a table of tests as pytest collects them; those with a backend are (backend, row)."""
     return [
         SimpleNamespace(
@@ -120,6 +120,7 @@ def _rows(test, *rows):
             callspec=SimpleNamespace(
                 params={"backend": row[0], "row": row[1]} if isinstance(row, tuple) else {"row": row}
             ),
+            get_closest_marker={"any_backend": marked}.get,
         )
         for row in rows
     ]
@@ -131,8 +132,9 @@ def test_every_row_runs_in_some_commit_and_every_table_in_each():
         _rows("b", 0),
         _rows("c", *((name, i) for name in share.BACKENDS for i in range(4))),
     ]
+    tables.append(_rows("e", *((name, i) for name in share.BACKENDS for i in range(8)), marked=True))
     single = [SimpleNamespace(path=Path("tests/test_x.py"), originalname="d", nodeid="tests/test_x.py::d")]
-    items, ran = [item for table in (*tables, single) for item in table], set()
+    items, ran, backends = [item for table in (*tables, single) for item in table], set(), []
     for commit in map(str, range(40)):
         left = {item.nodeid for item in share.left_out(items, commit)}
         now = {item.nodeid for item in items} - left
@@ -140,8 +142,10 @@ def test_every_row_runs_in_some_commit_and_every_table_in_each():
         for name in share.BACKENDS:
             assert any(f"c[('{name}'" in nodeid for nodeid in now)
         assert 0 < sum("::a[" in nodeid for nodeid in now) < 30
+        backends.append(sum(any(f"e[('{name}'" in nodeid for nodeid in now) for name in share.BACKENDS))
         ran |= now
     assert ran == {item.nodeid for item in items}
+    assert min(backends) < len(share.BACKENDS)
 
 
 @pytest.mark.parametrize("count", [1, 100, 300, 501])

@@ -24,6 +24,7 @@ def test_it_is_the_demo_but_for_the_activation():
 
 
 @pytest.mark.slow
+@pytest.mark.any_backend
 @pytest.mark.backend("pytorch")  # the recipe names it; --framework exchanges it
 @pytest.mark.parametrize(
     "backend", [pytest.param(b, marks=pytest.mark.backend(b)) for b in ("pytorch", "tensorflow", "jax", "reference")]

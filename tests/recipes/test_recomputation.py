@@ -69,6 +69,7 @@ def test_two_epochs_end_with_the_same_bits(backend: str, optimizer: str, tmp_pat
     assert verify(planned.path) == []
 
 
+@pytest.mark.any_backend
 def test_a_dry_run_states_predicted_and_measured(backend_name: str, tmp_path: Path, capsys: Any) -> None:
     record = run(tmp_path, "--dry-run", "checkpointing=0.9", backend=backend_name)
     out = capsys.readouterr().out
