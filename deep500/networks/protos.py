@@ -136,12 +136,14 @@ def _kind_of(name: str, value: Any) -> Any:
 
 
 def node_proto(node: Node) -> onnx.NodeProto:
-    """A node as ONNX's message, its attributes in the order of their names."""
+    """A node as ONNX's message, its attributes in the order of their names.
+
+    Inputs that are left out at the end are no entries: ONNX Runtime ends the process where the axis of a DFT is ``""``.
+    """
     schema = find_schema(node.op_type, node.domain)
     declared = schema.attributes if schema else {}
-    proto = onnx.NodeProto(
-        op_type=node.op_type, input=node.inputs, output=node.outputs, name=node.name, domain=node.domain
-    )
+    inputs = node.inputs[: max((place for place, name in enumerate(node.inputs, 1) if name), default=0)]
+    proto = onnx.NodeProto(op_type=node.op_type, input=inputs, output=node.outputs, name=node.name, domain=node.domain)
     for name, value in sorted(node.attributes.items()):
         kind = int(declared[name].type) if name in declared else None
         proto.attribute.append(attribute_proto(name, value, kind))

@@ -252,7 +252,7 @@ def _try_node(work: Graph, node: Node, descriptors: Descriptors, opset: int) -> 
     unknown = any(descriptors.get(n, UNKNOWN).dtype is None for n in names)
     proto = node_proto(node)
     proto.name = ""
-    proto.input[:] = [names.get(n, "") for n in node.inputs]
+    proto.input[:] = [names.get(n, "") for n in proto.input]
     proto.output[:] = [n and f"o{k}" for k, n in enumerate(node.outputs)]
     graph = onnx.GraphProto(name="one", node=[proto])
     for name, short in names.items():

@@ -212,7 +212,8 @@ def _takes(function: object, name: str) -> bool:
         ("ImageDecoder", "discrete"),
         ("Loop", "rule"),
         ("If", "rule"),
-        ("DFT", "forward-only"),
+        ("DFT", "rule"),
+        ("STFT", "forward-only"),
     ],
 )
 def test_how_the_gradient_passes_an_operator(name: str, kind: str) -> None:

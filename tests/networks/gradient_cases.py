@@ -215,6 +215,23 @@ row(
     symbolic=False,
 )
 row("ConvTranspose", n(1, 2, 3, 3), n(2, 2, 3, 3), label="same", strides=[2, 2], auto_pad="SAME_UPPER", symbolic=False)
+row("Col2Im", n(2, 12, 9), i(4, 4), i(2, 2))
+row("Col2Im", n(1, 6, 8), i(7, 6), i(3, 2), strides=[2, 3], pads=[1, 0, 2, 1], dilations=[1, 2])
+row("Col2Im", n(2, 6, 5), i(9), i(3), label="1-D", strides=[2], pads=[1, 1])
+
+# -- Fourier transforms ------------------------------------------------------------------------------------------------
+for _inverse in (0, 1):
+    for _parts in (1, 2):
+        row("DFT", n(2, 5, 3, _parts), label=f"{_parts} {_inverse}", inverse=_inverse)
+        row("DFT", n(2, 5, 3, _parts), None, np.array(1), label=f"{_parts} {_inverse} axis", inverse=_inverse)
+        for _size in (4, 7):
+            row("DFT", n(2, 5, _parts), np.array(_size), label=f"{_parts} {_inverse} of {_size}", inverse=_inverse)
+for _size in (4, 5):
+    row("DFT", n(3, _size, 1), label=f"half of {_size}", onesided=1)
+    row("DFT", n(3, 4, 2), np.array(_size), np.array(1), label=f"cut {_size}", onesided=1, inverse=1, symbolic=False)
+row("DFT", n(3, 6, 1), np.array(4), label="half of 4 of 6", onesided=1)
+row("DFT", n(3, 6, 1), np.array(9), np.array(-2), label="half of 9 of 6", onesided=1)
+row("DFT", n(3, 6, 2), label="whole of 6", onesided=1, inverse=1, symbolic=False)
 
 # -- pooling -----------------------------------------------------------------------------------------------------------
 row("MaxPool", apart(2, 3, 4, 4), label="disjoint", kernel_shape=[2, 2], strides=[2, 2])

@@ -43,6 +43,11 @@ def _rounded_sixth(node: Node, descriptors: Descriptors) -> bool:
     return _dtype(node, 0, descriptors) == "float64"
 
 
+def _rounded_inverse(node: Node, descriptors: Descriptors) -> bool:
+    """The kernel multiplies by 1/n in float32."""
+    return bool(node.attribute("inverse")) and _dtype(node, 0, descriptors) == "float64"
+
+
 def _floored_mod(node: Node, descriptors: Descriptors) -> bool:
     return not node.attribute("fmod") and "float" in _dtype(node, 0, descriptors)
 
@@ -79,7 +84,7 @@ def _sized_unpool(node: Node, descriptors: Descriptors) -> bool:
 # fmt: off
 CORRECTED: dict[str, Test] = {
     "Attention": _partial_attention, "BatchNormalization": overwrites, "ConvInteger": _zero_point_per_channel,
-    "GRU": _recurrent_double, "HardSwish": _rounded_sixth, "LSTM": _recurrent_double,
+    "DFT": _rounded_inverse, "GRU": _recurrent_double, "HardSwish": _rounded_sixth, "LSTM": _recurrent_double,
     "LayerNormalization": _rounded_epsilon, "MaxUnpool": _sized_unpool, "Mod": _floored_mod,
     "PRelu": _slope_per_channel, "ReduceMax": _of_bools, "ReduceMin": _of_bools,
     "ScatterElements": _reduces_16_bits, "ScatterND": _reduces_16_bits,

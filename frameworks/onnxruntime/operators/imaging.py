@@ -1,13 +1,15 @@
-"""Resize in float64, for which ONNX Runtime has no kernel: every axis by one matrix product, or by one Gather."""
+"""What ONNX Runtime has in float32 only: Resize, every axis by one matrix product or one Gather; Col2Im."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from deep500.frameworks.onnxruntime.operators.table import ExpansionEmitter, expansion
+from deep500.networks.attributes import Sliding, collect
 from deep500.networks.protos import UNKNOWN
 from deep500.networks.resampling import AxisStep, steps_of_node
 from deep500.networks.shapes import known_value
+from deep500.networks.windows import make_window
 
 
 @expansion("Resize")
@@ -28,6 +30,26 @@ def resize(op: ExpansionEmitter) -> dict[str, str] | None:
             beyond = op.constant(outside.reshape([-1 if a == axis else 1 for a in range(rank)]))
             y = op("Where", beyond, op.like(op.node.attribute("extrapolation_value")), y)
     return {op.node.outputs[0]: op("Identity", y)}
+
+
+@expansion("Col2Im")
+def col2im(op: ExpansionEmitter) -> dict[str, str] | None:
+    """A transposed convolution, one kernel for each place in a window; the image's size must be known."""
+    image, kernel = (known_value(op.network, op.operand(i)) for i in (1, 2))
+    if image is None or kernel is None:
+        return None
+    w, taps = make_window(image.tolist(), kernel.tolist(), collect(Sliding, op.node.all_attributes())), kernel.prod()
+    x = op.node.inputs[0]
+    edges = zip(image.tolist(), w.begin, w.end, w.out, w.strides, w.reach, strict=True)
+    y = op(
+        "ConvTranspose",
+        op("Reshape", x, op.ints(-1, taps, *w.out)),
+        op.like(np.eye(taps).reshape(taps, 1, *kernel)),
+        output_padding=[n + b + e - (out - 1) * s - reach for n, b, e, out, s, reach in edges],
+        **{name: value for name in ("dilations", "pads", "strides") if (value := op.node.attribute(name))},
+    )
+    sizes = op("Concat", op.part(op("Shape", x), 0, 1), op.ints(-1, *image), axis=0)
+    return {op.node.outputs[0]: op("Reshape", y, sizes)}
 
 
 def _steps(op: ExpansionEmitter) -> list[AxisStep] | None:

@@ -25,7 +25,7 @@ def dft(x: Tensor, length: Any = None, axis: Any = None, *, inverse: int = 0, on
         return torch.fft.irfft(signal, n, along).unsqueeze(-1)
     if onesided:
         return torch.view_as_real(torch.fft.rfft(signal, n, along))
-    return torch.view_as_real((torch.fft.ifft if inverse else torch.fft.fft)(signal, n, along))
+    return torch.view_as_real((torch.fft.ifft if inverse else torch.fft.fft)(signal, n, along).resolve_conj())
 
 
 @op("STFT", static=(1, 3))

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from deep500.networks.gradients.rules.context import GradContext, Value
 from deep500.networks.gradients.rules.registry import gradient_rule
 from deep500.networks.gradients.rules.windows import Windows, overlap_add, windows
@@ -76,6 +78,20 @@ def conv_transpose(g: GradContext) -> Sequence[Value | None]:
         _weight_gradient(g, dy, y, x, w) if g.needs(1) else None,
         g.total(dy, [0, *w.axes]) if g.needs(2) else None,
     ]
+
+
+@gradient_rule("Col2Im")
+def col2im(g: GradContext) -> Sequence[Value | None]:
+    """The windows of dY side by side again: its convolution by one kernel for each of their places."""
+    kernel = g.constant_of(2)
+    if kernel is None:
+        g.refuse("the windows' size is not known when the network is built")
+    x, y = g.input(0), g.output()
+    taps, names = int(np.prod(kernel)), ("dilations", "pads", "strides")
+    planes = g.reshape_to(g.grad(), [-1, 1, *((y, 2 + axis) for axis in range(len(kernel)))])
+    settings = {name: value for name in names if (value := g.attribute(name))}
+    columns = g("Conv", planes, g.array(np.eye(taps).reshape(taps, 1, *kernel)), **settings)
+    return [g.reshape_like(columns, x)]
 
 
 def _transposed_windows(g: GradContext, w: Windows) -> Windows:
