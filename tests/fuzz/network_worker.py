@@ -6,6 +6,7 @@ dies. Nothing here judges.
 
 from __future__ import annotations
 
+import itertools
 import os
 import traceback
 import warnings
@@ -276,6 +277,19 @@ def poles(model: bytes, feeds: Arrays, seed: int) -> bool:
     return any(not np.isfinite(v).all() for v in _values(emitted, feeds).values() if v.dtype.kind == "f")
 
 
+def kinks(model: bytes, feeds: Arrays, seed: int) -> int:
+    """How many nodes stand where their slope jumps: bends of two may cancel, as of Min(x, Abs(x)) at 0."""
+    network = training_network(model, feeds, seed, straight=True)
+    values = _values(network, feeds)
+    operands = [(node.op_type, [values[name] for name in node.inputs if name]) for node in network.nodes]
+    zero = sum(bool((of[0] == 0).any()) for kind, of in operands if kind in ("Abs", "Relu", "LeakyRelu", "PRelu"))
+    return zero + sum(
+        any(bool((a == b).any()) for a, b in itertools.combinations(np.broadcast_arrays(*of), 2))
+        for kind, of in operands
+        if kind in ("Max", "Min")
+    )
+
+
 # -- what ONNX leaves open --------------------------------------------------------------------------------------------
 def undefined(model: bytes, feeds: Arrays) -> dict[str, str]:
     """Outputs that depend on something which ONNX leaves undefined, and the reason."""
@@ -358,5 +372,7 @@ OPEN: dict[str, Any] = {
 }
 """Operator -> what ONNX does not say: a function of a node's inputs and outputs that gives the reason, or nothing."""
 
-FUNCTIONS = {f.__name__: f for f in (case, bare, witness, plain, trained, trust, slopes, values, poles, undefined)}
+FUNCTIONS = {
+    f.__name__: f for f in (case, bare, witness, plain, trained, trust, slopes, values, poles, kinks, undefined)
+}
 """What a process answers to."""

@@ -118,7 +118,12 @@ class Bench:
         _refusals(count, {b: a for b, a in trained.items() if answers[b].how == "ran"}, " in training")
         found += judge_trained(trained, trust, open_, poles)
         if trained.get("reference", Outcome("")).how == "ran" and not open_():
-            found += judge_slopes(self.helper.ask("slopes", model, feeds, seed))
+            slopes = judge_slopes(self.helper.ask("slopes", model, feeds, seed))
+            met = self.helper.ask("kinks", model, feeds, seed) if slopes else 0
+            if isinstance(met, int) and met > 1:
+                count["kinks that meet"] += 1
+            else:
+                found += slopes
         return found
 
     def _all(self, backends: Sequence[str], function: str, *arguments: Any) -> dict[str, Outcome]:

@@ -126,6 +126,17 @@ def test_slopes_are_compared_except_at_kinks() -> None:
     assert [finding.text.partition(":")[0] for finding in found] == ["wrong", "beyond both sides"]
 
 
+@pytest.mark.parametrize(("value", "count"), [(-1.0, 0), (2.0, 1), (-0.0, 2)])
+def test_kinks_that_meet_are_counted(value: float, count: int) -> None:
+    """Min(x, Abs(x)) is x: at 0 both bend, and no difference shows it."""
+    from tests.fuzz.network_worker import kinks
+
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.DOUBLE, [1]) for name in "xy")
+    nodes = [helper.make_node("Abs", ["x"], ["a"]), helper.make_node("Min", ["x", "a"], ["y"])]
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 18)])
+    assert kinks(model.SerializeToString(), {"x": np.array([value])}, 0) == count
+
+
 def test_a_number_is_always_the_same_model() -> None:
     pytest.importorskip("nnsmith")
     pytest.importorskip("torch")
