@@ -22,6 +22,7 @@ import onnx
 from deep500.errors import Deep500Error, InputError, NetworkError
 from deep500.networks.emit import Emitter
 from deep500.networks.network import Choice, Network
+from deep500.networks.onnx.normalise import join_copies
 from deep500.networks.quiet import quiet
 from deep500.registry import framework_of, load_backend, load_importer, loaded_frameworks
 from deep500.tensors import TensorDescriptor, numpy_dtype
@@ -112,8 +113,8 @@ def as_network(
 
     Returns:
         parameters named as the framework names them; one input is called ``input``, several are called as the
-        arguments; the batch axis is symbolic; normalization and dropout follow the executor's mode where the framework
-        has one.
+        arguments, with ``_input`` behind it where a parameter has that name; the batch axis is symbolic; normalization
+        and dropout follow the executor's mode where the framework has one.
 
     Raises:
         InputError: no such kind of model, no example for one that must be traced, or free axes that no input has.
@@ -259,14 +260,14 @@ def _converted(
     if not check:
         return network
     try:
-        _check(network, framework, model, converted)
+        _check(network, framework, model, converted, trainable is None)
     except NetworkError as wrong:
         if converted.otherwise is None:
             raise
         try:
             other = replace(converted, model=_quietly(converted.otherwise))
             network = _read(other, trainable)
-            _check(network, framework, model, other)
+            _check(network, framework, model, other, trainable is None)
         except Deep500Error as error:
             if str(error) == str(wrong):
                 raise
@@ -278,6 +279,7 @@ def _read(converted: Converted, trainable: Choice | None) -> Network:
     with warnings.catch_warnings():
         if converted.trainable is not None:
             warnings.simplefilter("ignore")  # doubts about what trains: the object says it
+            join_copies(converted.model.graph, converted.trainable)
         return Network.from_onnx(converted.model, trainable or _exactly(converted.trainable))
 
 
@@ -297,13 +299,15 @@ def _exactly(names: frozenset[str] | None) -> Choice | None:
     return None if names is None else lambda name, _: name in names
 
 
-def _check(network: Network, framework: str, model: Any, converted: Converted) -> None:
+def _check(network: Network, framework: str, model: Any, converted: Converted, whole: bool) -> None:
     """Raise NetworkError unless the network's outputs and gradients are the object's own.
 
     The two are compared on samples of other numbers than the trace's, by one executor of the network without dropout.
+    ``whole`` tells that all must train that does in the object.
     """
     inputs, expected = _evaluated(model, converted)
-    differentiable = converted.differentiate is not None and bool(network.trainable())
+    trained = frozenset(network.trainable()) | (converted.trainable or frozenset() if whole else frozenset())
+    differentiable = converted.differentiate is not None and bool(trained)
     work, loss = _weighted(network, converted.results, expected) if differentiable else (network.copy(), None)
     executor = load_backend(framework).from_model(work)
     zeros = {WEIGHT.format(name): np.zeros_like(y) for name, y in zip(network.outputs, expected, strict=True)}
@@ -329,7 +333,7 @@ def _check(network: Network, framework: str, model: Any, converted: Converted) -
             "size, and nothing may be random in evaluation; mend the model, or pass check=False if you know why"
         )
     if loss is not None:
-        _check_gradients(network, executor, loss, model, converted)
+        _check_gradients(network, executor, loss, model, converted, trained)
 
 
 def _evaluated(model: Any, converted: Converted) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
@@ -403,14 +407,19 @@ def _weighted(network: Network, traced: list[np.ndarray], checked: list[np.ndarr
     return work, loss
 
 
-def _check_gradients(network: Network, executor: Any, loss: str, model: Any, converted: Converted) -> None:
-    """Raise NetworkError unless the gradients of every parameter are the object's own, in training without dropout."""
+def _check_gradients(
+    network: Network, executor: Any, loss: str, model: Any, converted: Converted, trained: frozenset[str]
+) -> None:
+    """Raise NetworkError unless the gradients of these parameters are the object's own, in training without dropout.
+
+    The gradient of what the network does not have, or does not train, is zero.
+    """
     generator = np.random.default_rng(0)
     weights = {
         name: generator.standard_normal(y.shape).astype(y.dtype) if _floating(y) and y.size else None
         for name, y in zip(network.outputs, converted.results, strict=True)
     }
-    tried, expected = _differentiated(converted, list(weights.values()))
+    tried, expected = _differentiated(type(model).__name__, converted, list(weights.values()))
     got: dict[str, np.ndarray] = {}
     names = executor.network.gradient(loss)
     if names:
@@ -424,8 +433,7 @@ def _check_gradients(network: Network, executor: Any, loss: str, model: Any, con
         name: _apart(
             got[name] if name in got else np.zeros_like(expected[name]), expected[name], SMALLEST * float(largest)
         )
-        for name in network.trainable()
-        if name in expected
+        for name in sorted(trained & set(expected))
     }
     doubted = [name for name, e in errors.items() if e > GRADIENT * TOLERANCES.get(str(expected[name].dtype), 0.0)]
     if doubted:
@@ -442,7 +450,7 @@ def _check_gradients(network: Network, executor: Any, loss: str, model: Any, con
 
 
 def _differentiated(
-    converted: Converted, cotangents: list[np.ndarray | None]
+    kind: str, converted: Converted, cotangents: list[np.ndarray | None]
 ) -> tuple[Mapping[str, np.ndarray], dict[str, np.ndarray]]:
     """Inputs, of other signs and scales than the example's where the object takes these, and its gradients."""
     assert converted.differentiate is not None
@@ -455,7 +463,15 @@ def _differentiated(
             return others, gradients
     except (RuntimeError, ValueError, IndexError, ArithmeticError, AssertionError):
         pass  # a model may refuse what its example does not hold: its own values decide
-    return inputs, converted.differentiate(inputs, cotangents)
+    try:
+        return inputs, converted.differentiate(inputs, cotangents)
+    except (RuntimeError, ValueError, IndexError, ArithmeticError, AssertionError, TypeError) as error:
+        line = next(iter(str(error).splitlines()), "")
+        raise NetworkError(
+            f"{kind}: got {type(error).__name__} from its own gradient ({line}); expected a model that its framework "
+            "differentiates (a loop with a length, such as lax.scan, for lax.while_loop): mend it, or pass check=False "
+            "for a network that only runs"
+        ) from error
 
 
 def _varied(array: np.ndarray) -> np.ndarray:

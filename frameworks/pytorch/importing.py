@@ -20,6 +20,7 @@ import types
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import onnx
@@ -93,14 +94,20 @@ def convert(module: Any, example: Any, dynamic_axes: Mapping[str, Any]) -> Conve
     private = private_copy(module).cpu()
     names = [n for n in inspect.signature(module.forward).parameters if n not in ("args", "kwargs")]
     inputs = named_inputs(example, names)
-    axes = free_axes(inputs, dynamic_axes)
+    arguments, axes = list(inputs), free_axes(inputs, dynamic_axes)
+    state = private.state_dict()
+    called_as = {name: f"{name}_input" if name in state else name for name in inputs}
+    inputs = {called_as[name]: array for name, array in inputs.items()}
+    axes = {called_as[name]: free for name, free in axes.items()}
     config: Any = getattr(private, "config", None)
     if isinstance(getattr(config, "use_cache", None), bool):
         config.use_cache = False  # transformers' models return caches else
     prepared = private_copy(private)
-    called = _Call(private, list(inputs), isinstance(example, Mapping))
+    called = _Call(private, arguments, isinstance(example, Mapping))
     with _error_of(module, "runs"):
         results = called.evaluate(inputs)
+        _gradients.check_copy(called.last, private, module)
+        called.last = ()
     trained = frozenset(name for name, parameter in private.named_parameters() if parameter.requires_grad)
 
     def otherwise() -> onnx.ModelProto:
@@ -143,6 +150,7 @@ class _Call:
         outputs: names of the results of the last call.
         drawn: the lines that draw at random in evaluation.
         carried: the lines of draws that the trace carries.
+        last: what :meth:`evaluate` was given last.
     """
 
     def __init__(self, module: torch.nn.Module, inputs: Sequence[str], by_name: bool) -> None:
@@ -150,6 +158,7 @@ class _Call:
         self.outputs: list[str] = []
         self.drawn: set[str] = set()
         self.carried: set[str] = set()
+        self.last: tuple[torch.Tensor, ...] = ()
         self._forward = module.forward
 
     def for_copy(self, module: torch.nn.Module) -> _Call:
@@ -173,9 +182,9 @@ class _Call:
         """The module's own outputs in evaluation mode."""
         self.module.eval()  # gradients stay on: what asks for them in forward is found by the trace, and named there
         with _chance.Draws() as draws:
-            results = self(*_as_tensors(inputs))
+            self.last = self(*_as_tensors(inputs))
         self.drawn |= draws.places
-        return [to_array(tensor) for tensor in results]
+        return [to_array(tensor) for tensor in self.last]
 
     def differentiate(
         self, inputs: Mapping[str, np.ndarray], cotangents: Sequence[np.ndarray | None]
@@ -268,9 +277,13 @@ def _traced(
     trace: Any,
     known: _Known,
 ) -> onnx.ModelProto:
-    """The model that the exporter makes of a module; ``free`` names the axes whose sizes are."""
+    """The model that the exporter makes of a module; ``free`` names the axes whose sizes are.
+
+    Values are not called as the variables that hold them: one called like a parameter would take its name away.
+    """
     buffer = io.BytesIO()
-    with warnings.catch_warnings(), _quiet_log(), trace.active(OPSET), known:
+    unnamed = patch("torch.jit._trace._create_interpreter_name_lookup_fn", lambda *_: lambda _: "")
+    with warnings.catch_warnings(), _quiet_log(), trace.active(OPSET), known, unnamed:
         warnings.simplefilter("ignore")  # what a trace may have got wrong is found by comparing
         torch.onnx.export(
             module,
@@ -376,6 +389,7 @@ class _Known(TorchFunctionMode):
         if instead is not None:
             return instead(function, *args, **kwargs)
         if not torch.is_grad_enabled():
+            _gradients.refuse_write(function, args)
             args, kwargs = tree_map_only(torch.Tensor, self.cuts, (args, kwargs))
         if function in _ARITHMETIC and not kwargs and all(map(_is_wide_number, args)):
             return function(*tree_map_only(torch.Tensor, lambda x: x.reshape(1), args)).reshape(())
@@ -427,6 +441,8 @@ def _write_by_hand(module: torch.nn.Module, where: str) -> None:
             )
         elif isinstance(part, torch.nn.RNNBase) and part.num_layers > 1 and part.dropout > 0 and part.training:
             forward = _layer_by_layer
+        elif isinstance(part, _chance.OWN_SCALE_PARTS) and part.training and getattr(part, "p", 1):
+            _chance.refuse_draw(where, f"{type(part).__name__} {name!r}")
         elif part.training and _chance.depth_rate(part) is not None:
             forward = _chance.leave_out_samples
         if forward is not None:

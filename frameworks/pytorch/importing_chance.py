@@ -9,9 +9,10 @@ in evaluation too is left as it is.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import random
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -90,6 +91,34 @@ REFUSED = frozenset(
     if hasattr(place, name)
 )
 """Other draws: a trace that holds one draws in evaluation too."""
+
+
+OWN_SCALES = (_FUNCTIONS.alpha_dropout, _FUNCTIONS.feature_alpha_dropout, _FUNCTIONS.rrelu)
+"""Functions whose draws of training alone are no factors."""
+OWN_SCALE_PARTS = (torch.nn.AlphaDropout, torch.nn.FeatureAlphaDropout, torch.nn.RReLU)
+"""The modules that call them."""
+
+
+def refuse_own_scale(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """One of :data:`OWN_SCALES` in evaluation; raises NetworkError for one that draws."""
+    if inspect.signature(function).bind(*args, **kwargs).arguments.get("training"):
+        refuse_draw(_branches.where(), function.__name__)
+    return function(*args, **kwargs)
+
+
+def refuse_draw(where: str, what: str) -> NoReturn:
+    """Raise NetworkError for draws of training alone that are no factors."""
+    raise NetworkError(
+        f"{where}: got {what} in training; expected dropout, for what a network draws there are factors alone: write "
+        "it with dropout, or set its rate to 0"
+    )
+
+
+def drop_channels(_: Any, input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """Dropout of whole channels: a factor for each, which follows the mode."""
+    if not training or p == 0:
+        return input
+    return input * _FUNCTIONS.dropout(input.new_ones((*input.shape[:2], *[1] * (input.dim() - 2))), p, True)
 
 
 class Draws(TorchFunctionMode):

@@ -8,10 +8,13 @@ Left as it is, it would lose what a training network needs: equal arrays become 
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import onnx
 import torch
@@ -52,15 +55,18 @@ def export(
         warnings.simplefilter("ignore")
         program = _program(module, tuple(inputs.values()), (shapes,) if several else shapes, mode)
         _stop_unrecorded(program.graph_module)
-        exported: Any = torch.onnx.export(
-            program, dynamo=True, optimize=False, verbose=False, opset_version=OPSET,
-            input_names=list(inputs), output_names=list(outputs),
-        )  # fmt: skip
+        tensors = (*module.state_dict().values(), *inputs.values())
+        wide = any(isinstance(tensor, torch.Tensor) and tensor.dtype is torch.float64 for tensor in tensors)
+        with _wide_numbers() if wide else contextlib.nullcontext():
+            exported: Any = torch.onnx.export(
+                program, dynamo=True, optimize=False, verbose=False, opset_version=OPSET,
+                input_names=list(inputs), output_names=list(outputs),
+            )  # fmt: skip
     written = exported.exported_program.graph_signature.buffers_to_mutate.values()
     load_importer("pytorch", "importing_gradients").refuse_written(written, module)
     proto = exported.model_proto
     _name_axes(proto, axes)
-    _name_tied(proto, module)
+    _name_parameters(proto, module, exported.model.graph.initializers.values())
     return proto
 
 
@@ -95,6 +101,21 @@ def _stop_unrecorded(program: torch.fx.GraphModule) -> None:
         part.recompile()
 
 
+@contextlib.contextmanager
+def _wide_numbers() -> Iterator[None]:
+    """Keep all digits of numbers in a program of float64: the exporter holds them in float32, and casts that."""
+    building = importlib.import_module("torch.onnx._internal.exporter._building")
+    judge, narrow, double = building._determine_input_dtype, building.ir.DataType.FLOAT, building.ir.DataType.DOUBLE
+
+    def dtype(parameter: Any, value: Any, bound: Any) -> Any:
+        free = parameter.type_constraint not in bound and len(parameter.type_constraint.allowed_types) > 1
+        kind = judge(parameter, value, bound)
+        return double if free and kind == narrow else kind
+
+    with patch.object(building, "_determine_input_dtype", dtype):
+        yield
+
+
 def _name_axes(proto: onnx.ModelProto, free: Axes) -> None:
     """Give free axes their names, and take intermediate shapes out, which have the exporter's."""
     renamed: dict[str, str] = {}
@@ -108,11 +129,24 @@ def _name_axes(proto: onnx.ModelProto, free: Axes) -> None:
     del proto.graph.value_info[:]
 
 
-def _name_tied(proto: onnx.ModelProto, module: torch.nn.Module) -> None:
-    """Give a tensor that has several names the first of them, as ``named_parameters`` does."""
+def _name_parameters(proto: onnx.ModelProto, module: torch.nn.Module, values: Iterable[Any]) -> None:
+    """Give a tensor that has several names the first of them, as ``named_parameters`` does.
+
+    What only looks at a tensor in another way (``view_as_complex``) has renamed it, which its place in memory tells.
+
+    Args:
+        proto: changed in place.
+        module: whose tensors they are.
+        values: the exporter's initializers, which hold the tensors.
+    """
     first: dict[torch.Tensor, str] = {}
-    tensors = ((n, t) for n, t in module.state_dict(keep_vars=True).items() if isinstance(t, torch.Tensor))
-    names = {name: first.setdefault(tensor, name) for name, tensor in tensors}
+    tensors = {n: t for n, t in module.state_dict(keep_vars=True).items() if isinstance(t, torch.Tensor)}
+    names = {name: first.setdefault(tensor, name) for name, tensor in tensors.items()}
+    places = {_place(tensor): name for tensor, name in first.items() if tensor.numel()}
+    for value in values:
+        tensor = getattr(value.const_value, "raw", None)
+        if isinstance(tensor, torch.Tensor) and value.name not in names and _place(tensor) in places:
+            names[value.name] = places[_place(tensor)]
     for node in proto.graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
     seen: set[str] = set()
@@ -121,3 +155,7 @@ def _name_tied(proto: onnx.ModelProto, module: torch.nn.Module) -> None:
         if array.name in seen:
             del proto.graph.initializer[place]
         seen.add(array.name)
+
+
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()

@@ -45,6 +45,49 @@ def check_hooks(module: torch.nn.Module) -> None:
             raise NetworkError(_hooked(module, f"{type(part).__name__} {name or 'itself'!r} with a backward hook"))
 
 
+def check_copy(outputs: Iterable[torch.Tensor], copied: torch.nn.Module, module: torch.nn.Module) -> None:
+    """Raise NetworkError where a copy's outputs depend on parameters of the module that it was copied from."""
+    own = {id(parameter) for parameter in copied.parameters()}
+    theirs = {id(parameter): name for name, parameter in module.named_parameters() if id(parameter) not in own}
+    ahead: list[Any] = [tensor.grad_fn for tensor in outputs]
+    seen: set[Any] = {None}
+    while ahead:
+        node = ahead.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        name = theirs.get(id(getattr(node, "variable", None)))
+        if name is not None:
+            raise NetworkError(
+                f"{type(module).__name__}: got a forward function or a hook that holds parameter {name!r} itself; "
+                "expected one that finds it in the module that it is called with, for what is traced is a copy: make "
+                "it a method of a class, or bind it with types.MethodType"
+            )
+        ahead += [before for before, _ in node.next_functions]
+
+
+def refuse_write(function: Any, args: Sequence[Any]) -> None:
+    """Raise NetworkError for a function that writes in place, unrecorded, into what has a gradient.
+
+    Its values change and the gradient does not, which no graph says.
+    """
+    name = getattr(function, "__name__", "")
+    writes = name in ("__setitem__", "set_") or (name.endswith("_") and not name.endswith("__")) or name in _IN_PLACE
+    written = args[0] if args and isinstance(args[0], torch.Tensor) else None
+    if writes and name not in _HARMLESS and written is not None and written.requires_grad and not written.is_leaf:
+        raise NetworkError(
+            f"{_branches.where()}: got {name} under no_grad into a tensor that has a gradient; expected one that is "
+            "left as it is there, for its values would change and its gradient would not: write "
+            "h + (f(h) - h).detach()"
+        )
+
+
+_IN_PLACE = frozenset(
+    f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or")
+)
+_HARMLESS = frozenset(("detach_", "requires_grad_", "retain_grad"))
+
+
 def _hooked(module: torch.nn.Module, what: str) -> str:
     return (
         f"{type(module).__name__}: got {what}; expected none, for a network would train without it: remove the hook, "

@@ -291,6 +291,10 @@ peeking.defvjp(lambda x: (x, x), lambda x, g: (g if float(x.sum()) > 0 else -g,)
             lambda: (lambda p, x: peeking(x @ p["w"]), TREE),
             r"got peeking at .*test_jax_gradients.py:\d+ with a derivative of its own that cannot be traced",
         ),
+        (
+            lambda: (lambda p, x: jax.lax.while_loop(lambda h: h.sum() < 0, jnp.tanh, x @ p["w"]), TREE),
+            r"got ValueError from its own gradient \(Reverse-mode .* such as lax\.scan, for lax\.while_loop",
+        ),
     ],
 )
 def test_what_would_train_otherwise_is_one_error(make: Any, message: str) -> None:

@@ -26,7 +26,21 @@ pytestmark = [
 ]
 TABLE = {row: PROBES.get(row, {}) | IDIOMS.get(row, {}) for row in (*PROBES, *IDIOMS)}
 ROWS = [(f"{row}: {name}", *values) for row, probes in TABLE.items() for name, values in probes.items()]
-EVERYWHERE = ("detach", "no_grad", "VQ-VAE", "wav2vec 2", "several", "none", "padding", "BYOL", "CRF", "DINO", "NeRF")
+EVERYWHERE = (
+    "detach",
+    "no_grad",
+    "VQ-VAE",
+    "wav2vec 2",
+    "several",
+    "none",
+    "padding",
+    "BYOL",
+    "CRF",
+    "DINO",
+    "NeRF",
+    "GFNet",
+    "VOLO",
+)
 """Probes that run in every backend."""
 
 

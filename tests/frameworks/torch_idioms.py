@@ -549,6 +549,73 @@ def wavelets(self, x):
     return torch.fft.irfft(torch.fft.rfft(x, 2 * n) * kernel, 2 * n)[:, :n]
 
 
+def outlooker(self, x):
+    """Windows of a sequence, changed and put together again."""
+    windows = F.unfold(self.values(x).view(-1, 1, 2, 2), 2, padding=1)
+    return self.head(F.fold(torch.tanh(windows), (2, 2), 2, padding=1).flatten(1))
+
+
+def global_filter(self, x):
+    """GFNet's product of spectra, the filter a parameter of pairs."""
+    spectrum = torch.fft.rfft2(x.view(-1, 2, 2, 1), dim=(1, 2), norm="ortho")
+    filtered = spectrum * torch.view_as_complex(self.filter)
+    return self.head(torch.fft.irfft2(filtered, s=(2, 2), dim=(1, 2), norm="ortho").flatten(1))
+
+
+def graph_attention(self, x):
+    """Messages along fixed edges between samples, weighed by a softmax over those that arrive."""
+    h, source, target = self.head(x), torch.tensor([0, 1, 1, 0, 1]), torch.tensor([1, 0, 1, 0, 0])
+    size = torch.exp(h[source].sum(1) * 0.3)
+    total = torch.zeros(h.shape[0], dtype=h.dtype).scatter_add(0, target, size)
+    return torch.zeros_like(h).index_add(0, target, h[source] * (size / total[target]).unsqueeze(1))
+
+
+def scattered(self, x):
+    places = torch.tensor([0, 1, 1]).expand(x.shape[0], 3)
+    h = self.head(x)
+    kept, new = (torch.ones_like(h).scatter_reduce(1, places, h, "mean", include_self=own) for own in (True, False))
+    return kept, new
+
+
+def bags(self, tokens):
+    return self.head(
+        self.mean(tokens) + self.sum(tokens, per_sample_weights=self.w.expand(tokens.shape[0], 5))
+    ), self.max(tokens)
+
+
+class Bounds(torch.autograd.Function):
+    """PACT's learned bounds; its arguments are called like parameters of the module that calls it."""
+
+    @staticmethod
+    def forward(ctx, x, low, high):
+        ctx.save_for_backward(x, low, high)
+        return torch.minimum(torch.maximum(x, low), high)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, low, high = ctx.saved_tensors
+        inside = gradient * ((x >= low) & (x <= high))
+        return inside, (gradient * (x < low)).sum().reshape(1), (gradient * (x > high)).sum().reshape(1)
+
+
+class Best(torch.autograd.Function):
+    """Edge-popup's mask of the best half."""
+
+    @staticmethod
+    def forward(ctx, scores):
+        out = scores.clone()
+        _, places = scores.flatten().sort()
+        half = scores.numel() // 2
+        flat = out.flatten()
+        flat[places[:half]] = 0
+        flat[places[half:]] = 1
+        return flat.view_as(scores)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
 class Scaling(torch.autograd.Function):
     """A gradient that is scaled by an attribute of the module."""
 
@@ -622,6 +689,25 @@ IDIOMS: dict[str, ROW] = {
             ONE,
             CARRIED,
         ),
+        "PACT": (
+            module(
+                lambda self, x: self.head(Bounds.apply(x, self.low, self.high)),
+                low=lambda: nn.Parameter(torch.tensor([-0.3])),
+                high=lambda: nn.Parameter(torch.tensor([0.4])),
+                **HEAD,
+            ),
+            ONE,
+            CARRIED,
+        ),
+        "edge-popup": (
+            module(
+                lambda self, x: F.linear(x, self.head.weight * Best.apply(self.scores.abs())),
+                scores=parameter(3, 4),
+                **HEAD,
+            ),
+            ONE,
+            CARRIED,
+        ),
         "attribute": (
             module(lambda self, x: Scaling.apply(self.head(x), self), factor=lambda: 0.25, **HEAD),
             ONE,
@@ -653,6 +739,12 @@ IDIOMS: dict[str, ROW] = {
             IDS,
             CARRIED,
         ),
+        "called like inputs": (
+            module(lambda self, x, w: self.head(x * self.x + w * self.w), x=parameter(4), w=parameter(4), **HEAD),
+            TWO,
+            CARRIED,
+        ),
+        "called input": (module(lambda self, x: self.head(x * self.input), input=parameter(4), **HEAD), ONE, CARRIED),
         "averaged model": (averaged, ONE, CARRIED),
         "ReZero": (
             module(
@@ -684,7 +776,24 @@ IDIOMS: dict[str, ROW] = {
         "prototypes": (module(prototypes, **HEAD), LABELLED, CARRIED),
         "focal": (module(focal, **HEAD), LABELLED, CARRIED),
     },
-    "loops of a fixed length, cumulative sums, experts (also of `histc` and `grouped_mm`)": {
+    "loops of a fixed length, cumulative sums, Fourier transforms, experts (also of `histc` and `grouped_mm`)": {
+        "S4": (module(wavelets, kernel=parameter(4)), ONE, CARRIED),
+        "GFNet": (module(global_filter, filter=parameter(2, 2, 1, 2), **HEAD), ONE, CARRIED),
+        "graph attention": (module(graph_attention, **HEAD), ONE, CARRIED),
+        "scattered means": (module(scattered, **HEAD), ONE, CARRIED),
+        "bags": (
+            module(
+                bags,
+                mean=lambda: nn.EmbeddingBag(7, 4, padding_idx=0),
+                sum=lambda: nn.EmbeddingBag(7, 4, mode="sum"),
+                max=lambda: nn.EmbeddingBag(7, 4, mode="max"),
+                w=parameter(5),
+                **HEAD,
+            ),
+            IDS,
+            CARRIED,
+        ),
+        "VOLO": (module(outlooker, values=linear(4, 4), **HEAD), ONE, CARRIED),
         "Neural ODE": (module(runge_kutta, head=linear(5, 4)), ONE, CARRIED),
         "CRF": (module(crf, scores=linear(4, 12), start=parameter(3), transitions=parameter(3, 3)), ONE, CARRIED),
         "SuperGlue": (module(superglue, bin=lambda: nn.Parameter(torch.ones(1, 1)), **HEAD), TWO, CARRIED),
@@ -745,9 +854,8 @@ IDIOMS: dict[str, ROW] = {
         "early exit": (probe(early_exit), ONE, "torch_idioms.py:.*got a Python number of a tensor's values"),
         "adaptive steps": (probe(adaptive_steps), ONE, "torch_idioms.py:.*got a Python number of a tensor's values"),
     },
-    "`slogdet`, `fft`, which have no rule for emitted gradients": {
-        "Glow": (module(glow, weight=parameter(4, 4)), ONE, RULELESS),
-        "S4": (module(wavelets, kernel=parameter(4)), ONE, RULELESS),
+    "`slogdet`, which has no rule for emitted gradients": {
+        "Glow": (module(glow, weight=parameter(4, 4)), ONE, RULELESS)
     },
     "operators that neither exporter has": {
         "CTC": (module(ctc, embed=lambda: nn.Embedding(7, 4), head=linear(4, 7)), IDS, "ctc")

@@ -69,6 +69,20 @@ def detached_in_place(self, x, h):
     return h * scale
 
 
+def in_place_without(self, x, h):
+    g = h * 1
+    with torch.no_grad():
+        g.mul_(0.5)
+    return g
+
+
+def item_without(self, x, h):
+    g = h * 1
+    with torch.no_grad():
+        g[:, 0] = 0
+    return g
+
+
 def straight_through(self, x, h):
     return h + (torch.round(h * 2) / 2 - h).detach()
 
@@ -228,6 +242,20 @@ def hooked_module() -> nn.Module:
 def forward_hook() -> nn.Module:
     module = Probe(lambda self, x, h: h)
     module.first.register_forward_hook(lambda m, args, result: result.detach() + result)
+    return module
+
+
+def closed_forward() -> nn.Module:
+    """A forward in the module's place that holds the module, as wrappers write it."""
+    module = Probe(lambda self, x, h: h)
+    plain = module.forward
+    module.forward = lambda x: 2 * plain(x)  # type: ignore[method-assign]
+    return module
+
+
+def closed_hook() -> nn.Module:
+    module = Probe(lambda self, x, h: h)
+    module.first.register_forward_hook(lambda m, args, result: result + module.second.bias.sum())
     return module
 
 
@@ -792,6 +820,35 @@ PROBES: dict[str, dict[str, tuple[Any, tuple[np.ndarray, ...], str]]] = {
         "parameter": (hooked_parameter, ONE, "got parameter 'first.weight' with a hook on its gradient"),
         "accumulation": (hooked_accumulation, ONE, "got parameter 'first.weight' with a hook on its gradient"),
         "module": (hooked_module, ONE, "got Linear 'first' with a backward hook"),
+    },
+    "writing in place under `no_grad` into what has a gradient": {
+        "product": (probe(in_place_without), ONE, r"torch_probes.py:\d+: got mul_ under no_grad"),
+        "item": (probe(item_without), ONE, r"torch_probes.py:\d+: got __setitem__ under no_grad"),
+    },
+    "a function in the place of forward, or a hook, that holds the module itself": {
+        "forward": (closed_forward, ONE, "got a forward function or a hook that holds parameter"),
+        "hook": (closed_hook, ONE, "got a forward function or a hook that holds parameter 'second.bias' itself"),
+    },
+    "`Dropout1d`, `Dropout2d`, `Dropout3d`": {
+        "channels": (
+            lambda: nn.Sequential(
+                nn.Unflatten(1, (2, 2)),
+                nn.Conv1d(2, 3, 2),
+                nn.Dropout1d(0.5),
+                nn.Unflatten(2, (1, 1)),
+                nn.Dropout2d(0.5),
+            ),
+            ONE,
+            CARRIED,
+        )
+    },
+    "`AlphaDropout`, `RReLU`, whose draws are no factors": {
+        "alpha": (
+            lambda: nn.Sequential(nn.Linear(4, 3), nn.AlphaDropout(0.5)),
+            ONE,
+            "got AlphaDropout '1' in training",
+        ),
+        "function": (probe(lambda self, x, h: F.rrelu(h, training=self.training)), ONE, "got rrelu in training"),
     },
     "`autograd.grad` in forward": {"penalty": (probe(gradient_inside), ONE, "torch_probes.py:.*got grad in forward")},
     "hooks on forward, tied weights, frozen parameters": {

@@ -163,10 +163,11 @@ def _gradient(family: str, module: Any) -> float:
         arrays = inputs(family, which, "float64")
         module.train().zero_grad()
         with load_importer("pytorch", "importing_chance").still(module):
-            results = [result for result in _called(module, arrays) if result.requires_grad]
+            results = _called(module, arrays)
         rng = np.random.default_rng(1)
         cotangents = [rng.standard_normal(tuple(result.shape)) for result in results]
-        sum((y * torch.from_numpy(c)).sum() for y, c in zip(results, cotangents, strict=True)).backward()
+        terms = [(y * torch.from_numpy(c)).sum() for y, c in zip(results, cotangents, strict=True) if y.requires_grad]
+        sum(terms).backward()
         want = {n: p.grad.numpy() for n, p in module.named_parameters() if p.grad is not None}
         norm = np.sqrt(sum((array**2).sum() for array in want.values()))
         for backend in BACKENDS:

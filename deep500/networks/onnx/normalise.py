@@ -19,7 +19,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from deep500.errors import NetworkError
-from deep500.networks.node import captures, defined, graphs_of
+from deep500.networks.node import captures, defined, graphs_of, rename_captures
 
 Arrays: TypeAlias = dict[str, np.ndarray]
 
@@ -117,6 +117,32 @@ def _split_identities(graph: onnx.GraphProto, arrays: Arrays, constants: set[str
     read = {v for node in others for v in reads(node)} | {v.name for v in graph.output}
     for name in sources - read:  # only the Identity nodes read it
         del arrays[name]
+
+
+def join_copies(graph: onnx.GraphProto, names: Container[str]) -> None:
+    """Let nodes read parameters themselves where an exporter put an Identity between, as for ``w.clone()``, in place.
+
+    Left there, the copy would be a parameter of its own.
+
+    Args:
+        graph: whose nodes are in order.
+        names: of the parameters; a copy that is one of these stays one.
+    """
+    stored, results = {array.name for array in graph.initializer}, {value.name for value in graph.output}
+    copies: dict[str, str] = {}
+    others = []
+    for node in graph.node:
+        node.input[:] = [copies.get(name, name) for name in node.input]
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                attribute.g.CopyFrom(rename_captures(attribute.g, lambda name: copies.get(name, name)))
+        plain = node.op_type == "Identity" and not node.domain and node.input[0] in stored and node.input[0] in names
+        if plain and node.output[0] not in results and node.output[0] not in names:
+            copies[node.output[0]] = node.input[0]
+        else:
+            others.append(node)
+    if copies:
+        _set_nodes(graph, others)
 
 
 def _follow_mode(node: onnx.NodeProto, read: set[str], arrays: Arrays) -> None:
