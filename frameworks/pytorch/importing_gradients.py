@@ -47,8 +47,8 @@ def check_hooks(module: torch.nn.Module) -> None:
 
 def check_copy(outputs: Iterable[torch.Tensor], copied: torch.nn.Module, module: torch.nn.Module) -> None:
     """Raise NetworkError where a copy's outputs depend on parameters of the module that it was copied from."""
-    own = {id(parameter) for parameter in copied.parameters()}
-    theirs = {id(parameter): name for name, parameter in module.named_parameters() if id(parameter) not in own}
+    own = {parameter.data_ptr() for parameter in copied.parameters()}
+    theirs = {parameter.data_ptr(): name for name, parameter in module.named_parameters() if parameter.numel()}
     ahead: list[Any] = [tensor.grad_fn for tensor in outputs]
     seen: set[Any] = {None}
     while ahead:
@@ -56,12 +56,13 @@ def check_copy(outputs: Iterable[torch.Tensor], copied: torch.nn.Module, module:
         if node in seen:
             continue
         seen.add(node)
-        name = theirs.get(id(getattr(node, "variable", None)))
-        if name is not None:
+        place = node.variable.data_ptr() if hasattr(node, "variable") else None
+        if place in theirs and place not in own:
+            name = theirs[place]
             raise NetworkError(
                 f"{type(module).__name__}: got a forward function or a hook that holds parameter {name!r} itself; "
                 "expected one that finds it in the module that it is called with, for what is traced is a copy: make "
-                "it a method of a class, or bind it with types.MethodType"
+                "it a method of a class, or bind it with types.MethodType; take parts as they were before torch.jit"
             )
         ahead += [before for before, _ in node.next_functions]
 
