@@ -703,7 +703,7 @@ IDIOMS: dict[str, ROW] = {
             module(
                 lambda self, x: F.linear(x, self.head.weight * Best.apply(self.scores.abs())),
                 scores=parameter(3, 4),
-                **HEAD,
+                head=linear(4, 3, bias=False),
             ),
             ONE,
             CARRIED,
