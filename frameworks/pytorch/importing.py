@@ -94,21 +94,18 @@ def convert(module: Any, example: Any, dynamic_axes: Mapping[str, Any]) -> Conve
     private = private_copy(module).cpu()
     names = [n for n in inspect.signature(module.forward).parameters if n not in ("args", "kwargs")]
     inputs = named_inputs(example, names)
-    arguments, axes = list(inputs), free_axes(inputs, dynamic_axes)
-    state = private.state_dict()
+    arguments, state = list(inputs), private.state_dict()
     called_as = {name: f"{name}_input" if name in state else name for name in inputs}
+    axes = {called_as[name]: free for name, free in free_axes(inputs, dynamic_axes).items()}
     inputs = {called_as[name]: array for name, array in inputs.items()}
-    axes = {called_as[name]: free for name, free in axes.items()}
     config: Any = getattr(private, "config", None)
     if isinstance(getattr(config, "use_cache", None), bool):
         config.use_cache = False  # transformers' models return caches else
     prepared = private_copy(private)
     called = _Call(private, arguments, isinstance(example, Mapping))
     with _error_of(module, "runs"):
-        results = called.evaluate(inputs)
-        _gradients.check_copy(called.last, private, module)
-        called.last = ()
-    trained = frozenset(name for name, parameter in private.named_parameters() if parameter.requires_grad)
+        results = called.evaluate(inputs, lambda outputs: _gradients.check_copy(outputs, private, module))
+    trained = frozenset(name for name, p in private.named_parameters() if p.requires_grad)
 
     def otherwise() -> onnx.ModelProto:
         return _export_otherwise(module, called.for_copy(private_copy(private)), inputs, called.outputs, axes)
@@ -150,7 +147,6 @@ class _Call:
         outputs: names of the results of the last call.
         drawn: the lines that draw at random in evaluation.
         carried: the lines of draws that the trace carries.
-        last: what :meth:`evaluate` was given last.
     """
 
     def __init__(self, module: torch.nn.Module, inputs: Sequence[str], by_name: bool) -> None:
@@ -158,7 +154,6 @@ class _Call:
         self.outputs: list[str] = []
         self.drawn: set[str] = set()
         self.carried: set[str] = set()
-        self.last: tuple[torch.Tensor, ...] = ()
         self._forward = module.forward
 
     def for_copy(self, module: torch.nn.Module) -> _Call:
@@ -178,13 +173,17 @@ class _Call:
         self.outputs = list(named)
         return tuple(named.values())
 
-    def evaluate(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """The module's own outputs in evaluation mode."""
+    def evaluate(
+        self, inputs: Mapping[str, np.ndarray], check: Callable[[Sequence[torch.Tensor]], None] | None = None
+    ) -> list[np.ndarray]:
+        """The module's own outputs in evaluation mode; ``check`` is shown the tensors."""
         self.module.eval()  # gradients stay on: what asks for them in forward is found by the trace, and named there
         with _chance.Draws() as draws:
-            self.last = self(*_as_tensors(inputs))
+            results = self(*_as_tensors(inputs))
         self.drawn |= draws.places
-        return [to_array(tensor) for tensor in self.last]
+        if check is not None:
+            check(results)
+        return [to_array(tensor) for tensor in results]
 
     def differentiate(
         self, inputs: Mapping[str, np.ndarray], cotangents: Sequence[np.ndarray | None]

@@ -140,7 +140,7 @@ def _norm(
     **kwargs: Any,
 ) -> torch.Tensor:
     """The older function of the same norms."""
-    return _vector_norm(lambda *given: function(*given, *args, **kwargs), input, p, dim, keepdim)
+    return _vector_norm(lambda *values: function(*values, *args, **kwargs), input, p, dim, keepdim)
 
 
 def _normalize(
@@ -169,13 +169,13 @@ def _cross_entropy(function: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     """With probabilities as targets or smoothed labels, which ONNX's operator does not have, written out."""
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
-    given = bound.arguments
-    logits, target, weight, smooth = (given[n] for n in ("input", "target", "weight", "label_smoothing"))
+    options = bound.arguments
+    logits, target, weight, smooth = (options[n] for n in ("input", "target", "weight", "label_smoothing"))
     labels = not target.is_floating_point()
-    if given["size_average"] is not None or given["reduce"] is not None or (labels and not smooth):
+    if options["size_average"] is not None or options["reduce"] is not None or (labels and not smooth):
         return function(*args, **kwargs)
     axis = 1 if logits.dim() > 1 else 0
-    real: Any = (target != given["ignore_index"]).to(logits.dtype) if labels else 1.0
+    real: Any = (target != options["ignore_index"]).to(logits.dtype) if labels else 1.0
     terms = -torch.log_softmax(logits, axis)
     if weight is not None:
         terms = terms * weight.reshape(-1, *[1] * (logits.dim() - axis - 1))
@@ -185,8 +185,8 @@ def _cross_entropy(function: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         loss = (terms.gather(axis, chosen.unsqueeze(axis)).squeeze(axis) * (1 - smooth) + evenly) * real
     else:
         loss = (terms * target).sum(axis) * (1 - smooth) + evenly
-    if given["reduction"] != "mean":
-        return loss if given["reduction"] == "none" else loss.sum()
+    if options["reduction"] != "mean":
+        return loss if options["reduction"] == "none" else loss.sum()
     if not labels:
         return loss.mean()
     count = (real if weight is None else weight[chosen] * real).sum()
@@ -234,11 +234,11 @@ def _sinc(_: Any, x: torch.Tensor) -> torch.Tensor:
 def _atan2(_: Any, y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """The angle by the smaller of both quotients, and pi with all its digits."""
     y, x = torch.broadcast_tensors(y, x)
-    steep, one = y.abs() > x.abs(), torch.ones_like(x)
-    flat = torch.atan(torch.where(steep, one, y) / torch.where(steep | (x == 0), one, x))
-    behind = torch.where(x < 0, torch.where(y < 0, -one, one), torch.zeros_like(x)) * math.pi
-    up = torch.where(y < 0, -one, one) * (math.pi / 2)
-    return torch.where(steep, up - torch.atan(torch.where(steep, x, one) / torch.where(steep, y, one)), flat + behind)
+    steep, unit = y.abs() > x.abs(), torch.ones_like(x)
+    flat = torch.atan(torch.where(steep, unit, y) / torch.where(steep | (x == 0), unit, x))
+    behind = torch.where(x < 0, torch.where(y < 0, -unit, unit), torch.zeros_like(x)) * math.pi
+    up = torch.where(y < 0, -unit, unit) * (math.pi / 2)
+    return torch.where(steep, up - torch.atan(torch.where(steep, x, unit) / torch.where(steep, y, unit)), flat + behind)
 
 
 def _wide_activation(formula: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

@@ -47,7 +47,7 @@ def check_hooks(module: torch.nn.Module) -> None:
 
 def check_copy(outputs: Iterable[torch.Tensor], copied: torch.nn.Module, module: torch.nn.Module) -> None:
     """Raise NetworkError where a copy's outputs depend on parameters of the module that it was copied from."""
-    own = {parameter.data_ptr() for parameter in copied.parameters()}
+    copies = {parameter.data_ptr() for parameter in copied.parameters()}
     theirs = {parameter.data_ptr(): name for name, parameter in module.named_parameters() if parameter.numel()}
     ahead: list[Any] = [tensor.grad_fn for tensor in outputs]
     seen: set[Any] = {None}
@@ -57,7 +57,7 @@ def check_copy(outputs: Iterable[torch.Tensor], copied: torch.nn.Module, module:
             continue
         seen.add(node)
         place = node.variable.data_ptr() if hasattr(node, "variable") else None
-        if place in theirs and place not in own:
+        if place in theirs and place not in copies:
             name = theirs[place]
             raise NetworkError(
                 f"{type(module).__name__}: got a forward function or a hook that holds parameter {name!r} itself; "
