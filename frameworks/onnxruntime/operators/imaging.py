@@ -1,4 +1,4 @@
-"""What ONNX Runtime has in float32 only: Resize, every axis by one matrix product or one Gather; Col2Im."""
+"""Resize by one matrix product or one Gather an axis, and Col2Im, which ONNX Runtime has in float32 only."""
 
 from __future__ import annotations
 
