@@ -289,7 +289,7 @@ def _spread(function: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
 
 
 def _take_along(function: Any, x: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
-    """What a gather takes, where the other axes have equal sizes."""
+    """A gather, where the other axes have equal sizes."""
     if dim is None or x.dim() != indices.dim():
         return function(x, indices, dim)
     return x.gather(dim, indices)
