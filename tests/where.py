@@ -230,6 +230,7 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "frameworks/*/operators": {"*": SUITE},
     "frameworks/*": {
+        "adapted_optimizer": "test_adapted_optimizers",
         "compiler dtypes executor network options": "test_executor_contract",
         "custom custom_native custom_routes derivatives functions native_op": "test_custom",
         "memory": "test_recompute",

@@ -106,7 +106,7 @@ class Trainer:
         self.epoch = self.step = 0
         self._begun = 0.0
         self._checks: list[dict[str, Any]] = []
-        self._shown = ExitStack()  # the evaluation that lasts from epoch to epoch
+        self._shown: ExitStack | None = None  # the evaluation that lasts from epoch to epoch
         self._calibrated = 0  # the step whose weights the running statistics belong to
 
     def _check_judged(self, ema: float | None) -> bool:
@@ -184,7 +184,7 @@ class Trainer:
         self.executor.reseed(epoch_seed(self.seed, run.epoch, self.optimizer.rank))
         listeners.emit(listeners.before_epoch, run)
         self._begun, self._checks = perf_counter(), []
-        self._shown.close()
+        self._hide()
         try:
             self._train(run, listeners, run.tally)
         except StopTraining:
@@ -246,9 +246,8 @@ class Trainer:
 
     def _show(self) -> None:
         """Let the network hold the weights and statistics by which it is judged, until the next epoch begins."""
-        if not self.optimizer.judges_other:
+        if not self.optimizer.judges_other or self._shown is not None:
             return
-        self._shown.close()
         if self._calibrates and self._calibrated != self.step:
             events, self.executor.events = self.executor.events, SILENT
             with self.optimizer.evaluation():
@@ -257,7 +256,14 @@ class Trainer:
                     if batch_length(inputs, self.label):
                         self.optimizer.backprop(inputs)
             self.executor.events, self._calibrated = events, self.step
+        self._shown = ExitStack()
         self._shown.enter_context(self.optimizer.evaluation())
+
+    def _hide(self) -> None:
+        """Let the network hold again what it trains."""
+        if self._shown is not None:
+            self._shown.close()
+        self._shown = None
 
     def _validate(self, run: Run, listeners: Events, record: EpochRecord) -> None:
         if self.validation_sampler is None:
@@ -306,7 +312,7 @@ class Trainer:
         finally:
             self.executor.events = events
         took = perf_counter() - begun
-        self._shown.close()
+        self._hide()
         self._checks.append({"step": self.step, "seconds": seconds, "took": took, **record.measured()})
 
     def _judge(self, record: EpochRecord, sampler: Iterable[Mapping[str, Any]], what: str) -> None:
@@ -374,7 +380,7 @@ class Trainer:
             raise InputError(
                 f"got a state without {', '.join(absent)}; expected one of Trainer.state(): load another checkpoint"
             )
-        self._shown.close()
+        self._hide()
         self.executor.network.load_state(_below(arrays, "network/"))
         for name, value in values["hyperparameters"].items():
             self.optimizer.set_parameter(name, value)

@@ -19,6 +19,7 @@ from deep500.frameworks.jax.executor import from_model as from_model
 from deep500.frameworks.jax.executor import from_onnx as from_onnx
 
 if TYPE_CHECKING:
+    from deep500.frameworks.jax.adapted_optimizer import optimizer_from_native as optimizer_from_native
     from deep500.frameworks.jax.custom import custom_op as custom_op
     from deep500.frameworks.jax.custom import custom_op_from_native as custom_op_from_native
     from deep500.frameworks.jax.custom import desc_from_tensor as desc_from_tensor

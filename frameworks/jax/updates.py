@@ -8,6 +8,7 @@ parameters are not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep500.networks.losses import gradient_name
+from deep500.training.optimizers.arithmetic import norm
 from deep500.training.optimizers.compiling import Packed, Step, Update, UpdateEngine
 from deep500.training.optimizers.tracing import FUNCTIONS
 
@@ -37,6 +39,14 @@ def _cut(whole: Any, like: Sequence[Any]) -> list[Any]:
     return [piece.reshape(tensor.shape) for piece, tensor in zip(jnp.split(whole.reshape(-1), ends), like, strict=True)]
 
 
+def _norms(whole: Any, like: Sequence[Any]) -> Any:
+    """The norm of each parameter, in the places of its elements."""
+    if len(like) == 1:
+        return norm(whole)
+    sizes = np.array([tensor.size for tensor in like])
+    return jnp.repeat(jnp.stack([norm(piece) for piece in _cut(whole, like)]), sizes, total_repeat_length=sizes.sum())
+
+
 class Updater(UpdateEngine):
     """Jits updates."""
 
@@ -54,7 +64,8 @@ class Updater(UpdateEngine):
                     results.append([program(g, p, {}, values, _FUNCTIONS)[0] for g, p in zip(grad, old, strict=True)])
                     after.append(slots)
                     continue
-                new, written = program(_join(grad), _join(old), slots, values, _FUNCTIONS)
+                functions: dict[str, Any] = {**_FUNCTIONS, "norm": partial(_norms, like=old)}
+                new, written = program(_join(grad), _join(old), slots, values, functions)
                 results.append(_cut(new, old))
                 after.append({**slots, **written})
             return results, after

@@ -12,6 +12,7 @@ from deep500.frameworks.pytorch.executor import from_model as from_model
 from deep500.frameworks.pytorch.executor import from_onnx as from_onnx
 
 if TYPE_CHECKING:
+    from deep500.frameworks.pytorch.adapted_optimizer import optimizer_from_native as optimizer_from_native
     from deep500.frameworks.pytorch.custom import custom_op as custom_op
     from deep500.frameworks.pytorch.custom import custom_op_from_native as custom_op_from_native
     from deep500.frameworks.pytorch.custom import desc_from_tensor as desc_from_tensor
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from deep500.frameworks.pytorch.optimizers import AdaGradOptimizer as AdaGradOptimizer
     from deep500.frameworks.pytorch.optimizers import AdamOptimizer as AdamOptimizer
     from deep500.frameworks.pytorch.optimizers import AdamWOptimizer as AdamWOptimizer
+    from deep500.frameworks.pytorch.optimizers import AMSGradOptimizer as AMSGradOptimizer
     from deep500.frameworks.pytorch.optimizers import GradientDescent as GradientDescent
     from deep500.frameworks.pytorch.optimizers import MomentumOptimizer as MomentumOptimizer
     from deep500.frameworks.pytorch.optimizers import NativeOptimizer as NativeOptimizer

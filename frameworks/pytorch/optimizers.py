@@ -52,10 +52,14 @@ class NativeOptimizer(Optimizer):
             tensors = [tensor(name) for name in part.names]  # fused kernels want all or none of a group to have a past
             halves = ([p for p in tensors if (p in known) == is_old] for is_old in (True, False))
             groups += [{"params": half, "part": part, **self.values_of(part)} for half in halves if half]
-        on_card = self.executor.torch_device.type == "cuda"  # type: ignore[attr-defined]
-        native = self.kind(groups, **self.get_parameters(), **(self.on_card if on_card else self.options))
+        native = self.make_native(groups)
         native.state.update({p: known[p] for p in self._parameters if p in known})
         self._native, self._version = native, self.network.version
+
+    def make_native(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        """A new one for these groups."""
+        on_card = self.executor.torch_device.type == "cuda"  # type: ignore[attr-defined]
+        return self.kind(groups, **self.get_parameters(), **(self.on_card if on_card else self.options))
 
     def update(self) -> None:
         """Apply the gradients of the last run; a parameter that they do not reach has the gradient 0."""
@@ -124,6 +128,14 @@ class AdamWOptimizer(NativeOptimizer, like=optimizers.AdamWOptimizer):
     """``torch.optim.AdamW``."""
 
     kind = torch.optim.AdamW
+
+
+class AMSGradOptimizer(NativeOptimizer, like=optimizers.AMSGradOptimizer):
+    """``torch.optim.Adam`` with ``amsgrad``."""
+
+    kind = torch.optim.Adam
+    options: ClassVar[dict[str, Any]] = {"fused": True, "amsgrad": True}
+    on_card = options
 
 
 class AdaGradOptimizer(NativeOptimizer, like=optimizers.AdaGradOptimizer):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from deep500.training.optimizers.compiling import Chunk, Packed, Step, Update, UpdateEngine
+from deep500.training.optimizers.tracing import FUNCTIONS
 
 
 class _Buffer:
@@ -19,8 +20,15 @@ class _Buffer:
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self.whole = torch.empty(sum(t.numel() for t in tensors), dtype=tensors[0].dtype, device=tensors[0].device)
-        pieces = self.whole.split([tensor.numel() for tensor in tensors])
+        self.sizes = [tensor.numel() for tensor in tensors]
+        self.repeats = torch.tensor(self.sizes, device=self.whole.device)
+        pieces = self.whole.split(self.sizes)
         self.views = [piece.view(tensor.shape) for piece, tensor in zip(pieces, tensors, strict=True)]
+
+    def norms(self, whole: torch.Tensor) -> torch.Tensor:
+        """The norm of each piece of a tensor like the memory, in the places of its elements."""
+        norms = torch.stack(torch._foreach_norm(list(whole.split(self.sizes))))
+        return torch.repeat_interleave(norms, self.repeats, output_size=whole.numel())
 
     def copy(self, tensors: list[Any]) -> torch.Tensor:
         """The memory, with these tensors in it."""
@@ -56,7 +64,8 @@ class Updater(UpdateEngine):
                 grad, param = (
                     (grads[0], params[0].detach()) if pair is None else (pair[0].copy(grads), pair[1].copy(params))
                 )
-                new, after = program(grad, param, slots, numbers[first : first + program.count])
+                functions = FUNCTIONS if pair is None else {**FUNCTIONS, "norm": pair[0].norms}
+                new, after = program(grad, param, slots, numbers[first : first + program.count], functions)
                 if pair is None:
                     params[0].copy_(new)
                 else:

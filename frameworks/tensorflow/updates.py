@@ -6,6 +6,7 @@ What is remembered is in variables, which the function writes. They have the lay
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from deep500.frameworks.tensorflow.dtypes import from_array, to_array
 from deep500.frameworks.tensorflow.operators.windows import kernel_first
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.losses import gradient_name
+from deep500.training.optimizers.arithmetic import norm
 from deep500.training.optimizers.compiling import CHUNK, Chunk, Packed, Update, UpdateEngine
 from deep500.training.optimizers.tracing import FUNCTIONS
 
@@ -27,6 +29,13 @@ _FUNCTIONS = {**FUNCTIONS, "pow": _power}
 
 def _joined(tensors: Sequence[Any]) -> Any:
     return tensors[0] if len(tensors) == 1 else tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
+
+
+def _norms(whole: Any, sizes: Sequence[int]) -> Any:
+    """The norm of each parameter, in the places of its elements."""
+    if len(sizes) == 1:
+        return norm(whole)
+    return tf.repeat(tf.stack([norm(piece) for piece in tf.split(whole, sizes)]), sizes)
 
 
 class Updater(UpdateEngine):
@@ -149,8 +158,10 @@ class _Rule:
             for variable, gradient, param in zip(self.variables, gradients, params, strict=True):
                 getattr(variable, self.assign)(self.program(gradient, param, {}, values, _FUNCTIONS)[0])
             return
-        new, after = self.program(_joined(gradients), _joined(params), slots, values, _FUNCTIONS)
-        pieces = [new] if len(params) == 1 else tf.split(new, [int(np.prod(p.shape)) for p in params])
+        sizes = [int(np.prod(p.shape)) for p in params]
+        functions: dict[str, Any] = {**_FUNCTIONS, "norm": partial(_norms, sizes=sizes)}
+        new, after = self.program(_joined(gradients), _joined(params), slots, values, functions)
+        pieces = [new] if len(params) == 1 else tf.split(new, sizes)
         for variable, piece in zip(self.variables, pieces, strict=True):
             getattr(variable, self.assign)(tf.reshape(piece, variable.shape))
         for slot, value in after.items():

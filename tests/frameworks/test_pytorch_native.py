@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from tests.tolerances import assert_close  # noqa: E402
 
 pytestmark = pytest.mark.backend("pytorch")
 
-OPTIMIZERS: list[tuple[str, type, dict[str, Any]]] = [
+OPTIMIZERS: list[tuple[str, Any, dict[str, Any]]] = [
     ("GradientDescent", torch.optim.SGD, {"lr": 0.1}),
     ("GradientDescent", torch.optim.SGD, {"lr": 0.1, "weight_decay": 0.01}),
     ("MomentumOptimizer", torch.optim.SGD, {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}),
@@ -25,6 +26,7 @@ OPTIMIZERS: list[tuple[str, type, dict[str, Any]]] = [
     ("MomentumOptimizer", torch.optim.SGD, {"lr": 0.05, "momentum": 0.9, "dampening": 0.3}),
     ("AdamOptimizer", torch.optim.Adam, {"lr": 1e-2, "betas": (0.8, 0.99), "weight_decay": 0.01}),
     ("AdamWOptimizer", torch.optim.AdamW, {"lr": 1e-2, "eps": 1e-6}),
+    ("AMSGradOptimizer", partial(torch.optim.Adam, amsgrad=True), {"lr": 1e-2, "betas": (0.8, 0.9)}),
     ("AdaGradOptimizer", torch.optim.Adagrad, {"lr": 1e-2, "lr_decay": 0.1, "initial_accumulator_value": 0.1}),
     ("RMSPropOptimizer", torch.optim.RMSprop, {"lr": 1e-3, "centered": True, "momentum": 0.5}),
 ]

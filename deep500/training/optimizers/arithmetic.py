@@ -21,8 +21,11 @@ def transposed(matrix: Any) -> Any:
     return matrix.T
 
 
+@singledispatch
 def norm(tensor: Any) -> Any:
     """Euclidean norm of all elements, a scalar of the same framework; nothing waits for the device.
+
+    The one function of a whole tensor that rules may call and be compiled: there it is that of each parameter.
 
     Example:
         >>> import numpy as np

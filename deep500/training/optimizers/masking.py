@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from deep500.errors import InputError
-from deep500.tensors import total
-from deep500.training.optimizers.arithmetic import larger, sign
+from deep500.training.optimizers.arithmetic import larger, norm, sign
 
 
 def cautious(kind: Any) -> Any:
@@ -41,7 +40,8 @@ def cautious(kind: Any) -> Any:
             start = self.decayed(old_param)
             step = start - super().update_rule(grad, old_param, name)
             agrees = larger(sign(step) * sign(grad), 0.0)
-            return start - step * agrees * (total(agrees * 0 + 1) / (total(agrees) + 1))
+            count = norm(agrees) ** 2  # of ones
+            return start - step * agrees * (norm(agrees * 0 + 1) ** 2 / (count + 1))
 
     Cautious.__name__ = Cautious.__qualname__ = f"Cautious{kind.__name__}"
     Cautious.__doc__ = f"Cautious masking of :class:`{kind.__name__}`, see :func:`cautious`."

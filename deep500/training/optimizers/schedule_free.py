@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -40,10 +39,22 @@ class ScheduleFree(UpdateRuleOptimizer, declares=False):
         super().__init__(*arguments, **options)
         self._trained: dict[str, Any] = {}  # y while the network holds x
 
+    @staticmethod
+    def blend_of(values: Mapping[str, Any]) -> float:
+        """``b`` among hyper-parameters."""
+        return values["momentum"] if "momentum" in values else values["betas"][0]
+
+    @classmethod
+    def check_together(cls, values: Mapping[str, Any]) -> None:
+        if cls.blend_of(values) <= 0:
+            raise InputError(
+                f"got {dict(values)}; expected a momentum (betas[0]) > 0, by which evaluation divides: choose another"
+            )
+
     @property
-    @abc.abstractmethod
     def blend(self) -> float:
         """``b``."""
+        return self.blend_of(self.get_parameters())
 
     def rate(self) -> float:
         """``lr_t``."""
@@ -114,12 +125,6 @@ class ScheduleFree(UpdateRuleOptimizer, declares=False):
         self._train()
 
 
-def check_blend(name: str, number: float) -> None:
-    """Raise InputError for ``b = 0``, by which evaluation divides."""
-    if number <= 0:
-        raise InputError(f"got {name}={number!r}; expected a number > 0, as x = y / b + (1 - 1 / b) z: choose another")
-
-
 class ScheduleFreeSGDOptimizer(ScheduleFree):
     """Schedule-Free SGD (see :class:`ScheduleFree`): ``u = g + weight_decay y``, ``b = momentum``.
 
@@ -128,8 +133,7 @@ class ScheduleFreeSGDOptimizer(ScheduleFree):
         lr: learning rate.
         momentum: share of the average in ``y``, > 0.
         weight_decay: factor of the L2 penalty's gradient.
-        warmup_steps: length of the warm-up.
-        r, weight_lr_power: exponents of the weights.
+        warmup_steps, r, weight_lr_power: see :class:`ScheduleFree`.
     """
 
     elementwise = True
@@ -140,14 +144,6 @@ class ScheduleFreeSGDOptimizer(ScheduleFree):
     warmup_steps: float = 0.0
     r: float = 0.0
     weight_lr_power: float = 2.0
-
-    @classmethod
-    def check_together(cls, values: Mapping[str, Any]) -> None:
-        check_blend("momentum", values["momentum"])
-
-    @property
-    def blend(self) -> float:
-        return self.momentum
 
     def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
         return self.moved(grad + self.weight_decay * old_param if self.weight_decay else grad, old_param, name)
@@ -161,11 +157,9 @@ class ScheduleFreeAdamWOptimizer(ScheduleFree):
     Args:
         executor, loss, options: see :class:`~deep500.training.optimizers.base.Optimizer`.
         lr: learning rate, larger than AdamW's as a rule.
-        betas: ``(b1, b2)``, ``b1`` > 0.
-        eps: keeps the quotient finite.
+        betas, eps: as Adam's, ``b1`` > 0.
         weight_decay: decoupled.
-        warmup_steps: length of the warm-up.
-        r, weight_lr_power: exponents of the weights.
+        warmup_steps, r, weight_lr_power: see :class:`ScheduleFree`.
     """
 
     elementwise = True
@@ -177,14 +171,6 @@ class ScheduleFreeAdamWOptimizer(ScheduleFree):
     warmup_steps: float = 0.0
     r: float = 0.0
     weight_lr_power: float = 2.0
-
-    @classmethod
-    def check_together(cls, values: Mapping[str, Any]) -> None:
-        check_blend("betas[0]", values["betas"][0])
-
-    @property
-    def blend(self) -> float:
-        return self.betas[0]
 
     def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
         b2, squares = self.betas[1], self.slot("exp_avg_sq")

@@ -18,12 +18,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from deep500.training.optimizers.arithmetic import norm
+
 Operand: TypeAlias = int | tuple[float]
 """A value's place, counted from gradient and parameter on; ``~n`` for the number ``n``; an exponent that is fixed."""
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "pow", "neg", "abs")
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "pow", "neg", "abs")},
+    "norm": norm,
 }
+"""By the names of steps; for parameters end to end, ``norm`` has to be that of each, in the places of its elements."""
 
 
 RANDOM = "it draws random numbers, or computes something else when it runs again"
@@ -35,7 +39,7 @@ class Untraceable(Exception):
 
 @dataclass(frozen=True)
 class RuleProgram:
-    """The computation of a rule, element by element.
+    """The computation of a rule, element by element but for norms.
 
     Attributes:
         steps: an operation and its operands each; ``("slot", name)`` reads what is remembered.
@@ -170,6 +174,11 @@ for _name in ("add", "sub", "mul", "truediv"):
     setattr(Symbol, f"__{_name}__", _method(_name, False))
 for _name in ("add", "sub", "mul", "truediv", "pow"):
     setattr(Symbol, f"__r{_name}__", _method(_name, True))
+
+
+@norm.register
+def _norm(symbol: Symbol) -> Symbol:
+    return symbol.trace.add("norm", symbol.place)
 
 
 class _Name:

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deep500.errors import InputError
-from deep500.training.optimizers import AdamOptimizer, GradientDescent, UpdateRuleOptimizer, compiling
+from deep500.training.optimizers import AdamOptimizer, GradientDescent, LAMBOptimizer, UpdateRuleOptimizer, compiling
+from deep500.training.optimizers.arithmetic import norm
 from deep500.training.optimizers.tracing import trace
 from tests.conftest import load_backend
 from tests.tolerances import assert_close
@@ -96,6 +97,12 @@ def subclass_calls(self: Any, grad: Any, param: Any, name: str) -> Any:
     return param - 0.5 * (param - GradientDescent.update_rule(self, grad, param, name))  # type: ignore[arg-type]
 
 
+def norms(self: Any, grad: Any, param: Any, name: str) -> Any:
+    means = self.slot("mean")
+    means[name] = 0.5 * means.get(name, 0.0) + grad / (norm(grad) + 0.1)
+    return param - self.lr * norm(param) / norm(means[name] + self.decay * param) * means[name]
+
+
 def flips(optimizer: Any, step: int) -> None:
     optimizer.flag, optimizer.lr = step % 2 == 1, 0.05 / (1 + step)
 
@@ -109,6 +116,7 @@ COMPILED: dict[str, tuple[Rule, Any, Callable[[], Any]]] = {
     "powers": (powers, None, dict),
     "keeps its arguments": (keeps_arguments, None, dict),
     "attributes": (attributes, fresh_factor, lambda: {"table": {"rates": [0.1, 0.3]}, "factor": 1.0}),
+    "norms of parameters": (norms, None, dict),
     "another class's rule": (subclass_calls, None, lambda: {"weight_decay": 0.1}),
 }
 
@@ -294,9 +302,9 @@ def test_who_reads_or_replaces_the_state_gets_tensors_of_parameters(backend: str
 @pytest.mark.parametrize("backend", COMPILING)
 @pytest.mark.parametrize("elements", [1, 5, 1 << 20])
 def test_chunks_of_any_size_give_the_same(backend: str, elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    want = trained(AdamOptimizer(FakeExecutor(linear_network()), lr=0.1))
+    want = trained(LAMBOptimizer(FakeExecutor(linear_network()), lr=0.1))  # with norms of each parameter
     monkeypatch.setattr(compiling, "CHUNK", elements)
-    optimizer = AdamOptimizer(load_backend(backend).from_model(linear_network(), "cpu"), lr=0.1)
+    optimizer = LAMBOptimizer(load_backend(backend).from_model(linear_network(), "cpu"), lr=0.1)
     got = trained(optimizer)
     assert [c.names for c in optimizer.updates._engine.chunks] == ([("w", "b")] if elements > 12 else [("w",), ("b",)])
     for key in ("w", "b", "exp_avg/w", "exp_avg_sq/b"):
