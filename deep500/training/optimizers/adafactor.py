@@ -30,6 +30,8 @@ class AdafactorOptimizer(UpdateRuleOptimizer):
         weight_decay: decoupled.
     """
 
+    decoupled = True
+
     lr: float = 1e-2
     beta2_decay: float = hyperparameter(-0.8, least=-math.inf, below=0)
     eps: tuple[float, float] = (2.0**-23, 1e-3)
@@ -44,9 +46,6 @@ class AdafactorOptimizer(UpdateRuleOptimizer):
         update = grad / larger(square, eps1**2) ** 0.5
         excess = larger(norm(update) / (size * self.d), 1.0)
         return self.decayed(old_param) - rate / excess * update
-
-    def decayed(self, param: Any) -> Any:
-        return (1 - self.lr * self.weight_decay) * param
 
     def _second_moment(self, square: Any, name: str, shape: tuple[int, ...], share: float) -> Any:
         def average(slot: str, value: Any) -> Any:

@@ -30,9 +30,9 @@ class AdamOptimizer(UpdateRuleOptimizer):
     weight_decay: float = 0.0
 
     def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
-        if self.weight_decay:
+        if self.weight_decay and not self.decoupled:
             grad = grad + self.weight_decay * old_param
-        return old_param - self.moment_step(grad, name)
+        return self.decayed(old_param) - self.moment_step(grad, name)
 
     def moment_step(self, grad: Any, name: str) -> Any:
         """Take a gradient into the moments and return what to subtract from the parameter."""
@@ -58,11 +58,6 @@ class AdamWOptimizer(AdamOptimizer):
     """
 
     elementwise = True
+    decoupled = True
 
     weight_decay: float = 1e-2
-
-    def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
-        return self.decayed(old_param) - self.moment_step(grad, name)
-
-    def decayed(self, param: Any) -> Any:
-        return (1 - self.lr * self.weight_decay) * param

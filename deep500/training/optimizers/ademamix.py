@@ -26,6 +26,7 @@ class AdEMAMixOptimizer(AdamOptimizer):
     """
 
     elementwise = True
+    decoupled = True
 
     betas: tuple[float, float, float] = hyperparameter((0.9, 0.999, 0.9999), below=1)  # type: ignore[assignment]
     alpha: float = 5.0
@@ -48,6 +49,3 @@ class AdEMAMixOptimizer(AdamOptimizer):
         deviation = (squares[name] / (1 - b2**t)) ** 0.5 + self.eps
         update = (means[name] / (1 - b1**t) + alpha * slow[name]) / deviation
         return self.decayed(old_param) - self.lr * update
-
-    def decayed(self, param: Any) -> Any:
-        return (1 - self.lr * self.weight_decay) * param

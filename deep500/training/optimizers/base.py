@@ -441,13 +441,16 @@ class ThreeStepOptimizer(Optimizer):
 class UpdateRuleOptimizer(ThreeStepOptimizer):
     """A three-step optimizer that needs only :meth:`update_rule`."""
 
+    decoupled: ClassVar[bool] = False
+    """Whether weight decay is ``w <- (1 - lr weight_decay) w``, beside the step."""
+
     def new_input(self) -> None:
         """Compute the numbers of the coming update."""
         self.coming = self.next_numbers()
 
     def decayed(self, param: Any) -> Any:
         """A parameter after decoupled weight decay, beside which the rule takes its step; as it is if there is none."""
-        return param
+        return (1 - self.lr * self.weight_decay) * param if self.decoupled else param  # type: ignore[attr-defined]
 
     def prepare_param(self, name: str) -> None:
         """Nothing to do."""

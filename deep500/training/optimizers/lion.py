@@ -23,6 +23,7 @@ class LionOptimizer(UpdateRuleOptimizer):
     """
 
     elementwise = True
+    decoupled = True
 
     lr: float = 1e-4
     betas: tuple[float, float] = hyperparameter((0.9, 0.99), below=1)
@@ -34,6 +35,3 @@ class LionOptimizer(UpdateRuleOptimizer):
         blend = b1 * mean + (1 - b1) * grad
         means[name] = b2 * mean + (1 - b2) * grad
         return self.decayed(old_param) - self.lr * sign(blend)
-
-    def decayed(self, param: Any) -> Any:
-        return (1 - self.lr * self.weight_decay) * param

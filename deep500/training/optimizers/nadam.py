@@ -37,14 +37,13 @@ class NAdamOptimizer(AdamOptimizer):
     def next_numbers(self) -> Mapping[str, float]:
         return {"mu_product": self.numbers["mu_product"] * self.momentum(self.steps + 1)}
 
-    def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
-        if self.weight_decay and not self.decoupled_weight_decay:
-            grad = grad + self.weight_decay * old_param
+    @property
+    def decoupled(self) -> bool:  # type: ignore[override]
+        """As the hyper-parameter says."""
+        return self.decoupled_weight_decay
+
+    def moment_step(self, grad: Any, name: str) -> Any:
         mean, square = self.moments(grad, name)
         mu, ahead, product = self.momentum(self.steps + 1), self.momentum(self.steps + 2), self.coming["mu_product"]
         update = (1 - mu) / (1 - product) * grad + ahead / (1 - product * ahead) * mean
-        return self.decayed(old_param) - self.lr * update / self.deviation(square)
-
-    def decayed(self, param: Any) -> Any:
-        decays = self.weight_decay and self.decoupled_weight_decay
-        return (1 - self.lr * self.weight_decay) * param if decays else param
+        return self.lr * update / self.deviation(square)

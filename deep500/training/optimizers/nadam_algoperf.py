@@ -31,11 +31,6 @@ class NAdamWOptimizer(AlgoPerfNAdamOptimizer):
     ``w <- (1 - lr weight_decay) w``."""
 
     elementwise = True
+    decoupled = True
 
     weight_decay: float = 1e-2
-
-    def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
-        return self.decayed(old_param) - self.moment_step(grad, name)
-
-    def decayed(self, param: Any) -> Any:
-        return (1 - self.lr * self.weight_decay) * param

@@ -35,6 +35,8 @@ class SOAPOptimizer(UpdateRuleOptimizer):
         max_dim: size up to which an axis has a basis.
     """
 
+    decoupled = True
+
     lr: float = 3e-3
     betas: tuple[float, float] = hyperparameter((0.95, 0.95), below=1)
     eps: float = 1e-8
@@ -58,9 +60,6 @@ class SOAPOptimizer(UpdateRuleOptimizer):
         if s % int(self.frequency) == 0:
             self._refresh(name)
         return self.decayed(old_param - rate * update)
-
-    def decayed(self, param: Any) -> Any:
-        return (1 - self.lr * self.weight_decay) * param
 
     def _axes(self, tensor: Any) -> list[tuple[int, int]]:
         """Each axis and its size; 0 for one without a basis."""
