@@ -242,6 +242,12 @@ BUILT_IN = {
         Submission("adamw", "AdamWOptimizer", {
             "lr": loguniform(3e-4, 3e-2), "betas": choices((0.8, 0.999), (0.9, 0.999), (0.95, 0.999)),
             "weight_decay": loguniform(1e-3, 1e-1), "horizon": uniform(0.5, 1.0)}),
+        Submission("nadamw", "NAdamWOptimizer", {
+            "lr": loguniform(3e-4, 3e-2), "betas": choices((0.8, 0.999), (0.9, 0.999), (0.95, 0.999)),
+            "weight_decay": loguniform(1e-3, 1e-1), "horizon": uniform(0.5, 1.0)}),
+        Submission("schedule_free_adamw", "ScheduleFreeAdamWOptimizer", {
+            "lr": loguniform(1e-3, 1e-1), "betas": choices((0.9, 0.999), (0.95, 0.999), (0.98, 0.999)),
+            "weight_decay": loguniform(1e-3, 1e-1)}, schedule="constant"),
         Submission("rmsprop", "RMSPropOptimizer", {
             "lr": loguniform(1e-4, 1e-2), "horizon": uniform(0.5, 1.0)}),
     )

@@ -248,16 +248,25 @@ class Trainer:
         """Let the network hold the weights and statistics by which it is judged, until the next epoch begins."""
         if not self.optimizer.judges_other or self._shown is not None:
             return
-        if self._calibrates and self._calibrated != self.step:
-            events, self.executor.events = self.executor.events, SILENT
-            with self.optimizer.evaluation():
-                for number in range(min(CALIBRATION, len(self.train_sampler))):
-                    inputs = _maker(self.train_sampler)(self.train_sampler.epoch, number)
-                    if batch_length(inputs, self.label):
-                        self.optimizer.backprop(inputs)
-            self.executor.events, self._calibrated = events, self.step
+        self.calibrate()
         self._shown = ExitStack()
         self._shown.enter_context(self.optimizer.evaluation())
+
+    def calibrate(self) -> None:
+        """Bring running statistics to the weights that are judged, where these are not the trained ones.
+
+        An epoch ends with it. Whoever calls :meth:`evaluate` within an epoch calls it before, and counts its time as
+        training: up to ``CALIBRATION`` batches are passed forward at those weights.
+        """
+        if not self._calibrates or self._calibrated == self.step:
+            return
+        events, self.executor.events = self.executor.events, SILENT
+        with self.optimizer.evaluation():
+            for number in range(min(CALIBRATION, len(self.train_sampler))):
+                inputs = _maker(self.train_sampler)(self.train_sampler.epoch, number)
+                if batch_length(inputs, self.label):
+                    self.optimizer.backprop(inputs)
+        self.executor.events, self._calibrated = events, self.step
 
     def _hide(self) -> None:
         """Let the network hold again what it trains."""
