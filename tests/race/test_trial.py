@@ -98,8 +98,11 @@ def test_a_target_that_is_met_before_training_is_none(request_of) -> None:
 class Judge:
     """A trainer whose quality is a function of the step, while a clock advances by hand."""
 
-    def __init__(self, qualities: dict[int, float], now: list[float]) -> None:
-        self.qualities, self.now = qualities, now
+    def __init__(self, qualities: dict[int, float], now: list[float], calibration: float) -> None:
+        self.qualities, self.now, self.calibration = qualities, now, calibration
+
+    def calibrate(self):
+        self.now[0] += self.calibration
 
     def evaluate(self, sampler, what):
         self.now[0] += 100.0  # evaluations take long
@@ -107,11 +110,15 @@ class Judge:
         return SimpleNamespace(qualities=lambda: {"q": self.qualities[step]})
 
 
-def watched(qualities: dict[int, float], higher: bool = True, limit: float = 50.0, steps: int = 40):
+def watched(
+    qualities: dict[int, float], higher: bool = True, limit: float = 50.0, steps: int = 40, calibration: float = 0.0
+):
     """What a watch makes of a run of one second per step, evaluated every ten."""
     now = [0.0]
     watch = TargetWatch(("q", higher), 5.0, 10, limit, steps, clock=StopWatch(lambda: now[0]))
-    run = SimpleNamespace(step=0, executor=SimpleNamespace(synchronize=lambda: None), trainer=Judge(qualities, now))
+    run = SimpleNamespace(
+        step=0, executor=SimpleNamespace(synchronize=lambda: None), trainer=Judge(qualities, now, calibration)
+    )
     with pytest.raises(StopTraining):
         watch.before_run(run)
         for step in range(1, 10**4):
@@ -119,6 +126,12 @@ def watched(qualities: dict[int, float], higher: bool = True, limit: float = 50.
             run.step = step
             watch.after_batch(run)
     return watch, run.step
+
+
+def test_calibration_counts_as_training() -> None:
+    qualities = {0: 0.0, 10: 4.0, 20: 6.0}
+    (plain, _), (longer, _) = (watched(qualities, calibration=seconds) for seconds in (0.0, 2.0))
+    assert plain.reached == (15.0, 15.0) and longer.reached == ((12.0 + 24.0) / 2, 15.0)
 
 
 def test_targets_lie_between_two_evaluations_and_the_clock_stands_still_in_them() -> None:
