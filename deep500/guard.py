@@ -30,7 +30,7 @@ DEBUG = "--debug"
 
 
 HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-"""What a terminal obeys or hides instead of showing it, all but the tabulator and the end of a line."""
+"""Characters that a terminal obeys or hides instead of showing them, all but the tabulator and the end of a line."""
 
 
 def visible(text: str) -> str:

@@ -54,6 +54,12 @@ def test_no_class_name_stands_twice() -> None:
     assert not twice, f"rename all but one of each: {twice}"
 
 
+def vague(text: str) -> Iterator[str]:
+    """The first line of a docstring that begins with neither a noun nor a verb."""
+    if text.split(maxsplit=1)[:1] == ["What"]:
+        yield text.strip().partition("\n")[0]
+
+
 def empty_names(tree: ast.AST) -> Iterator[str]:
     """Names of values, arguments and functions that say nothing, and docstrings that begin with "What"."""
     for node in ast.walk(tree):
@@ -63,10 +69,8 @@ def empty_names(tree: ast.AST) -> Iterator[str]:
             yield node.arg
         elif isinstance(node, ast.FunctionDef) and node.name.lstrip("_") in EMPTY:
             yield node.name
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)):
-            text = ast.get_docstring(node) or ""
-            if text.split(maxsplit=1)[:1] == ["What"]:
-                yield text.partition("\n")[0]
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):  # beside a constant, too
+            yield from vague(str(node.value.value))
 
 
 @pytest.mark.parametrize("place", CLEAN)

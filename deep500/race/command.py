@@ -33,7 +33,7 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add("--trials", type=int, default=5, metavar="N", help="settings that a study tries; its fastest counts (5)")
     add("--seed", type=int, default=0, metavar="S", help="of settings, training and order (0)")
     add("--jobs", type=int, default=1, metavar="N",
-        help="trials at a time, on a core each; with several, times are processor seconds (1)")
+        help="trials at a time, on a core each; with several, times are CPU seconds (1)")
     add("--memory", type=float, default=4.0, metavar="GIB", help="most memory of a trial (4)")
     add("--framework", metavar="NAME", help="run on another backend than the recipes'")
     add("--data", type=Path, metavar="DIR", help="the folder with data sets ($DATA_ROOT, ./data)")

@@ -2,7 +2,7 @@
 
 A study counts its fastest trial, so the others may stop at its time; nothing beyond :data:`~deep500.race.scores.R_MAX`
 times the best median counts, so nothing has to run longer than that many times the best median known so far, which only
-falls. What is left out is therefore nothing that a score or a word could depend on.
+falls. So no score and no verdict depends on what is left out.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def course(
 ) -> list[Heat]:
     """Return all trials of a race in the order in which they run.
 
-    Trials of the same workload, study and number are neighbours, in an order drawn anew, and such groups come in an
-    order drawn too: a machine that drifts punishes nobody, and what it does within a group is shared by a pair.
+    Trials of the same workload, study and number form a group. Groups run in random order, and so do the trials within
+    a group: a machine that drifts favours no submission, and both trials of a pair see nearly the same machine.
 
     Example:
         >>> adam, sgd = (Submission(name, name, {"lr": 0.1}) for name in ("adam", "sgd"))
@@ -80,8 +80,7 @@ def limit(entry: Heat, done: Iterable[TrialTime], seconds: float, studies: int, 
     if not here:
         return seconds
     times = fastest(here, field=([*{t.submission: 0 for t in here}], [entry.workload], studies)).times
-    best = float(
-        np.median(np.where(np.isnan(times), np.inf, times), axis=2).min()
-    )  # a study without a time can only lower it
+    # A study without a time counts as infinite: when it ends, the median can only fall.
+    best = float(np.median(np.where(np.isnan(times), np.inf, times), axis=2).min())
     fellows = [t.seconds for t in here if (t.submission, t.study) == (entry.submission, entry.study)]
     return min([seconds, r_max * best, *fellows])

@@ -34,7 +34,7 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add("--repeat", type=int, default=1, metavar="N", help="seeds per cell (1)")
     add("--points", type=int, metavar="N", help="a quasi-random sweep of N cells instead of the grid")
     add("--seed", type=int, default=0, metavar="S", help="of the points and of the order (0)")
-    add("--jobs", type=int, default=1, metavar="N", help="cells at a time; times of steps are no measurements then (1)")
+    add("--jobs", type=int, default=1, metavar="N", help="cells at a time; times of several are no measurements (1)")
     for flag, about in (("framework", "run on another backend"), ("device", "cpu, gpu or gpu:<number>"),
                         ("data", "the folder with data sets")):
         add(f"--{flag}", metavar=flag.upper(), help=about)

@@ -1,7 +1,7 @@
 """Workloads: a recipe, a quality on its validation data to reach, and what that may take.
 
 A target lies on the steep part of the curve and is interpolated between two evaluations: on a plateau, times would
-scatter for no reason of the optimizer's. The test data of a recipe are never looked at.
+scatter whatever the optimizer does. The test data of a recipe are never looked at.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from deep500.operators.python_op import GradientOp
 from deep500.tensors import TensorDescriptor
 
 TARGET = "deep500_call"
-"""What XLA calls the custom call."""
+"""The name of the custom call in XLA."""
 
 
 @lru_cache(maxsize=1)

@@ -33,7 +33,7 @@ BUILD_ERRORS = (
     errors.RuntimeException,
     errors.InvalidProtobuf,
 )
-"""What ONNX Runtime raises for a model that it cannot run."""
+"""Exceptions of ONNX Runtime for a model that it cannot run."""
 _MEMORY = re.compile(r"bad alloc|[Ff]ailed to allocate|out of memory|Available memory")
 _INDEX = ("out of data bounds", "out of bounds", "out of range", "indices", "index")
 

@@ -237,7 +237,7 @@ class TorchDistributed(Communicator):
 
 
 _MEETING = timedelta(seconds=60)
-"""What ranks may take to start: they import at different speeds, however short the time-out is that was asked for."""
+"""Time that ranks may take to start: they import at different speeds, however short a time-out the user asks for."""
 
 _GOODBYE = "deep500/ended"
 _EXCHANGE = 32766  # away from the tags of users, as in MPI

@@ -437,4 +437,4 @@ INSTEAD: dict[Any, Callable[..., Any]] = {
         _refuse,
     ),
 }
-"""What is traced for a function of PyTorch."""
+"""A function of PyTorch -> the one that is traced in its place."""

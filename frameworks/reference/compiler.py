@@ -32,7 +32,7 @@ _FAILURES = (
     AssertionError,  # ONNX's own kernels
     OSError,  # pictures that cannot be decoded
 )
-"""What NumPy raises for operands that do not fit, or whose result memory cannot hold."""
+"""Exceptions of NumPy for operands that do not fit, or whose result memory cannot hold."""
 
 
 class KernelStep(NamedTuple):

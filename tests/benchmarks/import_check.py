@@ -1,4 +1,4 @@
-"""What the check of an imported model costs: ``python -m tests.benchmarks.import_check [--rounds N] [--only REGEX]``.
+"""The cost of checking an imported model: ``python -m tests.benchmarks.import_check [--rounds N] [--only REGEX]``.
 
 Ten modules, five of timm and five of transformers, become networks by ``as_network`` with and without its check, in
 turns in random order in one process, on one thread. Printed is the ratio of CPU time of each, by the paired interval,

@@ -1,4 +1,4 @@
-"""What a race says of itself: words only where they are judged, everything that went wrong, on one page."""
+"""The page of a race: verdicts only where they are judged, everything that went wrong, on one page."""
 
 from __future__ import annotations
 

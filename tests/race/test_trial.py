@@ -113,7 +113,7 @@ class Judge:
 def watched(
     qualities: dict[int, float], higher: bool = True, limit: float = 50.0, steps: int = 40, calibration: float = 0.0
 ):
-    """What a watch makes of a run of one second per step, evaluated every ten."""
+    """A watch after a run of one second per step, evaluated every ten, and the last step of it."""
     now = [0.0]
     watch = TargetWatch(("q", higher), 5.0, 10, limit, steps, clock=StopWatch(lambda: now[0]))
     run = SimpleNamespace(

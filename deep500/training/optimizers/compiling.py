@@ -22,7 +22,7 @@ from deep500.training.optimizers.tracing import RANDOM, RuleProgram, Untraceable
 from deep500.training.optimizers.updates import State, Updates
 
 Packed: TypeAlias = dict[str, Any]
-"""What is remembered of a chunk: slot -> tensor."""
+"""State of a chunk: slot -> tensor."""
 
 CHUNK = 1 << 16
 """Elements up to which parameters are put together: a few tensors of that size stay in a core's cache."""

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 State: TypeAlias = dict[str, dict[str, Any]]
-"""What an optimizer remembers: slot -> parameter -> tensor."""
+"""State of an optimizer: slot -> parameter -> tensor."""
 
 
 class Updates:

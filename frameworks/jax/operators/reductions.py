@@ -77,7 +77,7 @@ POINTWISE: dict[str, Callable[[Array], Array]] = {
     "ReduceSumSquare": lambda x: x * x,
     "ReduceLogSum": lambda x: xp(x).log(x),
 }
-"""What a reduction over no axes still does to each element (ONNX's wording for ``noop_with_empty_axes``)."""
+"""Functions of each element that are left of a reduction over no axes (ONNX's wording for ``noop_with_empty_axes``)."""
 
 
 def _enter(kind: str) -> None:

@@ -84,7 +84,7 @@ POINTWISE: dict[str, Callable[[Tensor], Tensor]] = {
     "ReduceSumSquare": torch.square,
     "ReduceLogSum": torch.log,
 }
-"""What a reduction over no axes still does to each element (ONNX's wording for ``noop_with_empty_axes``)."""
+"""Functions of each element that are left of a reduction over no axes (ONNX's wording for ``noop_with_empty_axes``)."""
 
 
 def reduce(kind: str, x: Tensor, axes: Any, keep: int, noop: int) -> Tensor:

@@ -69,7 +69,7 @@ POINTWISE: dict[str, Callable[[Tensor], Tensor]] = {
     "ReduceSumSquare": tf.square,
     "ReduceLogSum": tf.math.log,
 }
-"""What a reduction over no axes still does to each element (ONNX's wording for ``noop_with_empty_axes``)."""
+"""Functions of each element that are left of a reduction over no axes (ONNX's wording for ``noop_with_empty_axes``)."""
 
 
 def _enter(kind: str) -> None:
