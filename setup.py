@@ -104,6 +104,8 @@ EXTRAS = {
         "argcomplete>=3",
         "pyyaml>=6",
         "statsmodels>=0.14",
+        "transformers>=5",  # its models are imported, its Trainer is measured; the trainer asks for accelerate
+        "accelerate>=1",
     ],
     "docs": ["sphinx>=8", "myst-parser>=4", "myst-nb>=1.3", "furo"],
 }

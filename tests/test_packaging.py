@@ -213,6 +213,7 @@ def third_party_imports(path: Path, known: Mapping[str, list[str]]) -> set[str]:
 EXTRA_OF = {  # the files that may import what an extra brings
     ("transports", "mpi.py"): "mpi",
     ("parallel_gradients", "worker.py"): "mpi",
+    ("measure", "callbacks.py"): "test",  # only who trains with transformers calls it
     ("measure", "regression.py"): "stats",
     ("results", "export_tensorboard.py"): "tensorboard",
     ("proofs", "saturation.py"): "substitutions",
