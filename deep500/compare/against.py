@@ -50,7 +50,7 @@ def run_against(recipe: Path, options: Options, asked: Against) -> int:
         asked: what it is judged against.
 
     Returns:
-        0 it is as fast as the base or faster, 1 slower, 2 unresolved; in a dry run 0 where both sides run.
+        0 it is as fast as the base or faster, 1 slower or worse, 2 unresolved; in a dry run 0 where both sides run.
 
     Raises:
         RecipeError: options that do not go together, a recipe or words that are wrong.

@@ -74,7 +74,7 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
 def execute(args: argparse.Namespace) -> int:
     """Compare, print the result, return the exit code: 0 if all compute the same, else 1.
 
-    For two results folders: 0 the second is as fast or faster, 1 slower, 2 unresolved, 3 they cannot be compared.
+    For two results folders: 0 the second is as fast or faster, 1 slower or worse, 2 unresolved, 3 not comparable.
     """
     _check_numbers(args)
     if (Path(args.subject) / MANIFEST).is_file():

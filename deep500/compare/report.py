@@ -12,6 +12,7 @@ import numpy as np
 
 from deep500.compare.claims import ABOUT, run_claims
 from deep500.compare.differences import in_groups
+from deep500.compare.quality import WORSE
 from deep500.compare.runs import (
     HEADLINE,
     InvalidComparison,
@@ -108,7 +109,8 @@ def _pair(first: Path, second: Path, base: Mapping[str, Any], other: Mapping[str
     metrics = [{m["name"]: metric_row(m) for m in shown["summary"]["metrics"]} for shown in (base, other)]
     return {
         **about,
-        "word": head.verdict if head else UNRESOLVED,
+        "word": _word(comparison, head),
+        "qualities": comparison.qualities,
         "unlike": _unlike(base, other),
         "sentence": _sentence(comparison, base["name"], other["name"]),
         "rules": {
@@ -150,7 +152,20 @@ def _headline(comparison: RunComparison) -> SeriesComparison | None:
     )
 
 
+def _word(comparison: RunComparison, head: SeriesComparison | None) -> str:
+    """The word over a comparison: whether quality was lost, else what became of the times."""
+    if any(quality.is_lost for quality in comparison.qualities):
+        return WORSE
+    return head.verdict if head else UNRESOLVED
+
+
 def _sentence(comparison: RunComparison, base: str, other: str) -> str:
+    """The verdict on quality where it is lost or may be, then that on the headline series, in words."""
+    lost = [str(quality) for quality in comparison.qualities if quality.is_lost or quality.is_open]
+    return " ".join([*(f"Quality of {other}: {text}." for text in lost), _of_times(comparison, base, other)])
+
+
+def _of_times(comparison: RunComparison, base: str, other: str) -> str:
     """The verdict on the headline series in words; the word itself comes from :func:`verdict` alone."""
     head = _headline(comparison)
     if head is None:

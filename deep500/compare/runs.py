@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy as np
 
 from deep500.compare.differences import as_lines, short
 from deep500.compare.history import floor_from_earlier
+from deep500.compare.quality import QualityComparison, compare_qualities
 from deep500.errors import ResultsError
 from deep500.measure.comparison import (
     EQUIVALENT,
@@ -53,7 +55,7 @@ from deep500.results.samples import SampleStore
 from deep500.results.stats import STATS
 from deep500.results.verify import verify
 
-SAME_OR_FASTER, IS_SLOWER, IS_UNRESOLVED, INVALID = 0, 1, 2, 3
+SAME_OR_FASTER, IS_WORSE, IS_UNRESOLVED, INVALID = 0, 1, 2, 3
 HEADLINE = "step"
 
 COMPARED = ("resolved", "recipe_sha256", "data", "seeds", "backend", "device", "ranks", "environment")
@@ -99,6 +101,7 @@ class RunComparison:
     Attributes:
         changed: what differs in recipe, data, number of ranks and environment, by dotted name.
         series: one comparison per series of times.
+        qualities: one comparison per metric of quality, which decides before times do.
         metrics: per metric its values in both runs.
         remarks: what a reader must know of the comparison as a whole, such as what it cannot know.
     """
@@ -107,28 +110,41 @@ class RunComparison:
     second: Path
     changed: Mapping[str, tuple[Any, Any]]
     series: tuple[SeriesComparison, ...]
+    qualities: tuple[QualityComparison, ...]
     metrics: Mapping[str, tuple[Any, Any]]
     remarks: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
-        """0 the second is as fast or faster, 1 slower, 2 unresolved; judged by the steps, else by the first series."""
+        """0 the second is as fast or faster, 1 slower or worse, 2 unresolved.
+
+        Quality decides first: where it is lost, the times do not matter; where it looks lost and too few seeds can
+        tell, nothing is resolved. Of the times those of the steps are judged, else the first series.
+        """
+        if any(quality.is_lost for quality in self.qualities):
+            return IS_WORSE
+        if any(quality.is_open for quality in self.qualities):
+            return IS_UNRESOLVED
         head = next(
             (compared for compared in self.series if compared.series == HEADLINE), next(iter(self.series), None)
         )
         if head is None or head.verdict == UNRESOLVED:
             return IS_UNRESOLVED
-        return IS_SLOWER if head.verdict == SLOWER else SAME_OR_FASTER
+        return IS_WORSE if head.verdict == SLOWER else SAME_OR_FASTER
 
     def __str__(self) -> str:
         lines = [f"first:  {self.first}", f"second: {self.second}"]
         reasons = {compared.reason for compared in self.series}
         shared = reasons.pop() if len(reasons) == 1 and len(self.series) > 1 else ""
         sentences = [compared.sentence("" if shared else compared.reason) for compared in self.series]
+        if self.qualities:
+            lines += ["", "quality, second compared with first:", *(f"  {quality}" for quality in self.qualities)]
         lines += ["", "times, second compared with first:", *(f"  {sentence}" for sentence in sentences)]
         lines += [f"  none is judged: {shared}"] if shared else []
         lines += [f"  {remark}" for remark in self.remarks]
-        lines += ["", "metrics:", *(f"  {name}: {short(a)} -> {short(b)}" for name, (a, b) in self.metrics.items())]
+        judged = {quality.metric for quality in self.qualities}
+        rest = [f"  {n}: {short(a)} -> {short(b)}" for n, (a, b) in self.metrics.items() if n not in judged]
+        lines += ["", "metrics:", *rest] if rest else []
         lines += ["", "what differs:", *as_lines(self.changed)]
         return "\n".join(lines)
 
@@ -140,6 +156,7 @@ class RunComparison:
         series = [
             {
                 "series": s.series,
+                "unit": "time of the second over that of the first",
                 "ratio": s.ratio.median,
                 "low": s.ratio.low,
                 "high": s.ratio.high,
@@ -154,6 +171,7 @@ class RunComparison:
             "first": str(self.first),
             "second": str(self.second),
             "changed": dict(self.changed),
+            "qualities": [quality.as_dict() for quality in self.qualities],
             "series": series,
             "metrics": dict(self.metrics),
             "remarks": list(self.remarks),
@@ -198,11 +216,11 @@ def compare_runs(
     else:
         series = _compare_apart(runs, shared, margin, floor)
     remarks = [*_scatter_remark(runs), *_remarks_in_turns(runs, shared)] if in_turns else [_taken_apart(manifests)]
-    metrics = [
-        {m["name"]: m["value"] for m in read_json(path / SUMMARY).get("metrics", [])} for path in (first, second)
-    ]
+    summaries = [read_json(path / SUMMARY) for path in (first, second)]
+    metrics = [{m["name"]: m["value"] for m in summary.get("metrics", [])} for summary in summaries]
+    qualities = compare_qualities(manifests, summaries)
     both = {name: (metrics[0][name], metrics[1][name]) for name in metrics[0] if name in metrics[1]}
-    return RunComparison(first, second, differences(*facts), series, both, tuple(remarks))
+    return RunComparison(first, second, differences(*facts), series, qualities, both, tuple(remarks))
 
 
 def _of_processes(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -317,7 +335,8 @@ def _compare_turns(runs: Sequence[FinishedRun], shared: Sequence[str], margin: f
         (first, second), units[name] = _work(name, runs[:2])
         for run, size, side in zip(runs, (first, second, first), times, strict=False):
             side[name] = {number: median / size for number, median in run.by_launch(name).items()}
-    compared = compare_pairs(times[0], times[1], margin, times[2] if len(times) > 2 else None)
+    busy = any(run.disturbed(name) for run in runs for name in shared)
+    compared = compare_pairs(times[0], times[1], margin, times[2] if len(times) > 2 else None, busy)
     return tuple(dataclasses.replace(series, basis=series.basis + units[series.series]) for series in compared)
 
 
@@ -326,6 +345,7 @@ def compare_pairs(
     second: Mapping[str, Mapping[int, float]],
     margin: float = MARGIN,
     control: Mapping[str, Mapping[int, float]] | None = None,
+    busy: bool = False,
 ) -> tuple[SeriesComparison, ...]:
     """Compare launches that took turns: per series the ratios of the launches with the same number.
 
@@ -336,6 +356,7 @@ def compare_pairs(
         first, second: per series the median of each launch by its number.
         margin: the smallest effect of interest.
         control: the first's second self in the same turns: what it is off by is no difference (A/A).
+        busy: whether others used the machine: then an interval must leave 1 out by more than the margin.
 
     Example:
         >>> times = {number: 1.0 + 0.01 * number for number in range(8)}
@@ -350,7 +371,7 @@ def compare_pairs(
     comparisons = []
     for name, (a, b) in sides.items():
         again = None if control is None else paired_shift(*_pairs(first[name], control[name]))
-        noise = 0.0 if again is None else control_bias(again)
+        noise = max(0.0 if again is None else control_bias(again), math.log1p(margin) if busy else 0.0)
         ratio, p, needed = paired_shift(a, b), tested[name], rounds_needed(1 if name == HEADLINE else len(rest))
         basis = f"over {len(a)} pairs of launches in turns"
         basis += "" if again is None else f"; A/A control {again.median:.3f} [{again.low:.3f}, {again.high:.3f}]"
@@ -407,7 +428,16 @@ def _remarks_in_turns(runs: Sequence[FinishedRun], shared: Sequence[str]) -> lis
         for name, states in odd.items()
         if states
     ]
-    return [*unsteady, *([f"the machine was busy ({'; '.join(busy)}), which makes intervals wide"] if busy else [])]
+    return [
+        *unsteady,
+        *(
+            [
+                f"the machine was busy ({'; '.join(busy)}), which makes intervals wide; words take one beyond 1 by {MARGIN:.0%}"
+            ]
+            if busy
+            else []
+        ),
+    ]
 
 
 def _taken_apart(manifests: Sequence[Mapping[str, Any]]) -> str:

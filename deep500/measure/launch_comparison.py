@@ -191,12 +191,29 @@ def paired_shift(first: Sequence[float], second: Sequence[float], level: float =
         )
     logs = np.log(b / a)
     middle = float(np.median(logs))
-    counts = _signed_rank_counts(logs.size)
-    if 2 * counts[0] > 1 - level:
+    if not has_paired_interval(logs.size, level):
         return Interval(math.exp(middle), None, None, logs.size, level)
-    means = np.add.outer(logs, logs)[np.triu_indices(logs.size)] / 2
-    low, high = _central(means, counts, level)
+    low, high = paired_difference(logs, level)
     return Interval(math.exp(middle), math.exp(min(low, middle)), math.exp(max(high, middle)), logs.size, level)
+
+
+def has_paired_interval(pairs: int, level: float = 0.95) -> bool:
+    """Whether so many pairs have an interval of signed ranks: six for 95 %."""
+    return bool(2 * _signed_rank_counts(pairs)[0] <= 1 - level)
+
+
+def paired_difference(differences: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Exact interval of the shift of pairs by signed ranks, of the means of all two of their differences.
+
+    Raises:
+        InputError: too few pairs for the level (six for 95 %).
+
+    Example:
+        >>> paired_difference(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
+        (1.0, 6.0)
+    """
+    means = np.add.outer(differences, differences)[np.triu_indices(differences.size)] / 2
+    return _central(means, _signed_rank_counts(differences.size), level)
 
 
 def pairs_to_find(effect: float, scatter: float, power: float = 0.8, level: float = 0.95) -> int:

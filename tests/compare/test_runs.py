@@ -15,6 +15,7 @@ from deep500.recipe.recording import declared_series
 from deep500.results.samples import SampleStore
 from deep500.results.verify import seal, write_stats
 
+QUALITY = {"name": "test_accuracy", "kind": "quality", "direction": "higher", "unit": "%"}
 BEGIN = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.timezone.utc)
 
 
@@ -25,7 +26,7 @@ def make(folder, factor=1.0, n=400, launches=1, seed=0, recipe="job", each=64, s
         "schema": "deep500-results-1",
         "recipe": recipe,
         "started": (BEGIN + datetime.timedelta(minutes=seed)).isoformat(),
-        "resolved": {"recipe": {"batch_size": changes.pop("batch_size", 64)}},
+        "resolved": {"recipe": {"batch_size": changes.pop("batch_size", 64)}, "metrics": [QUALITY]},
         "recipe_sha256": changes.pop("recipe_sha256", "0" * 64),
         "seeds": list(range(launches)),
         "series": declared_series(each),
@@ -34,8 +35,9 @@ def make(folder, factor=1.0, n=400, launches=1, seed=0, recipe="job", each=64, s
         "processes": {"scheme": None if ranks == 1 else "ModelAverage", "each": [{"host": f"host{seed}"}]},
     }
     drift, busy = changes.pop("drift", 0.0), changes.pop("busy", False)
+    values, word = changes.pop("values", [97.0] * launches), changes.pop("word", "PASSED")
     (folder / "manifest.json").write_text(json.dumps(manifest | changes))
-    metric = {"name": "test_accuracy", "value": 97.0}
+    metric = {"name": "test_accuracy", "value": float(np.median(values)), "values": list(values), "verdict": word}
     (folder / "summary.json").write_text(json.dumps({"metrics": [metric]}))
     rng, store = np.random.default_rng(seed), SampleStore(folder)
     for launch in range(launches):
@@ -69,7 +71,37 @@ def test_what_differed_and_whether_it_mattered(tmp_path, factor, verdict, code):
     assert (step.verdict, comparison.exit_code, step.basis) == (verdict, code, "over 8 launches")
     assert step.ratio.low <= factor * 1.01 and step.ratio.high >= factor * 0.99
     text = str(comparison)
-    assert text.index(verdict) < text.index("test_accuracy: 97 -> 97") < text.index("recipe: batch_size 64 -> 32")
+    assert (
+        text.index("test_accuracy: no loss shown, 97 -> 97 %")
+        < text.index(verdict)
+        < text.index("recipe: batch_size 64 -> 32")
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "word", "code"),
+    [
+        ([45.0] * 8, "PASSED", 1),  # significantly worse, whatever the targets say
+        ([97.0] * 7 + [90.0], "FAILED", 1),  # a target that the base reached
+        ([97.0] * 7 + [96.5], "PASSED", 0),
+        ([99.0] * 8, "PASSED", 0),
+    ],
+)
+def test_quality_decides_before_speed(tmp_path, values, word, code):
+    first = make(tmp_path / "a", launches=8)
+    comparison = compare_runs(first, make(tmp_path / "b", 0.5, launches=8, seed=1, values=values, word=word))
+    assert (comparison.series[0].verdict, comparison.exit_code) == ("faster", code)
+    (facts,) = comparison.as_dict()["qualities"]
+    assert facts["unit"] == "%" and facts["low"] <= facts["difference"] <= facts["high"] and "8 pairs" in facts["test"]
+    assert json.loads(json.dumps(facts)) == facts
+
+
+def test_a_loss_that_few_seeds_cannot_show_is_not_green(tmp_path):
+    first = make(tmp_path / "a", word="not judged")
+    worse = make(tmp_path / "b", 0.5, seed=1, values=[45.0], word="not judged")
+    assert compare_runs(first, worse, floor=Floor(0.01)).exit_code == 2
+    assert compare_runs(worse, first, floor=Floor(0.01)).exit_code == 1  # better, and slower
+    assert "not tested, 97 -> 45 %" in str(compare_runs(first, worse))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,154 @@
+"""The qualities of two runs, judged before their times: is what the second reaches as good as what the first does?
+
+A run that computes something worse is no faster way to the same result, whatever its steps take. Each metric of kind
+``quality`` is compared over seeds: in pairs where both runs trained the same seeds, else as two groups. The p value is
+that of a permutation test of the mean difference (Fisher 1935; signs of the pairs, or members of the groups), exact up
+to ten thousand arrangements and drawn from a fixed seed beyond, so that ties, which fractions of a test set have, cost
+nothing. The interval is that of ranks (Hodges and Lehmann 1963).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from deep500.measure.comparison import holm, rounds_needed
+from deep500.measure.launch_comparison import paired_difference, shift_interval
+
+BETTER, WORSE, NO_LOSS, UNTESTED = "better", "worse", "no loss shown", "not tested"
+FEWEST_PAIRS, FEWEST_EACH = rounds_needed(1), 4
+"""Seeds from which on a test at 5 % can show a difference: in pairs, and in each of two groups."""
+
+
+@dataclass(frozen=True)
+class QualityComparison:
+    """One metric of quality in both runs.
+
+    Attributes:
+        metric: its name.
+        unit: of ``first``, ``second``, ``difference`` and its interval.
+        first, second: medians over seeds.
+        difference: median of second minus first over pairs of seeds, else of the medians.
+        low, high: its 95 % interval; None with too few seeds.
+        p: two-sided, Holm-corrected over the metrics; None with too few seeds.
+        test: what the p value belongs to, and how many seeds.
+        verdict: ``better``, ``worse``, ``no loss shown`` (nothing significant), or ``not tested``.
+        targets: whether either run reached its target (``PASSED``, ``FAILED``), None without one.
+    """
+
+    metric: str
+    unit: str
+    first: float
+    second: float
+    difference: float
+    low: float | None
+    high: float | None
+    p: float | None
+    test: str
+    verdict: str
+    targets: tuple[str | None, str | None]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the second is significantly worse, or misses a target that the first reached."""
+        return self.verdict == WORSE or self.targets == ("PASSED", "FAILED")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the second looks worse, and nobody knows if that is chance."""
+        return self.verdict == UNTESTED
+
+    def __str__(self) -> str:
+        unit = f" {self.unit}" if self.unit else ""
+        ends = "" if self.low is None else f" [{self.low:+.4g}, {self.high:+.4g}]"
+        p = "" if self.p is None else f"p {self.p:.2g}, "
+        reached = "" if None in self.targets else f"; target: {self.targets[0]} -> {self.targets[1]}"
+        return (
+            f"{self.metric}: {self.verdict}, {self.first:.6g} -> {self.second:.6g}{unit}, difference "
+            f"{self.difference:+.4g}{ends} ({p}{self.test}){reached}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "targets": list(self.targets)}
+
+
+def compare_qualities(
+    manifests: Sequence[Mapping[str, Any]], summaries: Sequence[Mapping[str, Any]]
+) -> tuple[QualityComparison, ...]:
+    """Compare the metrics of kind ``quality`` that both runs have.
+
+    Args:
+        manifests, summaries: ``manifest.json`` and ``summary.json`` of the two runs, the base first.
+
+    Example:
+        >>> facts = {"name": "accuracy", "kind": "quality", "direction": "higher", "unit": "%"}
+        >>> manifest = {"resolved": {"metrics": [facts]}, "seeds": list(range(8))}
+        >>> runs = [{"metrics": [{"name": "accuracy", "values": [v] * 8, "verdict": "PASSED"}]} for v in (96, 45)]
+        >>> print(*compare_qualities([manifest] * 2, runs))
+        accuracy: worse, 96 -> 45 %, difference -51 [-51, -51] (p 0.0078, signs of 8 pairs of seeds); target: PASSED -> PASSED
+    """
+    facts = [
+        {m.get("name"): m for m in (manifest.get("resolved") or {}).get("metrics") or ()} for manifest in manifests
+    ]
+    shared = [name for name in facts[0] if name in facts[1] and facts[0][name].get("kind") == "quality"]
+    compared = []
+    for name in shared:
+        sides = [_by_seed(manifest, summary, name) for manifest, summary in zip(manifests, summaries, strict=True)]
+        if all(values for values, _ in sides):
+            (first, before), (second, after) = sides
+            quality = _compare(first, second, str(facts[0][name].get("direction")))
+            compared.append(
+                replace(quality, metric=name, unit=str(facts[0][name].get("unit") or ""), targets=(before, after))
+            )
+    corrected = holm([quality.p for quality in compared])
+    return tuple(
+        replace(q, p=p, verdict=NO_LOSS if p is not None and p >= 0.05 else q.verdict)
+        for q, p in zip(compared, corrected, strict=True)
+    )
+
+
+def _by_seed(manifest: Mapping[str, Any], summary: Mapping[str, Any], name: str) -> tuple[dict[int, float], str | None]:
+    """The finite values of a metric by seed, and whether its target was reached."""
+    metric = next((m for m in summary.get("metrics", []) if m.get("name") == name), {})
+    values = zip(summary.get("seeds") or manifest.get("seeds") or (), metric.get("values") or (), strict=False)
+    known = {seed: float(v) for seed, v in values if isinstance(v, (int, float)) and math.isfinite(v)}
+    word = metric.get("verdict")
+    return known, word if word in ("PASSED", "FAILED") else None
+
+
+def _compare(first: Mapping[int, float], second: Mapping[int, float], direction: str) -> QualityComparison:
+    both = [seed for seed in first if seed in second]
+    paired = len(both) == len(first) == len(second)
+    a, b = (np.array([side[s] for s in (both if paired else side)]) for side in (first, second))
+    middle = float(np.median(b - a) if paired else np.median(b) - np.median(a))
+    enough = a.size >= FEWEST_PAIRS if paired else min(a.size, b.size) >= FEWEST_EACH
+    untested = QualityComparison(
+        "", "", float(np.median(a)), float(np.median(b)), middle, None, None, None, "", "", (None, None)
+    )
+    gain = middle if direction == "higher" else -middle
+    if not enough:
+        seeds = f"{a.size} seed{'s' * (a.size > 1)}: --repeat {FEWEST_PAIRS} could be tested"
+        return replace(untested, test=seeds, verdict=UNTESTED if gain < 0 else NO_LOSS)
+    low, high = paired_difference(b - a) if paired else shift_interval(a, b)
+    p = _permuted(b - a) if paired else _permuted(a, b)
+    words = f"signs of {a.size} pairs of seeds" if paired else f"permutations of {a.size} and {b.size} seeds"
+    word = WORSE if gain < 0 else BETTER if gain > 0 else NO_LOSS
+    return replace(untested, low=min(low, middle), high=max(high, middle), p=p, test=words, verdict=word)
+
+
+def _permuted(*groups: np.ndarray) -> float:
+    """Two-sided p value of a permutation test of the mean, or of the difference of two means."""
+    from scipy.stats import permutation_test
+
+    if np.ptp(np.concatenate(groups)) == 0 and (len(groups) == 2 or not groups[0][0]):
+        return 1.0  # nothing differs anywhere
+    kind = "samples" if len(groups) == 1 else "independent"
+    statistic = (lambda x, axis: x.mean(axis)) if len(groups) == 1 else (lambda x, y, axis: y.mean(axis) - x.mean(axis))
+    drawn = np.random.default_rng(0)
+    result = permutation_test(groups, statistic, permutation_type=kind, vectorized=True, n_resamples=10_000, rng=drawn)
+    return float(result.pvalue)
