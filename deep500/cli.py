@@ -65,7 +65,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "verify": (
         "are a run's files as they were sealed, do its figures follow from them?",
-        "deep500.report.command:add_verify",
+        "deep500.compare.reproduction:add_verify",
     ),
     "seal": ("sign the seal of a run with an SSH key", "deep500.results.command:add_seal"),
     "check": (

@@ -10,17 +10,17 @@ from __future__ import annotations
 import argparse
 import gzip
 import hashlib
-import subprocess
 import sys
 import tarfile
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from deep500.compare.package import CHECKLIST, MOST_PACKED, RECIPE, RESULTS, SYSTEM, checklist, sums, system
+from deep500.compare.reproduction import Answer, run_again
 from deep500.compare.runs import compare_runs
 from deep500.errors import ResultsError
 from deep500.progress import above, progress
@@ -37,18 +37,6 @@ from deep500.results.verify import SUMS, verify
 
 MOST_FILES = 100_000
 DISAGREES = 1
-WORDS = {True: "agrees", False: "DIFFERS", None: "seen here"}
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Whether a part of a package is what it should be, and what was looked at; None: seen here, not compared."""
-
-    agrees: bool | None
-    what: str
-
-    def __str__(self) -> str:
-        return f"{WORDS[self.agrees]}: {self.what}"
 
 
 def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
@@ -227,16 +215,11 @@ def _run_again(place: Path, folder: Path, out: Path) -> Iterator[Answer]:
     if recipe is None:
         yield Answer(False, "the recipe cannot run again: it is not in the package")
         return
-    manifest, again = read_json(folder / MANIFEST), out / "again"
-    command = [sys.executable, "-m", "deep500", "run", str(recipe), *manifest["argv"], "--out", str(again)]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    again = out / "again"
+    yield from run_again(recipe, folder, again)
     ended = sorted(path.parent for path in again.rglob(SUMMARY))
     if not ended:
-        problem = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
-        yield Answer(False, f"the recipe does not run here (exit code {done.returncode}): {problem[:300]}")
         return
-    verdicts = [read_json(path / SUMMARY)["verdict"] for path in (folder, ended[0])]
-    yield Answer(verdicts[0] == verdicts[1], f"the verdict, run again: {verdicts[1]} (package: {verdicts[0]})")
     names = [read_json(path / MANIFEST)["recipe"] for path in (folder, ended[0])]
     if names[0] == names[1]:
         for series in compare_runs(folder, ended[0]).series:

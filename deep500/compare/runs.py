@@ -371,7 +371,9 @@ def compare_pairs(
     comparisons = []
     for name, (a, b) in sides.items():
         again = None if control is None else paired_shift(*_pairs(first[name], control[name]))
-        noise = max(0.0 if again is None else control_bias(again), math.log1p(margin) if busy else 0.0)
+        noise = 0.0 if again is None else control_bias(again)
+        if busy and noise is not None:
+            noise = max(noise, math.log1p(margin))
         ratio, p, needed = paired_shift(a, b), tested[name], rounds_needed(1 if name == HEADLINE else len(rest))
         basis = f"over {len(a)} pairs of launches in turns"
         basis += "" if again is None else f"; A/A control {again.median:.3f} [{again.low:.3f}, {again.high:.3f}]"
@@ -428,16 +430,10 @@ def _remarks_in_turns(runs: Sequence[FinishedRun], shared: Sequence[str]) -> lis
         for name, states in odd.items()
         if states
     ]
-    return [
-        *unsteady,
-        *(
-            [
-                f"the machine was busy ({'; '.join(busy)}), which makes intervals wide; words take one beyond 1 by {MARGIN:.0%}"
-            ]
-            if busy
-            else []
-        ),
-    ]
+    if busy:
+        wide = f"which makes intervals wide; words take one beyond 1 by {MARGIN:.0%}"
+        unsteady.append(f"the machine was busy ({'; '.join(busy)}), {wide}")
+    return unsteady
 
 
 def _taken_apart(manifests: Sequence[Mapping[str, Any]]) -> str:
