@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "run a recipe or an ONNX file in several frameworks: same? faster?",
         "deep500.compare.command:add_command",
     ),
+    "profile": ("which node takes the time of a step, in every framework?", "deep500.profiling.command:add_command"),
     "bits": (
         "have two runs, models or backends the same bits, and if not, which operator is to blame?",
         "deep500.compare.bits_command:add_command",

@@ -84,6 +84,7 @@ TABLE: dict[str, dict[str, str]] = {
         "operands": "frameworks/test_open_ends",
         "operator_table": "frameworks/test_adding_operator",
         "precision": "gpu/test_standin",
+        "step_profile": "profiling/test_profile",
         "*": "frameworks/test_executor_contract",
     },
     "deep500/networks/gradients": {
@@ -146,6 +147,10 @@ TABLE: dict[str, dict[str, str]] = {
         "*": "test_verify",
     },
     "deep500/results/rules": {"*": "results/test_rules"},
+    "deep500/profiling": {
+        "profile_file table trace": "test_command",
+        "*": "test_profile",
+    },
     "deep500/race": {
         "folder": "test_running",
         "sweep_command": "test_sweeping",
@@ -235,6 +240,7 @@ TABLE: dict[str, dict[str, str]] = {
         "custom custom_native custom_routes derivatives functions native_op": "test_custom",
         "memory": "test_recompute",
         "optimizers": "training/test_optimizers",
+        "profiling": "profiling/test_profile",
         "updates": "training/optimizers/test_tracing",
     },
     "frameworks/onnxruntime": {

@@ -90,8 +90,8 @@ def compile_model(
     work = _prepared(network, outputs, seed)
     first, reasons = work.nodes, dict[str, str]()
     origins, lost = {node.name: node.name for node in first}, set[str]()
-    if settings.execution_order == ort.ExecutionOrder.PRIORITY_BASED:
-        _inline(work, origins)
+    if settings.execution_order == ort.ExecutionOrder.PRIORITY_BASED or settings.enable_profiling:
+        _inline(work, origins)  # ONNX Runtime's own inlining gives nodes no name that a profile could show
     newest = limits()[0]
 
     def opened(opset: int) -> tuple[onnx.ModelProto, ort.InferenceSession]:

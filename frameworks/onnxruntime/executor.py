@@ -159,6 +159,12 @@ class Executor(EmittedGradientExecutor):
         variables = [*variables, *_beyond(network, variables)]
         return make_program(network, outputs, variables, live, settings or self.settings, self.providers, self.seed)
 
+    def step_profiler(self, loss: str | None) -> Any:
+        """See :class:`ProfilesSteps`."""
+        from deep500.frameworks.onnxruntime.profiling import StepProfiler
+
+        return StepProfiler(self, loss)
+
 
 def _has_gpu(wished: Device) -> bool:
     """Whether a session really runs on that GPU: one may be compiled in, and libraries or the device be missing."""

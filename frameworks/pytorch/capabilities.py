@@ -117,6 +117,12 @@ class Capabilities(DifferentiatingExecutor):
         compiled.module.train()
         return measure(compiled, self.network, stages, tensors, loss, passes)
 
+    def step_profiler(self, loss: str | None) -> Any:
+        """See ``ProfilesSteps``."""
+        from deep500.frameworks.pytorch.profiling import StepProfiler
+
+        return StepProfiler(self, loss)
+
 
 def _reporter(callback: Callable[[str, Any], None], name: str) -> Callable[[torch.Tensor], None]:
     return lambda parameter: callback(name, parameter.grad)

@@ -97,3 +97,9 @@ class Executor(EmittedGradientExecutor):
     def node_times(self, network: Graph, inputs: Mapping[str, Any], samples: int = 5) -> dict[str, float]:
         """See :class:`TimesNodes`: of each kernel in a run of all of them."""
         return node_times(KernelProgram(network, network.outputs, Random(0)), inputs, samples)
+
+    def step_profiler(self, loss: str | None) -> Any:
+        """See :class:`ProfilesSteps`."""
+        from deep500.frameworks.reference.profiling import StepProfiler
+
+        return StepProfiler(self, loss)

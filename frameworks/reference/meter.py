@@ -36,7 +36,7 @@ class HeldBytes:
 
     def __init__(self, inputs: Iterable[Any]) -> None:
         self.live = self.peak = 0
-        self._inputs = {id(_base(value)) for value in inputs if isinstance(value, np.ndarray)}
+        self._inputs = {id(base_of(value)) for value in inputs if isinstance(value, np.ndarray)}
         self._slots: dict[int, tuple[np.ndarray, ...]] = {}
         self._uses: dict[int, int] = {}  # in how many slots an array is
 
@@ -46,7 +46,7 @@ class HeldBytes:
         for slot in step.writes:
             value = values[slot]
             simple = type(value) is np.ndarray and value.base is None
-            for base in (value,) if simple else map(_base, _arrays(value)):
+            for base in (value,) if simple else map(base_of, _arrays(value)):
                 key = id(base)
                 if key in self._inputs or not slot:
                     continue
@@ -122,7 +122,7 @@ def _arrays(value: Any) -> list[np.ndarray]:
     return [value] if isinstance(value, np.ndarray) else []
 
 
-def _base(array: np.ndarray) -> np.ndarray:
+def base_of(array: np.ndarray) -> np.ndarray:
     """The array that owns the memory."""
     while isinstance(array.base, np.ndarray):
         array = array.base

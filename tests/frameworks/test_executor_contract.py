@@ -37,11 +37,11 @@ EXPORTS = (
 )
 
 CAPABILITIES = {  # beyond running a network, by backend
-    "reference": {"CountsStepMemory", "TimesNodes"},
-    "pytorch": {"CountsPeakMemory", "CountsStepMemory", "MeasuresStages", "WatchesGradients"},
+    "reference": {"CountsStepMemory", "ProfilesSteps", "TimesNodes"},
+    "pytorch": {"CountsPeakMemory", "CountsStepMemory", "MeasuresStages", "ProfilesSteps", "WatchesGradients"},
     "tensorflow": {"CountsPeakMemory", "CountsStepMemory"},
     "jax": {"CountsPeakMemory", "CountsStepMemory"},
-    "onnxruntime": set(),
+    "onnxruntime": {"ProfilesSteps"},
 }
 
 

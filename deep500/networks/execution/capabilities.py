@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from deep500.networks.graph import Graph
+
+if TYPE_CHECKING:
+    from deep500.networks.execution.step_profile import ProfiledStep
 
 
 @runtime_checkable
@@ -96,6 +99,28 @@ class TimesNodes(Protocol):
         """
 
 
+class StepProfiling(Protocol):
+    """Runs steps under a framework's own profiler; ``frameworks/X/profiling.py`` has one of this name."""
+
+    def step(self, inputs: Mapping[str, Any]) -> None:
+        """Run one step and note what ran."""
+
+    def finish(self) -> list[ProfiledStep]:
+        """End profiling; the steps that were run, in order."""
+
+
+@runtime_checkable
+class ProfilesSteps(Protocol):
+    """An executor that brings what its framework's profiler saw back to the network's nodes."""
+
+    def step_profiler(self, loss: str | None) -> StepProfiling:
+        """A profiler of training steps on ``loss``; None: forward runs in evaluation mode.
+
+        Raises:
+            UnsupportedOperator: for a choice of the executor's under which nodes have no kernels that are known.
+        """
+
+
 @runtime_checkable
 class MeasuresStages(Protocol):
     """An executor that keeps the stages of a chain apart."""
@@ -137,6 +162,11 @@ def step_memory(executor: Any, inputs: Mapping[str, Any], loss: str = "loss") ->
 def node_times(executor: Any, network: Graph, inputs: Mapping[str, Any], samples: int = 5) -> dict[str, float] | None:
     """See :meth:`TimesNodes.node_times`; None where the backend runs nodes together."""
     return executor.node_times(network, inputs, samples) if isinstance(executor, TimesNodes) else None
+
+
+def step_profiler(executor: Any, loss: str | None) -> StepProfiling | None:
+    """See :meth:`ProfilesSteps.step_profiler`; None where the backend has no profiler."""
+    return executor.step_profiler(loss) if isinstance(executor, ProfilesSteps) else None
 
 
 def measure_stages(
