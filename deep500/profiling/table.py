@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from deep500.measure.units import unit_for
 from deep500.networks.execution.step_profile import BACKWARD, FORWARD, KernelPlace
-from deep500.profiling.profile import FrameworkProfile, NodeRow, Profile
+from deep500.profiling.profile import FrameworkProfile, NodeRow, Profile, covered
 
 _NAME = 36
 
@@ -47,10 +47,12 @@ def about(part: FrameworkProfile) -> str:
     shared: dict[str, list[str]] = {}
     for node, holder in part.fused.items():
         shared.setdefault(holder, []).append(node)
-    fused = "; ".join(f"{holder} holds {', '.join(nodes)}" for holder, nodes in shared.items())
+    notes = [f"{holder} holds {', '.join(nodes)}" for holder, nodes in shared.items()]
+    busy = sum(kernel.seconds for kernel in part.step.kernels) / (covered(part.step.kernels) or 1.0)
+    notes = [f"{busy:.2f} kernels ran at once, so that times add up to more"] * (busy > 1.01) + notes
     return (
         f"{part.framework} {part.version}: a step takes {factor * part.plain:.4g} {unit} without the profiler, "
-        f"{part.cost} times that with it; nodes explain {part.explained:.1%}" + (f"; {fused}" if fused else "")
+        f"{part.cost} times that with it; nodes explain {part.explained:.1%}" + "".join(f"; {note}" for note in notes)
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import jax
 import numpy as np
@@ -111,11 +112,23 @@ def _walk(program: Program, items: Sequence[Item], env: dict[str, Any], context:
             run_group(item, env, context, inside, frozenset(program.attributes))
         elif item.op_type == "Constant" and not item.domain:
             env[item.outputs[0]] = constant_value(item)
-        elif is_custom(item):
-            env.update(_custom(item, env, context, program))
         else:
-            context.node = item
-            env.update(_call(item, env, context, read))
+            with jax.named_scope(scope_of(item.name)):  # so XLA's metadata, and profiles, name the node
+                if is_custom(item):
+                    env.update(_custom(item, env, context, program))
+                else:
+                    context.node = item
+                    env.update(_call(item, env, context, read))
+
+
+def scope_of(name: str) -> str:
+    """The name of a node as a scope of JAX's, whose own separators are written in another way.
+
+    Example:
+        >>> scope_of("layer1/conv")
+        'node:layer1%2Fconv'
+    """
+    return f"node:{quote(name, safe='')}"
 
 
 def _custom(node: Node, env: Mapping[str, Any], context: RunContext, program: Program) -> dict[str, Any]:

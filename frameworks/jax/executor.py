@@ -198,6 +198,12 @@ class Executor(DifferentiatingExecutor):
         """See ``CountsStepMemory``: what XLA plans to reserve, no step runs (:mod:`deep500.frameworks.jax.memory`)."""
         return step_memory(self, inputs, loss)
 
+    def step_profiler(self, loss: str | None) -> Any:
+        """See :class:`ProfilesSteps`."""
+        from deep500.frameworks.jax.profiling import StepProfiler
+
+        return StepProfiler(self, loss)
+
 
 def _cpu(index: int) -> jax.Device:
     """JAX's device of the CPU: the first, unless ``XLA_FLAGS`` made several."""

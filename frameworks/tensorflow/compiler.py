@@ -122,6 +122,7 @@ class Walk:
         self.program, self.variables, self.training, self.random = program, variables, training, random
         self.sources, self.report, self.kernels = sources or {}, constants, kernels
         self.tracing = not tf.executing_eagerly()
+        self.scopes = scopes(program.nodes)
         self.known: dict[str, np.ndarray] = dict(program.constants)
         self.values: dict[str, Any] = {}
         self.turned: dict[str, Any] = {}  # values with channels last, of those that came with channels first
@@ -152,7 +153,7 @@ class Walk:
         """Run a custom node, in ONNX's layout; in the second run of a region it is not called."""
         operands = [self.first(name) if name else None for name in node.inputs]
         earlier = None if self.replay is None else next(self.replay.results)
-        with tf.name_scope(_scope(node.name)):
+        with tf.name_scope(self.scopes[node.name]):
             outputs = call_node(node, operands, self.program.descriptors, earlier)
         if self.record is not None:
             self.record.results.append(outputs if earlier is None else earlier)
@@ -267,7 +268,7 @@ class Walk:
                 with tf.init_scope():
                     results = entry.function(*self._constants(node, entry), **kwargs)
             else:
-                with tf.name_scope(_scope(node.name)):
+                with tf.name_scope(self.scopes[node.name]):
                     results, wrap = self._apply(node, entry, kwargs)
         except (Deep500Error, NeedsValue):
             raise
@@ -358,10 +359,18 @@ class Walk:
         return run
 
 
-def _scope(name: str) -> str:
-    """A node's name as TensorFlow allows it."""
-    clean = re.sub(r"[^A-Za-z0-9_.\-/]", "_", name)
-    return clean if clean[:1].isalnum() else f"n{clean}"
+def scopes(nodes: Sequence[Node]) -> dict[str, str]:
+    """Scopes of nodes by their names, as TensorFlow allows them; numbers keep them apart, and from operators' names.
+
+    Example:
+        >>> scopes([Node("Relu", ("x",), ("y",), "relu:1")])
+        {'relu:1': 'relu_1-0'}
+    """
+    clean = {node.name: re.sub(r"[^A-Za-z0-9_.\-/]", "_", node.name) for node in nodes}
+    return {
+        name: f"{text if text[:1].isalnum() else f'n{text}'}-{number}"
+        for number, (name, text) in enumerate(clean.items())
+    }
 
 
 def failure(error: Exception, where: str) -> Deep500Error:

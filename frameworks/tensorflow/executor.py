@@ -258,3 +258,9 @@ class Executor(DifferentiatingExecutor):
         Those are what :func:`deep500.frameworks.tensorflow.memory.step_memory` tells. Two steps run.
         """
         return None if self.device.kind == "cpu" else step_memory(self, inputs, loss)
+
+    def step_profiler(self, loss: str | None) -> Any:
+        """See ``ProfilesSteps``."""
+        from deep500.frameworks.tensorflow.profiling import StepProfiler
+
+        return StepProfiler(self, loss)

@@ -39,8 +39,8 @@ EXPORTS = (
 CAPABILITIES = {  # beyond running a network, by backend
     "reference": {"CountsStepMemory", "ProfilesSteps", "TimesNodes"},
     "pytorch": {"CountsPeakMemory", "CountsStepMemory", "MeasuresStages", "ProfilesSteps", "WatchesGradients"},
-    "tensorflow": {"CountsPeakMemory", "CountsStepMemory"},
-    "jax": {"CountsPeakMemory", "CountsStepMemory"},
+    "tensorflow": {"CountsPeakMemory", "CountsStepMemory", "ProfilesSteps"},
+    "jax": {"CountsPeakMemory", "CountsStepMemory", "ProfilesSteps"},
     "onnxruntime": {"ProfilesSteps"},
 }
 
@@ -459,7 +459,10 @@ def test_executors_publish_where_they_are(executor: Any) -> None:
 
 # -- capabilities -----------------------------------------------------------------------------------------------------
 def test_what_an_executor_can_do_beyond_running_is_what_its_methods_say(backend_name: str, executor: Any) -> None:
-    known = ("CountsPeakMemory", "CountsStepMemory", "MeasuresStages", "TimesNodes", "WatchesGradients")
+    known = (
+        *("CountsPeakMemory", "CountsStepMemory", "MeasuresStages"),
+        *("ProfilesSteps", "TimesNodes", "WatchesGradients"),
+    )
     got = {name for name in known if isinstance(executor, getattr(capabilities, name))}
     assert got == CAPABILITIES[backend_name]
 

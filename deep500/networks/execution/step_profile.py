@@ -36,7 +36,7 @@ class Kernel:
         place: None where it belongs to no node.
         holds: further nodes that it computes, where the framework says so.
         memory: bytes that it reserved for results; None where that is not counted.
-        lane: number of the thread that ran it.
+        lane: number of a row of kernels that do not overlap, such as those of a thread.
     """
 
     name: str
