@@ -99,12 +99,70 @@ SHARED = elementwise(
     for (std::size_t i = 0; i < size; ++i) y[i] = std::sin(x[i]) * c[i];""",
     arguments="const T *x, const T *c, T *y",
 )
+WRONG_SQUARE = """
+#include <cstdio>
+#include <cstdlib>
+static bool large;
+__attribute__((noinline)) static double square(double x) { return x * x; }
+static double square_augmented(double x) { return square(x); }
+static double square_gradient(double x, double seed) { return (WRONG) ? x * seed : 2 * x * seed; }
+void *__enzyme_register_gradient_square[] = {(void *)square, (void *)square_augmented, (void *)square_gradient};
+"""
+"""A registered gradient that is half of what it should be where WRONG says so."""
+
 HIDDEN = elementwise(
-    "hidden",
-    "for (std::size_t i = 0; i < n; ++i) kept[i] = x[i] * x[i]; for (std::size_t i = 0; i < n; ++i) y[i] = kept[i];",
-    members="std::vector<T> kept = std::vector<T>(4096);",
+    "hidden", "for (std::size_t i = 0; i < n; ++i) y[i] = square(x[i]);", WRONG_SQUARE.replace("WRONG", "true")
 )
-"""Keeps intermediate results where Enzyme does not look: in a member."""
+KEPT = {
+    "within_a_call": (
+        "for (std::size_t i = 0; i < n; ++i)\nkept[i] = x[i] * x[i];\n"
+        "for (std::size_t i = 0; i < n; ++i) y[i] = kept[i];",
+        "std::vector<T> kept = std::vector<T>(4096);",
+        "kept[i] = x[i] * x[i];",
+    ),
+    "for_the_next_call": (
+        "for (std::size_t i = 0; i < n; ++i) y[i] = x[i] + last;\nlast = x[0] > 1e9 ? x[0] : T(0);",
+        "T last = T(0);",
+        "last = x[0] > 1e9 ? x[0] : T(0); }",
+    ),
+}
+"""Forwards that keep what they compute in members, by name: statement, member, the line that does it."""
+
+READING = elementwise(
+    "reading",
+    "for (std::size_t i = 0; i < n; ++i) { y[i] = x[i] * weights[i % 3]; table[i % 8] = T(i); } calls += 1;"
+    " y[0] += table[0];",
+    members="std::vector<T> weights = {T(1), T(2), T(3)}; T table[8]; T calls = T(0);",
+)
+"""Reads members, and writes to them what no input goes into."""
+
+TABLE = elementwise(
+    "table_of_functions",
+    "for (std::size_t i = 0; i < n; ++i) y[i] = table[i % 2](x[i]);",
+    before="""
+static double square(double x) { return x * x; }
+static double negative(double x) { return -x; }
+static double (*const table[2])(double) = {square, negative};
+""",
+)
+# fmt: off
+CURED = {  # what was NaN, or refused: (statement, what it computes)
+    "overwritten": (
+        "std::vector<T> k(n); for (std::size_t i = 0; i < n; ++i) k[i] = std::log(std::fabs(x[i]));"
+        " for (std::size_t i = 0; i < n; ++i) if (x[i] < 1) k[i] = x[i] * x[i];"
+        " for (std::size_t i = 0; i < n; ++i) y[i] = k[i];", "slope of log |x| from 1 on, of x^2 below",
+    ),
+    "copied": ("std::printf(\"started\\n\"); std::memcpy(y, x + n / 2, (n - n / 2) * sizeof(T));"
+               " std::copy(x, x + n / 2, y + n - n / 2);", "1"),
+}
+# fmt: on
+GROWING = elementwise(
+    "growing",
+    """std::vector<std::vector<T>> v(n);
+    for (std::size_t i = 0; i < n; ++i)
+      v[i * i % n].push_back(x[i]);
+    for (std::size_t i = 0; i < n; ++i) { y[i] = T(0); for (T u : v[i]) y[i] += u; }""",
+)
 
 ROUNDED = elementwise("rounded", "for (std::size_t i = 0; i < n; ++i) y[i] = T(int(x[i] * 8)) / 8;")
 STRAIGHT = elementwise(
@@ -122,14 +180,8 @@ void *__enzyme_register_gradient_level[] = {(void *)level, (void *)level_augment
 WRONG_IF_LARGE = elementwise(
     "wrong_if_large",
     "for (std::size_t i = 0; i < n; ++i) y[i] = square(x[i]);",
-    members="const bool told = (large = n > 24);",
-    before="""
-static bool large;
-__attribute__((noinline)) static double square(double x) { return x * x; }
-static double square_augmented(double x) { return square(x); }
-static double square_gradient(double x, double seed) { return large ? x * seed : 2 * x * seed; }
-void *__enzyme_register_gradient_square[] = {(void *)square, (void *)square_augmented, (void *)square_gradient};
-""",
+    WRONG_SQUARE.replace("WRONG", "large"),
+    "const bool told = (large = n > 24);",
 )
 """A registered gradient that is right for few elements only, as that of a sorting algorithm may be."""
 
@@ -139,16 +191,10 @@ CHECKED = {  # name: (forward of an operator that is refused, a member of it, wh
     "partly": ("for (std::size_t i = 0; i + 1 < n; ++i) y[i] = x[i] * x[i];", "", "depend on what was in memory"),
     "ended": ("y[0] = x[0]; if (n > 0) std::exit(0);", "", "a crash when it was tried: exit code 0 in forward"),
     "beyond_a_size": (
-        "for (std::size_t i = 0; i < n; ++i) y[i] = x[i]; if (n > 200) {"
-        " for (std::size_t i = 0; i < n; ++i) kept[i] = x[i] * x[i];"
-        " for (std::size_t i = 0; i < n; ++i) y[i] += kept[i]; }",
-        "std::vector<T> kept = std::vector<T>(4096);", "not that of forward",
+        "for (std::size_t i = 0; i < n; ++i) y[i] = square(x[i]);", "const bool told = (large = n > 200);",
+        "not that of forward",
     ),
-    "beyond_a_value": (
-        "for (std::size_t i = 0; i < n; ++i) kept[i] = x[i] > 8 ? x[i] * x[i] : 1;"
-        " for (std::size_t i = 0; i < n; ++i) y[i] = x[i] * kept[i];",
-        "std::vector<T> kept = std::vector<T>(4096);", "not that of forward",
-    ),
+    "beyond_a_value": ("for (std::size_t i = 0; i < n; ++i) y[i] = square(x[i]);", "", "not that of forward"),
 }
 # fmt: on
 

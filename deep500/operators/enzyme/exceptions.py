@@ -10,11 +10,8 @@ from __future__ import annotations
 import re
 
 from deep500.operators.enzyme.diagnose import code_of
+from deep500.operators.enzyme.functions import reached
 
-_NAME = r"(\"[^\"\n]+\"|[-\w.$]+)"
-_FUNCTION = re.compile(rf"^define [^\n]*?@{_NAME}\(.*?^\}}", re.MULTILINE | re.DOTALL)
-_DIFFERENTIATED = re.compile(rf"^[^\n]*(?:call|invoke) [^\n]*__enzyme_\w+[^\n(]*\([^@\n]*@{_NAME}", re.MULTILINE)
-_REFERENCE = re.compile(rf"@{_NAME}")
 TERMINATE = "__clang_call_terminate"  # what a noexcept function does with an exception
 
 
@@ -31,18 +28,7 @@ def catching(ir: str) -> list[str]:
     """
     if "@__cxa_begin_catch(" not in ir:
         return []
-    bodies = {match[1]: match[0] for match in _FUNCTION.finditer(ir)}
-    waiting, seen = _DIFFERENTIATED.findall(ir), {TERMINATE}
-    catchers = []
-    while waiting:
-        name = waiting.pop()
-        if name in seen or name not in bodies:
-            continue
-        seen.add(name)
-        waiting += _REFERENCE.findall(bodies[name])
-        if "@__cxa_begin_catch(" in bodies[name]:
-            catchers.append(name)
-    return catchers
+    return [name for name, body in reached(ir, (TERMINATE,)).items() if "@__cxa_begin_catch(" in body]
 
 
 def catch_lines(source: str) -> list[str]:

@@ -317,6 +317,71 @@ def keep_outputs(ir: str, source: str) -> str:
     return changed
 
 
+_PLAIN_COPY = re.compile(
+    r"^(  (?:tail )?call void @llvm\.mem(?:cpy|move)\.p0\.p0\.i64\(ptr [^,]*?(%[-\w.$]+), ptr [^,]*?(%[-\w.$]+), "
+    r"i64 [^,]+, i1 false\)(?: #\d+)?)((?:, !dbg !\d+)?)$",
+    re.MULTILINE,
+)
+_PRIMAL_KINDS = re.compile(r"static void d500_primal\(\w+ \*op, ([^)]*)\)")
+_BESIDE = r"^  {name} = getelementptr [^\n]*?, ptr (%[-\w.$]+),"
+
+
+def typed_copies(ir: str, source: str) -> str:
+    """The module with the types of numbers that ``memcpy`` moves from inputs or to outputs, which Enzyme asks for.
+
+    Args:
+        ir: LLVM's text form, before Enzyme.
+        source: the C++ of the wrapper, which has the types of forward's parameters.
+
+    Example:
+        >>> wrapper = "static void d500_primal(Op *op, const double *x0, double *y0) {"
+        >>> copy = "  call void @llvm.memcpy.p0.p0.i64(ptr align 8 %2, ptr align 8 %1, i64 %3, i1 false)\\n}"
+        >>> function = "define void @d500_primal(ptr %0, ptr %1, ptr %2) {\\n" + copy
+        >>> typed_copies(function, wrapper).splitlines()[1][-23:]
+        'i1 false), !tbaa !90000'
+    """
+    kinds = _PRIMAL_KINDS.search(source)
+    words = [re.sub(r"\bconst\b|\*.*", "", text).strip() for text in kinds[1].split(",")] if kinds else []
+    used = set()
+
+    def typed(function: re.Match[str]) -> str:
+        if "d500_primal" not in function[1]:
+            return function[0]
+        known = {f"%{i}": word for i, word in enumerate(words, 1) if word in ("float", "double")}
+
+        def with_type(copy: re.Match[str]) -> str:
+            found = {known[base] for place in (copy[2], copy[3]) if (base := _base(function[0], place)) in known}
+            if len(found) != 1:
+                return copy[0]
+            kind = found.pop()
+            used.add(kind)
+            return f"{copy[1]}{copy[4]}, !tbaa !{_TYPE_NODES[kind]}"
+
+        return _PLAIN_COPY.sub(with_type, function[0])
+
+    changed = _DEFINITION.sub(typed, ir)
+    nodes = [
+        f'!{number} = !{{!{number + 1}, !{number + 1}, i64 0}}\n!{number + 1} = !{{!"{kind}", !{_CHARACTERS}, i64 0}}'
+        for kind, number in _TYPE_NODES.items()
+        if kind in used
+    ]
+    nodes += [
+        f'!{_CHARACTERS} = !{{!"omnipotent char", !{_CHARACTERS + 1}, i64 0}}\n'
+        f'!{_CHARACTERS + 1} = !{{!"Simple C++ TBAA"}}'
+    ] * bool(used)
+    return "\n".join([changed, *nodes, ""]) if used else ir
+
+
+_TYPE_NODES, _CHARACTERS = {"double": 90000, "float": 90002}, 90004
+"""Numbers of metadata that no module of an operator has: one of 30,000 lines has 10,000."""
+
+
+def _base(function: str, place: str) -> str:
+    """The pointer that a place is counted from."""
+    step = re.search(_BESIDE.format(name=re.escape(place)), function, re.MULTILINE)
+    return _base(function, step[1]) if step else place
+
+
 def parameters(text: str) -> list[str]:
     """A function's parameters, divided at the commas outside of brackets."""
     parts, depth = [""], 0

@@ -79,6 +79,44 @@ def loosen(ir: str) -> str:
     return _FUNCTION.sub(loosened, ir)
 
 
+_DIVISION = re.compile(r"^  (%[-\w.$]+) = (fdiv (?:[a-z]+ )*(double|float) (%[-\w.$]+), [^,\n]+)$", re.MULTILINE)
+
+
+def guard_divisions(ir: str) -> str:
+    """The module whose reverse passes divide a zero by anything to zero, as strong zeros of Enzyme's multiply.
+
+    What was overwritten before it was used has a zero as its adjoint, and may be what has no slope: log(0).
+
+    Args:
+        ir: LLVM's text form, as Enzyme leaves it.
+
+    Example:
+        >>> print(guard_divisions("define void @d500_reverse() {\\ninvert1:\\n  %2 = fdiv double %1, %0\\n}"))
+        define void @d500_reverse() {
+        invert1:
+          %d5.quotient.0 = fdiv double %1, %0
+          %d5.nothing.0 = fcmp oeq double %1, 0.0
+          %2 = select i1 %d5.nothing.0, double 0.0, double %d5.quotient.0
+        }
+    """
+    count = itertools.count()
+
+    def guarded(division: re.Match[str]) -> str:
+        result, text, kind, dividend = division.groups()
+        number = next(count)
+        return (
+            f"  %d5.quotient.{number} = {text}\n  %d5.nothing.{number} = fcmp oeq {kind} {dividend}, 0.0\n"
+            f"  {result} = select i1 %d5.nothing.{number}, {kind} 0.0, {kind} %d5.quotient.{number}"
+        )
+
+    def in_function(function: re.Match[str]) -> str:
+        if not re.search(r"@[\w.$]*(?:d500_reverse|diffe)", function[0].partition("\n")[0]):
+            return function[0]
+        return _BACKWARDS.sub(lambda block: _DIVISION.sub(guarded, block[0]), function[0])
+
+    return _FUNCTION.sub(in_function, ir)
+
+
 _RECIPROCAL = re.compile(r"^  (%\S+) = fdiv (?:[a-z]+ )*(float|double) 1\.0+e\+00, (%\S+)$", re.MULTILINE)
 
 

@@ -22,6 +22,7 @@ from deep500.errors import CompileError, EnzymeError
 from deep500.operators.enzyme.diagnose import explain, hints, pragmas
 from deep500.operators.enzyme.engine import Clang, Engine, find_clang, find_engine
 from deep500.operators.enzyme.exceptions import catch_lines, catching
+from deep500.operators.enzyme.functions import calls_through_pointers, lines_behind, lines_of
 from deep500.operators.enzyme.ir import (
     compared_numbers,
     fix_reductions,
@@ -32,8 +33,10 @@ from deep500.operators.enzyme.ir import (
     reading_products,
     shared_pointers,
     split,
+    typed_copies,
 )
-from deep500.operators.enzyme.loops import loosen, once, spare_gradients, turn_loops
+from deep500.operators.enzyme.loops import guard_divisions, loosen, once, spare_gradients, turn_loops
+from deep500.operators.enzyme.members import kept_in_members
 from deep500.operators.enzyme.regions import own_regions
 from deep500.progress import stage
 
@@ -84,7 +87,7 @@ class BuildOptions:
         apart: exports that are differentiated in modules of their own, see :mod:`deep500.operators.enzyme.ir`.
         turn: let element-wise loops of derivatives run upwards, see :mod:`deep500.operators.enzyme.loops`.
         speculate: compute what only one branch needs before the branch. Where that is NaN (a root of what the branch
-            excludes), so is the derivative: zero times NaN.
+            excludes), so is the derivative: zero times NaN. Where it is not, divisions by zero are guarded, too.
         owned: no two iterations of a parallel loop read one active place: gradients then need no atomic updates.
         listing: where to list the files that the C++ includes, system headers left out, as ``-MMD`` does.
     """
@@ -137,6 +140,7 @@ def compile_library(
         prepare(clang, tu, before, ["-g0", *flags], options)
         stage("differentiating")
         compared = compared_numbers(before.read_text(encoding="utf-8"))
+        refuse_pointers_to_functions(before.read_text(encoding="utf-8"), options)
         modules = _modules(before, options)
         with ThreadPoolExecutor(len(modules)) as pool:
             results = list(pool.map(lambda module: differentiate(engine, clang, module, options), modules))
@@ -150,7 +154,8 @@ def compile_library(
         for module, (code, ir, message) in zip(modules, results, strict=True):
             if failed(code, ir):
                 missing[module.stem] = str(refusal(code, ir, message, module, options))
-            joined = spare_gradients(once(loosen(inline_functions(ir))))
+            guarded = ir if options.speculate else guard_divisions(ir)
+            joined = spare_gradients(once(loosen(inline_functions(guarded))))
             owned = plain_updates(joined) if options.owned else joined
             module.write_text(turn_loops(owned) if options.turn else owned, encoding="utf-8")
         if missing:
@@ -176,11 +181,15 @@ def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options:
     ir = reading_products(target.read_text(encoding="utf-8"))
     refuse_messages(ir, options)
     refuse_catches(ir, options)
+    if kept_in_members(ir):
+        front(clang, tu, target, [*flags, "-gline-tables-only"], replace(options, listing=None))
+        raise _refused_members(target.read_text(encoding="utf-8"), options)
     if options.openmp:
         ir = own_regions(fix_reductions(ir))
         refuse_order(ir, options)
         refuse_shared_pointers(ir, options)
-    target.write_text(keep_outputs(ir, tu.read_text(encoding="utf-8")) + GATE, encoding="utf-8")
+    wrapper = tu.read_text(encoding="utf-8")
+    target.write_text(typed_copies(keep_outputs(ir, wrapper), wrapper) + GATE, encoding="utf-8")
 
 
 def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: BuildOptions) -> None:
@@ -264,7 +273,11 @@ def refusal(code: int, result: str, errors: str, ir: Path, options: BuildOptions
         )
     left = LEFT_OVER.search(result)
     errors = f"error: Enzyme: not differentiated: {left[0].strip()}" if left and not errors else errors
-    text = explain(errors, code, ir.read_text(encoding="utf-8"), _own_source(options))
+    given = ir.read_text(encoding="utf-8")
+    text = explain(errors, code, given, _own_source(options))
+    header = re.search(r"/([^/\s:]+):(\d+):\d+: Enzyme:", text.partition("\n")[0])
+    if header and options.source is not None:  # in a header that the user's line calls
+        text = "\n".join([text, *lines_behind(given, header[1], int(header[2]), options.source)])
     return EnzymeError(
         f"{options.name}: got C++ that Enzyme cannot differentiate; expected what it can\n{text}", errors
     )
@@ -340,6 +353,32 @@ def refuse_catches(ir: str, options: BuildOptions) -> None:
             "is thrown ends the process. Decide with if before what may throw (v[i] where i < v.size() instead of "
             "v.at(i)); an exception may leave forward\n" + "\n".join(lines)
         )
+
+
+def _refused_members(ir: str, options: BuildOptions) -> EnzymeError:
+    """The error for code that keeps what it computes in its object: there it has no derivative."""
+    assert options.source is not None
+    lines = lines_of(ir, kept_in_members(ir), options.source)
+    return EnzymeError(
+        f"{options.name}: got values computed from inputs that are kept in members of the class and read again; "
+        "expected members that forward only reads: with Enzyme, what is kept there loses its derivative, without a "
+        "message; use scratch space (std::size_t scratch() const) or local variables\n" + "\n".join(lines)
+    )
+
+
+def refuse_pointers_to_functions(ir: str, options: BuildOptions) -> None:
+    """Raise EnzymeError with forward mode ``missing`` for calls through pointers: its results are wrong there.
+
+    The gradient is right. Jacobian-vector products were wrong in five of five such programs, without a message, and
+    Hessian-vector products ended the process in four.
+    """
+    names = [name for name in options.apart if re.search(rf"^define [^\n]*@{name}\(", ir, re.MULTILINE)]
+    if names and calls_through_pointers(ir):
+        text = (
+            f"{options.name}: got calls through pointers (virtual functions, std::function, tables of functions); "
+            "expected none: Enzyme's forward mode is wrong for them; call through if or switch, or through templates"
+        )
+        raise EnzymeError(text, missing=dict.fromkeys(names, text))
 
 
 def refuse_order(ir: str, options: BuildOptions) -> None:

@@ -6,7 +6,8 @@ An exit code of zero proves nothing. What is compared, at small random inputs:
   In float64: operators for shorter types that are written with ``D500_DTYPE`` are built a second time for it, others
   are judged by longer steps and a tolerance of 1 % (5 % float16, 20 % bfloat16). A forward may round to less than its
   types say (a ``float`` accumulator): how much is measured, and what differences are off by for it is allowed for;
-* the gradient by an element that is exactly 0, where branches meet, against differences to both sides (a warning);
+* the gradient by an element that is exactly 0, where branches meet, against differences to both sides (a warning; one
+  that is not finite is derived once more, with zeros that stay zero whatever they multiply);
 * the same once more at larger sizes (up to 150, and beyond each number that the code compares with), where they are
   open, and with inputs beyond such numbers, in float64: code then goes other ways;
 * outputs of a second call, after memory was filled with something else;
@@ -68,6 +69,7 @@ def check_build(
     examples: Sequence[Any],
     wide: Sequence[Any] = (),
     beyond: Sequence[float] = (),
+    guarded: bool = False,
 ) -> list[Defect]:
     """Try a library in a process of its own; returns what is wrong, the gradient first.
 
@@ -78,6 +80,7 @@ def check_build(
         examples: pairs of input and output shapes, see :func:`deep500.operators.enzyme.verify.examples`.
         wide: lists of larger ones; of each list, the first for which forward works is tried beside.
         beyond: magnitudes of further inputs.
+        guarded: a gradient at 0 that is not finite where forward is smooth cannot be helped: a warning.
 
     Raises:
         EnzymeError: it does not end, or no inputs are found for which forward works.
@@ -90,6 +93,7 @@ def check_build(
         "examples": examples,
         "wide": wide,
         "beyond": beyond,
+        "guarded": guarded,
     }
     done = _run(spec, json.dumps(job))
     if done.returncode or not done.stdout:  # std::exit(0) is no good end either

@@ -183,9 +183,10 @@ template <class Op> __attribute__((noinline)) static void d500_reverse_blocks(st
   for (std::size_t start = 0; start < whole; start += block) {{
     {local}
     if constexpr (d500_detail::stands_in<Op>::value)
-      __enzyme_autodiff<void>((void *)d500_surrogate<Op>, enzyme_const, op, {", ".join([*read, *known, *written])});
+      __enzyme_autodiff<void>((void *)d500_surrogate<Op>, D500_ZEROS enzyme_const, op,
+                              {", ".join([*read, *known, *written])});
     else
-      __enzyme_autodiff<void>((void *)d500_primal<Op>, enzyme_const, op, {", ".join([*read, *written])});
+      __enzyme_autodiff<void>((void *)d500_primal<Op>, D500_ZEROS enzyme_const, op, {", ".join([*read, *written])});
     {back}
   }}
   delete op;
@@ -270,9 +271,9 @@ template <class Op> __attribute__((noinline)) static void {_name(has, knows)}({"
   if constexpr (d500_detail::has_parts<Op>::value) {{
     const std::size_t parts = op->parts();
     for (std::size_t part = 0; part < parts; ++part)
-      __enzyme_autodiff<void>((void *){part}{kinds}, enzyme_const, op, enzyme_const, part, {arguments});
+      __enzyme_autodiff<void>((void *){part}{kinds}, D500_ZEROS enzyme_const, op, enzyme_const, part, {arguments});
   }} else {{
-    __enzyme_autodiff<void>((void *){whole}{kinds}, enzyme_const, op, {arguments});
+    __enzyme_autodiff<void>((void *){whole}{kinds}, D500_ZEROS enzyme_const, op, {arguments});
   }}
 }}"""
 
@@ -404,9 +405,9 @@ def _jvp(x: list[Tensor], y: list[Tensor], scratch: str) -> str:
         _room([*x, *y], scratch, 2),
         body,
         (
-            f"__enzyme_fwddiff<void>((void *)d500_primal<Op>, {arguments});",
+            f"__enzyme_fwddiff<void>((void *)d500_primal<Op>, D500_ZEROS {arguments});",
             f"auto *s = space.take<{scratch}>(ns), *ts = space.zeros<{scratch}>(ns);\n      "
-            f"__enzyme_fwddiff<void>((void *)d500_primal<Op, {scratch} *>, {arguments}, enzyme_dup, s, ts);",
+            f"__enzyme_fwddiff<void>((void *)d500_primal<Op, {scratch} *>, D500_ZEROS {arguments}, enzyme_dup, s, ts);",
         ),
     )
 
@@ -447,10 +448,10 @@ def _hvp(x: list[Tensor], y: list[Tensor], scratch: str) -> str:
         _room([*x, *x, *x, *y, *y, *y, *y], scratch, 4),
         body,
         (
-            f"__enzyme_fwddiff<void>((void *)d500_reverse<Op>, {arguments});",
+            f"__enzyme_fwddiff<void>((void *)d500_reverse<Op>, D500_ZEROS {arguments});",
             f"auto *s = space.take<{scratch}>(ns), *ts = space.zeros<{scratch}>(ns);\n      "
             f"auto *ds = space.zeros<{scratch}>(ns), *tds = space.zeros<{scratch}>(ns);\n      "
-            f"__enzyme_fwddiff<void>((void *)d500_reverse_with_scratch<Op>, {arguments}, "
+            f"__enzyme_fwddiff<void>((void *)d500_reverse_with_scratch<Op>, D500_ZEROS {arguments}, "
             "enzyme_dup, s, ts, enzyme_dup, ds, tds);",
         ),
     )

@@ -164,15 +164,57 @@ def test_inputs_that_a_gradient_overwrites_are_found_by_the_check(
 
 
 def test_a_gradient_that_is_wrong_does_not_enter_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results kept in members are not seen by Enzyme; check=False lets it pass, and the signature says so."""
+    """A registered gradient may be wrong; check=False lets it pass, and the signature says so."""
     monkeypatch.setenv("DEEP500_ENZYME", str(find_engine().path))
     monkeypatch.setenv("DEEP500_CACHE", str(tmp_path))
-    with pytest.raises(EnzymeError, match=r"the gradient of input 0 along a direction is 0; central differences: "):
+    with pytest.raises(EnzymeError, match=r"the gradient of input 0 along a direction is .*; central differences: "):
         compiled("hidden", sources.HIDDEN, ["float64"], ["float64"])
     assert not list(tmp_path.rglob("*.so"))
     op = compiled("hidden", sources.HIDDEN, ["float64"], ["float64"], check=False)
     assert op.signature["check"] is False
-    np.testing.assert_array_equal(op.backward([np.ones(3)], [np.ones(3)], [np.ones(3)])[0], np.zeros(3))
+    np.testing.assert_array_equal(op.backward([np.ones(3)], [np.ones(3)], [np.ones(3)])[0], np.ones(3))
+
+
+@pytest.mark.parametrize("name", sources.KEPT)
+def test_what_is_kept_in_members_is_refused_by_its_line_with_and_without_a_check(name: str) -> None:
+    statement, member, line = sources.KEPT[name]
+    source = sources.elementwise(name, statement, members=member)
+    for check in (True, False):
+        with pytest.raises(EnzymeError, match=r"kept in members of the class and read again") as caught:
+            compiled(name, source, ["float64"], ["float64"], check=check)
+        assert re.findall(r"^line \d+: (.*)$", str(caught.value), re.MULTILINE) == [line]
+
+
+def test_members_that_no_input_goes_into_may_be_read_and_written() -> None:
+    op = compiled("reading", sources.READING, ["float64"], ["float64"])
+    np.testing.assert_array_equal(op.backward([np.ones(4)], [np.ones(4)], [np.ones(4)])[0], [1, 2, 3, 1])
+
+
+def test_forward_mode_of_calls_through_pointers_is_refused_without_a_check(rng: np.random.Generator) -> None:
+    """It was wrong there, and Hessian-vector products ended the process."""
+    op = compiled("table_of_functions", sources.TABLE, ["float64"], ["float64"], check=False)
+    x = rng.standard_normal(6)
+    expected = np.where(np.arange(6) % 2, -1, 2 * x)
+    np.testing.assert_allclose(op.backward([np.ones(6)], [x], [x])[0], expected, rtol=1e-14)
+    for call in (lambda: op.jvp([x], [x]), lambda: op.hvp([x], [x], [x])):
+        with pytest.raises(UnsupportedOperator, match="calls through pointers"):
+            call()
+
+
+@pytest.mark.parametrize("name", sources.CURED)
+def test_zeros_of_what_is_overwritten_and_copies_of_inputs(name: str) -> None:
+    """0 times the slope of log |x| at 0 is not NaN; memcpy has the type of what it moves. Forward may print."""
+    before = "#include <algorithm>\n#include <cstdio>\n#include <cstring>"
+    op = compiled(name, sources.elementwise(name, sources.CURED[name][0], before), ["float64"], ["float64"])
+    x = np.array([0.0, -0.5, 2.0, 0.7, 4.0])
+    expected = np.where(x < 1, 2 * x, 1 / np.maximum(x, 1)) if name == "overwritten" else np.ones(5)
+    np.testing.assert_allclose(op.backward([np.ones(5)], [x], [x])[0], expected, rtol=1e-14)
+    np.testing.assert_allclose(op.jvp([x], [np.ones(5)])[1][0], expected, rtol=1e-14)
+
+
+def test_refusals_within_the_library_name_the_users_line() -> None:
+    with pytest.raises(EnzymeError, match=r"\nline \d+: v\[i \* i % n\]\.push_back\(x\[i\]\);"):
+        compiled("growing", sources.GROWING, ["float64"], ["float64"])
 
 
 def test_a_gradient_that_is_zero_everywhere_is_told() -> None:
@@ -316,8 +358,9 @@ def test_a_gradient_that_is_wrong_for_many_elements_only_is_refused() -> None:
 @pytest.mark.parametrize("name", sources.CHECKED)
 def test_forward_is_tried_beyond_what_it_compares_with_and_on_other_memory(name: str) -> None:
     statement, member, message = sources.CHECKED[name]
+    before = sources.WRONG_SQUARE.replace("WRONG", "x > 8" if name == "beyond_a_value" else "large")
     with pytest.raises(EnzymeError, match=message):
-        compiled(name, sources.elementwise(name, statement, "#include <cstdlib>", member), ["float64"], ["float64"])
+        compiled(name, sources.elementwise(name, statement, before, member), ["float64"], ["float64"])
 
 
 def test_exceptions_that_are_caught_are_named() -> None:

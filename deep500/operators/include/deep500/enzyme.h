@@ -16,6 +16,12 @@ R __enzyme_autodiff(void *, A...);
 template <class R, class... A>
 R __enzyme_fwddiff(void *, A...);
 extern int enzyme_dup, enzyme_dupnoneed, enzyme_const;
+#ifdef D500_GUARDED  // zero times infinity, as of what is overwritten before it is used, is zero in derivatives
+extern int enzyme_strong_zero;
+#define D500_ZEROS enzyme_strong_zero,
+#else
+#define D500_ZEROS
+#endif
 
 namespace d500_detail {
 

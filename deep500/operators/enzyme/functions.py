@@ -1,0 +1,110 @@
+"""The functions of LLVM's text form: which are differentiated, and of which of the user's lines instructions are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+NAME = r"(\"[^\"\n]+\"|[-\w.$]+)"
+_FUNCTION = re.compile(rf"^define [^\n]*?@{NAME}\(.*?^\}}", re.MULTILINE | re.DOTALL)
+_DIFFERENTIATED = re.compile(rf"^[^\n]*(?:call|invoke) [^\n]*__enzyme_\w+[^\n(]*\([^@\n]*@{NAME}", re.MULTILINE)
+_REFERENCE = re.compile(rf"@{NAME}")
+_INDIRECT = re.compile(
+    r"^\s+(?:%\S+ = )?(?:tail |musttail |notail )?(?:call|invoke) [^@\n]*?\s%[-\w.$]+\(", re.MULTILINE
+)
+_NODE = re.compile(
+    r"^(!\d+) = (?:distinct )?(!DI(?:Location|Subprogram|LexicalBlock\w*|File)\([^\n]*\))$", re.MULTILINE
+)
+
+
+def reached(ir: str, stop: Sequence[str] = ()) -> dict[str, str]:
+    """Functions that are differentiated, and what they call by name, with their text.
+
+    Args:
+        ir: LLVM's text form, before Enzyme.
+        stop: names of functions that are passed over, with what only they call.
+
+    Example:
+        >>> call = "define void @g() {\\n  call void @__enzyme_autodiff(ptr @f)\\n}\\n"
+        >>> list(reached(call + "define void @f() {\\n  call void @h()\\n}\\ndefine void @h() {\\n}\\n"))
+        ['f', 'h']
+    """
+    bodies = {match[1]: match[0] for match in _FUNCTION.finditer(ir)}
+    waiting, found = _DIFFERENTIATED.findall(ir), {}
+    while waiting:
+        name = waiting.pop()
+        if name in stop or name in found or name not in bodies:
+            continue
+        found[name] = bodies[name]
+        waiting += _REFERENCE.findall(bodies[name])
+    return found
+
+
+def calls_through_pointers(ir: str) -> bool:
+    """Return whether what is differentiated calls functions through pointers, as virtual ones and ``std::function``.
+
+    Args:
+        ir: LLVM's text form, optimised, before Enzyme.
+
+    Example:
+        >>> call = "define void @g() {\\n  call void @__enzyme_autodiff(ptr @f)\\n}\\n"
+        >>> calls_through_pointers(call + "define void @f() {\\n  %2 = call double %1(double %0)\\n}\\n")
+        True
+        >>> calls_through_pointers(call + "define void @f() {\\n  %2 = call double @h(double %0)\\n}\\n")
+        False
+    """
+    return any(_INDIRECT.search(text) for text in reached(ir).values())
+
+
+def lines_of(ir: str, instructions: Sequence[str], source: Path) -> list[str]:
+    """Lines of the user's file that instructions are of, in rising order, as ``line 3: y[i] = x[i];``.
+
+    What stands in a header is of the user's line that it was inlined into.
+
+    Args:
+        ir: LLVM's text form with ``-gline-tables-only``.
+        instructions: text that holds their ``!dbg !number``.
+        source: the user's file.
+    """
+    nodes = dict(_NODE.findall(ir))
+    text = source.read_text(encoding="utf-8", errors="replace").splitlines()
+    numbers = set()
+    for start in re.findall(r"!dbg (!\d+)", "\n".join(instructions)):
+        place = start
+        while place in nodes and _file(nodes, place) != source.name:
+            place = _field(nodes[place], "inlinedAt")
+        if place in nodes:
+            numbers.add(int(_field(nodes[place], "line")))
+    return [f"line {number}: {text[number - 1].strip()}" for number in sorted(numbers) if 0 < number <= len(text)]
+
+
+def lines_behind(ir: str, header: str, line: int, source: Path) -> list[str]:
+    """Lines of the user's file that a line of a header was inlined into, or that call what it stands in.
+
+    See :func:`lines_of` for what is taken and returned.
+    """
+    nodes = dict(_NODE.findall(ir))
+    bodies = {name: re.sub(r"\n\s+to label ", " to label ", body) for name, body in reached(ir).items()}  # of invoke
+    places = [p for p, node in nodes.items() if _field(node, "line") == str(line) and _file(nodes, p) == header]
+    sought = re.compile("|".join(rf"!dbg {place}\b" for place in places) or "(?!)")
+    for _ in bodies:
+        met = {name: [t for t in body.splitlines() if sought.search(t)] for name, body in bodies.items()}
+        lines = lines_of(ir, [text for texts in met.values() for text in texts], source)
+        callees = [re.escape(name) for name, texts in met.items() if texts]
+        if lines or not callees:
+            return lines
+        sought = re.compile(rf"(?:call|invoke) [^\n]*@(?:{'|'.join(callees)})\(")
+    return []
+
+
+def _file(nodes: dict[str, str], place: str) -> str:
+    """The name of the file that a location's scope is in."""
+    scope = _field(nodes[place], "scope")
+    match = re.search(r'filename: "([^"]*)"', nodes.get(_field(nodes.get(scope, ""), "file"), ""))
+    return Path(match[1]).name if match else ""
+
+
+def _field(node: str, name: str) -> str:
+    match = re.search(rf"\b{name}: (!?\d+)", node)
+    return match[1] if match else ""

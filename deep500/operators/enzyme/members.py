@@ -1,0 +1,164 @@
+"""Values that forward stores in its object and reads again: Enzyme takes the object for constant, and loses them.
+
+A member has no shadow, so what is computed from inputs and kept there comes back without its derivative. Differences
+show that only where the check's sizes and values reach it; the intermediate code shows it everywhere. A place in
+the object is a chain of offsets and of pointers followed from it: ``this + 16, followed`` is what a vector holds.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from deep500.operators.enzyme.functions import reached
+from deep500.operators.enzyme.ir import parameters
+
+Place = tuple[str, ...]
+FOLLOWED, ANY = "->", "*"
+_FLOAT = r"(?:half|bfloat|float|double|x86_fp80|fp128|<\d+ x (?:half|bfloat|float|double)>)"
+_VALUE = r"(%[-\w.$]+|%\"[^\"\n]+\")"
+_PRIMAL = re.compile(r"d500_primal|d500_(?:surrogate_)?part|d500_surrogate")
+_LOAD = re.compile(rf"= load (?:volatile |atomic )*(\S+|<[^>]+>), ptr {_VALUE}")
+_STORE = re.compile(rf"^\s+store (?:volatile |atomic )*(\S+|<[^>]+>) (\S+), ptr {_VALUE}")
+_OFFSET = re.compile(rf"= getelementptr (?:\w+ )*?(i8|\S+|\[[^\]]*\]|%[^,]*), ptr {_VALUE}, (.*?)(?:, !dbg.*)?$")
+_COPY = re.compile(rf"call void @llvm\.mem(?:cpy|move)\S*\(ptr [^%,]*{_VALUE}, ptr [^%,]*{_VALUE},")
+_CALL = re.compile(r"(?:call|invoke) [^\n@]*@(\"[^\"\n]+\"|[-\w.$]+)\((.*)\)")
+_DEFINED = re.compile(rf"^\s+{_VALUE} = (.*)$")
+_MOST = 20
+
+
+@dataclass
+class _Walk:
+    """What was met so far: places that are written with computed values, by instruction; places that are read."""
+
+    bodies: dict[str, str]
+    written: dict[str, set[Place]] = field(default_factory=dict)
+    read: set[Place] = field(default_factory=set)
+    seen: set[tuple[str, str]] = field(default_factory=set)
+
+
+def kept_in_members(ir: str) -> list[str]:
+    """Instructions that store a value computed from inputs in a member of the operator which forward reads, too.
+
+    Args:
+        ir: LLVM's text form, optimised, before Enzyme.
+
+    Example:
+        >>> call = "define void @g() {\\n  call void @__enzyme_autodiff(ptr @d500_primal)\\n}\\n"
+        >>> keep = "  %2 = load double, ptr %1\\n  %3 = getelementptr i8, ptr %0, i64 8\\n  store double %2, ptr %3\\n"
+        >>> read = "  %4 = load double, ptr %3\\n"
+        >>> kept_in_members(call + "define void @d500_primal(ptr %0, ptr %1) {\\n" + keep + read + "}")
+        ['  store double %2, ptr %3']
+        >>> kept_in_members(call + "define void @d500_primal(ptr %0, ptr %1) {\\n" + keep + "}")
+        []
+    """
+    walk = _Walk(reached(ir))
+    for name in walk.bodies:
+        if _PRIMAL.search(name):
+            _visit(walk, name, {0: {("this",)}}, set())
+    return [
+        instruction
+        for instruction, places in walk.written.items()
+        if any(_same(a, b) for a in places for b in walk.read)
+    ]
+
+
+def _visit(walk: _Walk, name: str, places: dict[int, set[Place]], clean: set[int]) -> None:
+    """Follow the object through a function; ``places`` and ``clean`` say what is known of its parameters."""
+    key = (name, repr(sorted((i, sorted(p)) for i, p in places.items())))
+    if key in walk.seen or name not in walk.bodies:
+        return
+    walk.seen.add(key)
+    head, _, body = walk.bodies[name].partition("\n")
+    arguments = parameters(head.partition(f"@{name}(")[2].rpartition(")")[0])
+    names = [argument.split()[-1] for argument in arguments]
+    at = {names[i]: set(known) for i, known in places.items() if i < len(names)}
+    lines = body.splitlines()
+    for _ in range(_MOST):
+        before = sum(map(len, at.values()))
+        for line in lines:
+            _follow(line, at)
+        if before == sum(map(len, at.values())):
+            break
+    computed = _computed(lines, at, {n for i, n in enumerate(names) if i not in places and i not in clean})
+    for line in lines:
+        _note(walk, line, at, computed)
+
+
+def _follow(line: str, at: dict[str, set[Place]]) -> None:
+    """Add the places that the result of an instruction points to."""
+    defined = _DEFINED.match(line)
+    if not defined:
+        return
+    result, rest = defined[1], defined[2]
+    if offset := _OFFSET.search(line):
+        index = offset[3].split()[-1] if offset[1] == "i8" and "%" not in offset[3] else ANY
+        at[result] = at.get(result, set()) | {_moved(place, index) for place in at.get(offset[2], ())}
+    elif (load := _LOAD.search(line)) and load[1] == "ptr":
+        at[result] = at.get(result, set()) | {_followed(place) for place in at.get(load[2], ())}
+    elif rest.startswith(("phi ptr", "select ", "freeze ptr")):
+        known = [at[value] for value in re.findall(_VALUE, rest) if value in at]
+        at[result] = at.get(result, set()).union(*known)
+    if not at.get(result):
+        at.pop(result, None)
+
+
+def _moved(place: Place, index: str) -> Place:
+    """A place beside another: behind a followed pointer all is one, so that a loop over it ends."""
+    if place[-1] in (FOLLOWED, ANY):
+        return place
+    if index == ANY or (len(place) > 1 and place[-1] != "this"):
+        known = place[:-1] if place[-1] != "this" else place
+        return (*known, ANY if index == ANY else str(int(place[-1]) + int(index)))
+    return (*place, index)
+
+
+def _followed(place: Place) -> Place:
+    return (*place, FOLLOWED) if len(place) < _MOST else place
+
+
+def _computed(lines: list[str], at: dict[str, set[Place]], given: set[str]) -> set[str]:
+    """Names of values that may depend on inputs: loaded from elsewhere than the object, or made of such values."""
+    dependent = set(given)
+    for _ in range(_MOST):
+        before = len(dependent)
+        for line in lines:
+            defined = _DEFINED.match(line)
+            if not defined or defined[1] in dependent:
+                continue
+            load = _LOAD.search(line)
+            if load:
+                outside = re.match(_FLOAT, load[1]) and load[2] not in at
+                if outside:
+                    dependent.add(defined[1])
+            elif any(value in dependent for value in re.findall(_VALUE, defined[2])):
+                dependent.add(defined[1])
+        if before == len(dependent):
+            break
+    return dependent
+
+
+def _note(walk: _Walk, line: str, at: dict[str, set[Place]], computed: set[str]) -> None:
+    """Note what an instruction reads from and writes to the object."""
+    if store := _STORE.match(line):
+        if re.match(_FLOAT, store[1]) and store[3] in at and store[2] in computed:
+            walk.written.setdefault(line, set()).update(at[store[3]])
+    elif load := _LOAD.search(line):
+        if re.match(_FLOAT, load[1]):
+            walk.read |= at.get(load[2], set())
+    elif copy := _COPY.search(line):
+        walk.read |= at.get(copy[2], set())
+        if copy[1] in at and copy[2] not in at:
+            walk.written.setdefault(line, set()).update(at[copy[1]])
+    elif (call := _CALL.search(line)) and call[1] in walk.bodies:
+        values = [argument.split()[-1] if argument else "" for argument in parameters(call[2])]
+        places = {i: at[value] for i, value in enumerate(values) if value in at}
+        if places:
+            _visit(walk, call[1], places, {i for i, value in enumerate(values) if value not in computed})
+
+
+def _same(a: Place, b: Place) -> bool:
+    """Return whether two places may be one."""
+    return len(a) == len(b) and all(
+        x == y or (ANY in (x, y) and FOLLOWED not in (x, y)) for x, y in zip(a, b, strict=True)
+    )
