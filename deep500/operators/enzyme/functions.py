@@ -31,14 +31,14 @@ def reached(ir: str, stop: Sequence[str] = ()) -> dict[str, str]:
         ['f', 'h']
     """
     bodies = {match[1]: match[0] for match in _FUNCTION.finditer(ir)}
-    waiting, found = _DIFFERENTIATED.findall(ir), {}
+    waiting, visited = _DIFFERENTIATED.findall(ir), {}
     while waiting:
         name = waiting.pop()
-        if name in stop or name in found or name not in bodies:
+        if name in stop or name in visited or name not in bodies:
             continue
-        found[name] = bodies[name]
+        visited[name] = bodies[name]
         waiting += _REFERENCE.findall(bodies[name])
-    return found
+    return visited
 
 
 def calls_through_pointers(ir: str) -> bool:

@@ -350,10 +350,10 @@ def typed_copies(ir: str, source: str) -> str:
         known = {f"%{i}": word for i, word in enumerate(words, 1) if word in ("float", "double")}
 
         def with_type(copy: re.Match[str]) -> str:
-            found = {known[base] for place in (copy[2], copy[3]) if (base := _base(function[0], place)) in known}
-            if len(found) != 1:
+            types = {known[base] for place in (copy[2], copy[3]) if (base := _base(function[0], place)) in known}
+            if len(types) != 1:
                 return copy[0]
-            kind = found.pop()
+            kind = types.pop()
             used.add(kind)
             return f"{copy[1]}{copy[4]}, !tbaa !{_TYPE_NODES[kind]}"
 

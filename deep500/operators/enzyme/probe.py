@@ -278,10 +278,10 @@ class EnzymeProbe:
         answer = os.read(reading, 1 << 16) if ready else b""
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        found = json.loads(answer) if answer else []
-        finite = [change for change in found if np.isfinite(change[1]) or self.job["guarded"]]
+        changes = json.loads(answer) if answer else []
+        finite = [change for change in changes if np.isfinite(change[1]) or self.job["guarded"]]
         self.at_zero = finite
-        for i, got, expected in found[:1] if len(finite) < len(found) else ():
+        for i, got, expected in changes[:1] if len(finite) < len(changes) else ():
             text = (
                 f"the gradient of input {i} by an element that is 0 is {got}; differences to both sides: {expected:.9g}"
             )
