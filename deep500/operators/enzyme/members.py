@@ -29,7 +29,7 @@ _MOST = 20
 
 @dataclass
 class _Walk:
-    """What was met so far: places that are written with computed values, by instruction; places that are read."""
+    """The accesses met so far: places that are written with computed values, by instruction; places that are read."""
 
     bodies: dict[str, str]
     written: dict[str, set[Place]] = field(default_factory=dict)
@@ -117,9 +117,9 @@ def _followed(place: Place) -> Place:
     return (*place, FOLLOWED) if len(place) < _MOST else place
 
 
-def _computed(lines: list[str], at: dict[str, set[Place]], given: set[str]) -> set[str]:
+def _computed(lines: list[str], at: dict[str, set[Place]], inputs: set[str]) -> set[str]:
     """Names of values that may depend on inputs: loaded from elsewhere than the object, or made of such values."""
-    dependent = set(given)
+    dependent = set(inputs)
     for _ in range(_MOST):
         before = len(dependent)
         for line in lines:

@@ -273,11 +273,11 @@ def refusal(code: int, result: str, errors: str, ir: Path, options: BuildOptions
         )
     left = LEFT_OVER.search(result)
     errors = f"error: Enzyme: not differentiated: {left[0].strip()}" if left and not errors else errors
-    given = ir.read_text(encoding="utf-8")
-    text = explain(errors, code, given, _own_source(options))
+    module = ir.read_text(encoding="utf-8")
+    text = explain(errors, code, module, _own_source(options))
     header = re.search(r"/([^/\s:]+):(\d+):\d+: Enzyme:", text.partition("\n")[0])
     if header and options.source is not None:  # in a header that the user's line calls
-        text = "\n".join([text, *lines_behind(given, header[1], int(header[2]), options.source)])
+        text = "\n".join([text, *lines_behind(module, header[1], int(header[2]), options.source)])
     return EnzymeError(
         f"{options.name}: got C++ that Enzyme cannot differentiate; expected what it can\n{text}", errors
     )

@@ -104,26 +104,31 @@ def check_build(
             f"C++ operator {spec.name!r}: got no inputs to check the gradient with ({report['unusable']}); expected "
             "forward to work for small shapes: declare sizes in the input descriptors, or pass check=False"
         )
+    _warn(spec, report)
+    return [Defect(defect["part"], defect["text"], defect["kind"]) for defect in report["wrong"]]
+
+
+def _warn(spec: BuildSpec, report: dict[str, Any]) -> None:
+    """Say what could not be judged, and what may be on purpose."""
     for index in report["zero"]:
         warnings.warn(
             f"C++ operator {spec.name!r}: the gradient of input {index} is zero everywhere it was tried; rounding to "
             f"integers has none. Register one (__enzyme_register_gradient_*), or pass inactive=({index},)",
-            stacklevel=2,
+            stacklevel=3,
         )
     for index in report["unclear"]:
         warnings.warn(
             f"C++ operator {spec.name!r}: the gradient of input {index} could not be judged: forward is so roughly "
             "rounded that its differences say nothing. Compute in a wider type, or compare it with another framework",
-            stacklevel=2,
+            stacklevel=3,
         )
     for index, got, expected in report["at_zero"]:
         warnings.warn(
             f"C++ operator {spec.name!r}: the gradient by an element of input {index} that is exactly 0 is {got:.6g}; "
             f"differences to both sides: {expected:.6g}. Two forms meet there and Enzyme takes the slope of the other "
             "one: of |x| it takes 1 at 0, so let 0 belong to the positive numbers (x < 0 ? ... : ...)",
-            stacklevel=2,
+            stacklevel=3,
         )
-    return [Defect(defect["part"], defect["text"], defect["kind"]) for defect in report["wrong"]]
 
 
 def error_of(spec: BuildSpec, defect: Defect, source: str = "") -> EnzymeError:
