@@ -36,7 +36,7 @@ from deep500.measure.comparison import (
 )
 from deep500.measure.fingerprint import VOLATILE, differences
 from deep500.measure.launch_comparison import (
-    FEWEST_FOR_RANKS,
+    FEWEST_ALONE,
     Floor,
     LaunchComparison,
     compare_launches,
@@ -304,7 +304,11 @@ def _apart(name: str, runs: Sequence[FinishedRun], floor: Floor | None) -> Launc
     known = floor or floor_from_earlier([run.path for run in runs], name, fewest)
     processes = [run.processes(name) if floor else 1 for run in runs]  # earlier runs are measured as wholes
     result = compare_launches(groups[0], groups[1], known, (medians[0], medians[1]), (processes[0], processes[1]))
-    few = "" if known else f": repeat with --repeat {'auto' if fewest == 1 else FEWEST_FOR_RANKS}"
+    few = (
+        ""
+        if known or fewest >= FEWEST_ALONE
+        else f": repeat with --repeat {FEWEST_ALONE}, or take turns with --against"
+    )
     reason = _observed(name, runs) or (result.reason and result.reason + few)
     if reason:
         ratio = Interval(result.ratio.median, None, None, fewest)

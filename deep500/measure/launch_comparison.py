@@ -1,12 +1,13 @@
 """Two groups of launches: how much slower is the second, with an interval that holds over launches.
 
 Samples of one launch say nothing of the next one (see :mod:`deep500.measure.launches`), so two launches can lie 5 %
-apart that ran the same code. From seven launches on, on both sides, the interval is that of the shift of the logarithms
-of the launches' medians (Hodges and Lehmann 1963) by the exact ranks of Mann and Whitney's test (Hollander, Wolfe and
-Chicken 2014, section 4.3). With fewer there is one only with a *floor*: how far launches lie apart, declared or
-measured elsewhere. It is added to what the samples within the launches leave open (Zou and Donner 2008, who add
-asymmetric intervals). Two to six launches show by Student's t if they lie farther apart than that. Where there is more
-than one interval, the widest counts.
+apart that ran the same code. From twelve launches on, on both sides, the interval is that of the shift of the
+logarithms of the launches' medians (Hodges and Lehmann 1963) by the exact ranks of Mann and Whitney's test (Hollander,
+Wolfe and Chicken 2014, section 4.3), if nothing shows that launches depend on those before them (:func:`dependence`):
+they would be worth fewer than they are, and with fewer than twelve nobody can tell. Otherwise there is an interval only
+with a *floor*: how far launches lie apart, declared or measured elsewhere. It is added to what the samples within the
+launches leave open (Zou and Donner 2008, who add asymmetric intervals). Two to six launches show by Student's t if they
+lie farther apart than that. Where there is more than one interval, the widest counts.
 
 Launches that were measured in turns are pairs: :func:`paired_shift`.
 """
@@ -27,7 +28,10 @@ from deep500.measure.quantiles import Estimate
 from deep500.measure.statistics import Interval
 
 FEWEST_FOR_RANKS = 7
-"""From this many launches on, on both sides, ranks of launches decide."""
+"""From this many launches on, on both sides, ranks of launches are part of an interval."""
+
+FEWEST_ALONE, INDEPENDENT = 12, 0.2
+"""From this many launches on ranks decide without a floor, if the p value of their dependence is not below this."""
 
 MOST_EXACT = 10_000
 """With more differences between two groups the ranks of their interval come from the normal distribution."""
@@ -92,7 +96,8 @@ def compare_launches(
 
     Args:
         first, second: samples of every launch after its warm-up, in the order in which they were taken.
-        floor: how far launches of the same work lie apart; without one, fewer than seven launches show nothing.
+        floor: how far launches of the same work lie apart; without one, fewer than twelve launches, or some that depend
+            on each other, show nothing.
         medians: what is reported as the median of either side; as :func:`over_launches` reports it if not given.
         processes: how many processes the launches of either side ran in: only those average the floor.
         level: of the interval.
@@ -102,10 +107,10 @@ def compare_launches(
 
     Example:
         >>> rng = np.random.default_rng(0)
-        >>> a, b = ([m * rng.normal(1, 0.02, 200) for m in k * rng.normal(1, 0.01, 8)] for k in (1.0, 1.1))
+        >>> a, b = ([m * rng.normal(1, 0.02, 200) for m in k * rng.normal(1, 0.01, 12)] for k in (1.0, 1.1))
         >>> found = compare_launches(a, b)
         >>> 1.05 < found.ratio.low < found.ratio.median < found.ratio.high < 1.15, found.p < 0.001, found.basis
-        (True, True, 'over 8 launches')
+        (True, True, 'over 12 launches')
         >>> compare_launches(a[:1], b[:1]).reason
         'one launch each'
     """
@@ -122,7 +127,7 @@ def compare_launches(
         ends = _floored(math.log(after / before), known, outer, floor.freedom, level)
         evidence.append((*ends, f"{_words(sides)}, {floor}"))
     if not evidence:
-        why = _few(sides) if floor is None else "too few samples within the launches"
+        why = _open(sides, logs) if floor is None else "too few samples within the launches"
         return LaunchComparison(Interval(after / before, None, None, fewest, level), None, _words(sides), why)
     return _widest(evidence, after / before, fewest, level)
 
@@ -141,7 +146,7 @@ def _own_evidence(logs: Sequence[np.ndarray], words: str, level: float, alone: b
     """
     a, b = logs
     fewest = min(a.size, b.size)
-    if fewest >= FEWEST_FOR_RANKS:
+    if fewest >= FEWEST_FOR_RANKS and not (alone and (fewest < FEWEST_ALONE or dependence(logs) < INDEPENDENT)):
         return [(*shift_interval(a, b, level), mann_whitney(a, b), words)]
     if fewest > 1 and not alone:
         return [(*_student(a, b, level), f"{words}, Student's t")]
@@ -241,6 +246,36 @@ def pairs_to_find(effect: float, scatter: float, power: float = 0.8, level: floa
         raise InputError(f"got an effect of {effect} and a scatter of {scatter}; expected a positive and one from 0 on")
     quantiles = float(norm.ppf((1 + level) / 2) + norm.ppf(power))
     return max(rounds_needed(1), math.ceil((quantiles * scatter / math.log1p(effect)) ** 2 * math.pi / 3))
+
+
+def dependence(groups: Sequence[np.ndarray]) -> float:
+    """One-sided p value that no value depends on the one before it, by the ratio of von Neumann, of ranks.
+
+    ``RVN = sum (R[i] - R[i+1])^2 / sum (R[i] - mean R)^2`` is about normal with mean 2 and the variance
+    ``4 (n - 2) (5 n^2 - 2 n - 9) / (5 n (n + 1) (n - 1)^2)`` (Bartels 1982); groups are put together (Stouffer).
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> dependence([rng.random(12), rng.random(12)]) > 0.2, dependence([np.arange(12.0)]) < 0.001
+        (True, True)
+    """
+    from scipy.stats import norm, rankdata
+
+    scores = []
+    for group in groups:
+        n, ranks = group.size, rankdata(group)
+        squares = float(np.sum((ranks - ranks.mean()) ** 2))
+        ratio = float(np.sum(np.diff(ranks) ** 2)) / squares if squares else 2.0
+        variance = 4 * (n - 2) * (5 * n**2 - 2 * n - 9) / (5 * n * (n + 1) * (n - 1) ** 2)
+        scores.append((ratio - 2) / math.sqrt(variance))
+    return float(norm.cdf(sum(scores) / math.sqrt(len(scores))))
+
+
+def _open(sides: Sequence[Sequence[np.ndarray]], logs: Sequence[np.ndarray]) -> str:
+    """Why launches alone decide nothing."""
+    if min(map(len, sides)) < FEWEST_ALONE:
+        return _few(sides)
+    return f"launches depend on those before them, by von Neumann's ratio with p {dependence(logs):.2g}"
 
 
 def _words(sides: Sequence[Sequence[np.ndarray]]) -> str:

@@ -63,12 +63,12 @@ def reported(folder):
     ("factor", "verdict", "code"), [(1.1, "slower", 1), (0.9, "faster", 0), (1.0, "equivalent", 0)]
 )
 def test_what_differed_and_whether_it_mattered(tmp_path, factor, verdict, code):
-    first = make(tmp_path / "a", launches=8)
-    second = make(tmp_path / "b", factor, launches=8, seed=1, batch_size=32)
+    first = make(tmp_path / "a", launches=12)
+    second = make(tmp_path / "b", factor, launches=12, seed=1, batch_size=32)
     comparison = compare_runs(first, second)
     assert comparison.changed == {"resolved.recipe.batch_size": (64, 32)}
     (step,) = comparison.series
-    assert (step.verdict, comparison.exit_code, step.basis) == (verdict, code, "over 8 launches")
+    assert (step.verdict, comparison.exit_code, step.basis) == (verdict, code, "over 12 launches")
     assert step.ratio.low <= factor * 1.01 and step.ratio.high >= factor * 0.99
     text = str(comparison)
     assert (
@@ -81,18 +81,18 @@ def test_what_differed_and_whether_it_mattered(tmp_path, factor, verdict, code):
 @pytest.mark.parametrize(
     ("values", "word", "code"),
     [
-        ([45.0] * 8, "PASSED", 1),  # significantly worse, whatever the targets say
-        ([97.0] * 7 + [90.0], "FAILED", 1),  # a target that the base reached
-        ([97.0] * 7 + [96.5], "PASSED", 0),
-        ([99.0] * 8, "PASSED", 0),
+        ([45.0] * 12, "PASSED", 1),  # significantly worse, whatever the targets say
+        ([97.0] * 11 + [90.0], "FAILED", 1),  # a target that the base reached
+        ([97.0] * 11 + [96.5], "PASSED", 0),
+        ([99.0] * 12, "PASSED", 0),
     ],
 )
 def test_quality_decides_before_speed(tmp_path, values, word, code):
-    first = make(tmp_path / "a", launches=8)
-    comparison = compare_runs(first, make(tmp_path / "b", 0.5, launches=8, seed=1, values=values, word=word))
+    first = make(tmp_path / "a", launches=12)
+    comparison = compare_runs(first, make(tmp_path / "b", 0.5, launches=12, seed=1, values=values, word=word))
     assert (comparison.series[0].verdict, comparison.exit_code) == ("faster", code)
     (facts,) = comparison.as_dict()["qualities"]
-    assert facts["unit"] == "%" and facts["low"] <= facts["difference"] <= facts["high"] and "8 pairs" in facts["test"]
+    assert facts["unit"] == "%" and facts["low"] <= facts["difference"] <= facts["high"] and "12 pairs" in facts["test"]
     assert json.loads(json.dumps(facts)) == facts
 
 
@@ -107,9 +107,9 @@ def test_a_loss_that_few_seeds_cannot_show_is_not_green(tmp_path):
 @pytest.mark.parametrize(
     ("launches", "few"),
     [
-        (1, "one launch each: repeat with --repeat auto"),
-        (2, "2 launches each: repeat with --repeat 7"),
-        (6, "6 launches each: repeat with --repeat 7"),
+        (1, "one launch each: repeat with --repeat 12"),
+        (2, "2 launches each: repeat with --repeat 12"),
+        (11, "11 launches each: repeat with --repeat 12"),
     ],
 )
 def test_few_launches_have_no_verdict_whatever_their_samples_say(tmp_path, launches, few):
@@ -117,7 +117,7 @@ def test_few_launches_have_no_verdict_whatever_their_samples_say(tmp_path, launc
     comparison = compare_runs(first, second)
     (step,) = comparison.series
     assert (step.verdict, step.p, step.ratio.low, comparison.exit_code) == ("unresolved", None, None, 2)
-    assert f"step: unresolved ({few}), time ratio 1." in str(comparison)
+    assert f"step: unresolved ({few}, or take turns with --against), time ratio 1." in str(comparison)
 
 
 def test_a_declared_floor_is_part_of_the_interval(tmp_path):
@@ -139,11 +139,11 @@ def test_earlier_runs_tell_how_far_runs_lie_apart(tmp_path):
     """Runs 5 % apart: two of them with eight launches each are unlike, until history says what that means."""
     rng = np.random.default_rng(0)
     first, second = (
-        make(tmp_path / "a" / name, f, launches=8, seed=s) for s, (name, f) in enumerate({"x": 1, "y": 1.05}.items())
+        make(tmp_path / "a" / name, f, launches=12, seed=s) for s, (name, f) in enumerate({"x": 1, "y": 1.05}.items())
     )
     assert compare_runs(first, second).series[0].verdict == "slower"
     for seed in range(2, 6):
-        make(tmp_path / "a" / str(seed), np.exp(0.05 * rng.standard_normal()), launches=8, seed=seed)
+        make(tmp_path / "a" / str(seed), np.exp(0.05 * rng.standard_normal()), launches=12, seed=seed)
     (step,) = compare_runs(first, second).series
     assert step.verdict == "unresolved" and "% between 4 earlier runs" in step.basis
     few = [make(tmp_path / "a" / f"few{f}", f, seed=6) for f in (1, 3)]
@@ -199,7 +199,7 @@ def test_what_is_not_steady_has_no_verdict(tmp_path, launches):
 
 
 def test_runs_that_were_taken_apart_say_so(tmp_path):
-    first, second = (make(tmp_path / name, launches=8, seed=90 * seed) for seed, name in enumerate("ab"))
+    first, second = (make(tmp_path / name, launches=12, seed=90 * seed) for seed, name in enumerate("ab"))
     (remark,) = compare_runs(first, second).remarks
     assert remark.startswith(
         "taken apart (begun 1:30:00 h apart): what the machine changed in between is in no interval"
@@ -219,15 +219,15 @@ def test_the_number_of_ranks_is_a_difference(tmp_path):
 
 
 def test_steps_of_different_batches_are_compared_by_sample(tmp_path):
-    first, second = make(tmp_path / "a", launches=7), make(tmp_path / "b", 0.5, launches=7, seed=1, each=32)
+    first, second = make(tmp_path / "a", launches=12), make(tmp_path / "b", 0.5, launches=12, seed=1, each=32)
     (step,) = compare_runs(first, second).series
-    assert step.verdict == "equivalent" and step.basis == "over 7 launches, per sample of 64 and 32 a step"
+    assert step.verdict == "equivalent" and step.basis == "over 12 launches, per sample of 64 and 32 a step"
 
 
 def test_launches_that_differ_among_themselves_resolve_nothing(tmp_path):
     """Eight launches of 400 samples are eight values, not 3200: their spread is what counts."""
-    first = make(tmp_path / "a", launches=8, spread=0.2)
-    second = make(tmp_path / "b", 1.05, launches=8, seed=1, spread=0.2)
+    first = make(tmp_path / "a", launches=12, spread=0.2)
+    second = make(tmp_path / "b", 1.05, launches=12, seed=1, spread=0.2)
     assert compare_runs(first, second).series[0].verdict == "unresolved"
 
 
@@ -284,7 +284,7 @@ def test_what_the_control_is_off_by_is_no_difference():
 
 
 def test_the_command_line_has_four_answers(tmp_path, capsys):
-    first, second = make(tmp_path / "a", launches=7), make(tmp_path / "b", 1.1, launches=7, seed=1)
+    first, second = make(tmp_path / "a", launches=12), make(tmp_path / "b", 1.1, launches=12, seed=1)
     assert cli.main(["compare", str(first), str(second)]) == 1
     assert "slower, time ratio 1.1" in capsys.readouterr().out
     assert cli.main(["compare", str(first), str(second), "--json"]) == 1
@@ -294,7 +294,10 @@ def test_the_command_line_has_four_answers(tmp_path, capsys):
     assert "expected two of one recipe" in capsys.readouterr().err
     single = make(tmp_path / "d", 1.1, seed=2)
     assert cli.main(["compare", str(first), str(single)]) == 2
-    assert "unresolved (7 launches and one launch: repeat with --repeat auto)" in capsys.readouterr().out
+    assert (
+        "unresolved (12 launches and one launch: repeat with --repeat 12, or take turns with --against)"
+        in capsys.readouterr().out
+    )
     assert cli.main(["compare", str(first), str(single), "--launch-floor", "0.01"]) == 1
     assert cli.main(["compare", str(first), str(single), "--launch-floor", "2"]) == 2
     assert "between 0 and 1" in capsys.readouterr().err
@@ -312,7 +315,7 @@ def test_altered_and_unfinished_runs_are_not_compared(tmp_path):
 
 def test_a_run_on_a_busy_machine_has_no_verdict(tmp_path):
     """Its neighbours may have made all of it slower."""
-    first, second = make(tmp_path / "a", launches=8), make(tmp_path / "b", 1.5, launches=8, seed=1, busy=True)
+    first, second = make(tmp_path / "a", launches=12), make(tmp_path / "b", 1.5, launches=12, seed=1, busy=True)
     (estimate, *_) = json.loads((second / "stats.json").read_text())["series"]["step"]["estimates"]
     assert estimate["standing"] == "observation" and estimate["reason"].startswith("busy machine: other processes took")
     assert estimate["ci"]["low"] is None and estimate["target"]["reached"] is False

@@ -9,10 +9,11 @@ each: they are worth most on a quiet machine and on a busy one.
 """
 
 FIGURES = {
-    "simulated: false verdicts, 8 launches 1, 2, 5 % apart": "<= 6 % of 2000; none of fewer than seven by themselves",
-    "simulated: 1, 3, 8 launches of runs 0, 1, 3 % apart, earlier runs known": "<= 6 %",
-    "simulated: 2 % found, 8 launches 1 % apart": ">= 80 %, coverage >= 94 %",
-    "apart: false verdicts of real A/A runs of 8 launches": "<= 5 % of 30",
+    "simulated: false verdicts, 12 launches 1, 2, 5 % apart": "<= 6 % of 2000; none of fewer by themselves",
+    "simulated: 1, 3, 12 launches of runs 0, 1, 3 % apart, earlier runs known": "<= 6 %",
+    "simulated: 2 % found, 12 launches 1 % apart": ">= 80 % of those compared, coverage >= 94 %",
+    "simulated: false verdicts, 12, 16, 30 launches that depend on those before them, AR(.3), (.5), (.9)": "<= 6 %",
+    "apart: false verdicts of real A/A runs of 12 launches": "<= 5 % of 30",
     "turns: false verdicts of real A/A comparisons": "<= 5 % of 30",
     "planted: 3 % found in turns": ">= 80 % of 20",
     "turns: seconds of a comparison over two plain runs": "no bar",

@@ -15,7 +15,7 @@ from deep500.compare.runs import HEADLINE, compare_runs
 from deep500.measure.comparison import FASTER, SLOWER
 
 RECIPE = Path(__file__).with_name("recipe.py")
-LAUNCHES = 8
+LAUNCHES = 12
 
 
 def apart(comparisons: int, folder: Path) -> None:

@@ -15,7 +15,7 @@ from deep500.measure.statistics import Interval
 
 SAMPLES, NOISE = 500, 0.02  # of each launch
 EARLIER = 6
-SPREADS, COUNTS, RUNS = (0.01, 0.02, 0.05), (1, 3, 8), (0.0, 0.01, 0.03)
+SPREADS, COUNTS, RUNS = (0.01, 0.02, 0.05), (1, 3, 12), (0.0, 0.01, 0.03)
 
 Launches = list[np.ndarray]
 
@@ -31,9 +31,28 @@ def tables(trials: int) -> None:
                 cells = "  ".join(f"{100 * share:5.1f}" for share in shares.values())
                 print(f"{count:8d}  {spread:6.0%}  {run:10.0%} | {cells}", flush=True)
     print("2 % effect, launches 1 % apart, runs 0 % apart: found, coverage")
-    for count in (7, 8, 12, 16):
+    for count in (12, 16, 24):
         found, covered, before = power(count, trials)
         print(f"{count:8d} | {100 * found:.1f} %, {100 * covered:.1f} % (two medians' intervals {100 * before:.1f} %)")
+    print("no effect, launches that depend on those before them (AR): 'faster' or 'slower', and compared at all")
+    for memory in (0.0, 0.3, 0.5, 0.9):
+        cells = [" {:.1f} of {:.0f} %".format(*(100 * s for s in remembered(memory, n, trials))) for n in (12, 16, 30)]
+        print(f"{memory:8.1f} | 12, 16, 30 launches:{','.join(cells)}", flush=True)
+
+
+def remembered(memory: float, count: int, trials: int) -> tuple[float, float]:
+    """Shares of pairs of runs, of launches with ``x[i] = memory x[i-1] + noise``, that are unlike, and compared."""
+    rng, wrong, compared = np.random.default_rng([2, count, int(10 * memory)]), 0, 0
+    for _ in range(trials):
+        sides = []
+        for _ in range(2):
+            levels = [rng.standard_normal() / math.sqrt(1 - memory**2)]
+            for noise in rng.standard_normal(count - 1):
+                levels.append(memory * levels[-1] + noise)
+            sides.append(list(np.exp(0.02 * np.array(levels)[:, None] + NOISE * rng.standard_normal((count, 50)))))
+        wrong += said((sides[0], sides[1]), None)
+        compared += not compare_launches(*sides).reason
+    return wrong / trials, compared / trials
 
 
 def side(rng: np.random.Generator, count: int, spread: float, run: float, effect: float = 0.0) -> Launches:
@@ -69,15 +88,16 @@ def said(pair: tuple[Launches, Launches], floor: Floor | None) -> bool:
 
 
 def power(count: int, trials: int, effect: float = 0.02, spread: float = 0.01) -> tuple[float, float, float]:
-    """How often an effect is found, how often its interval covers it, and how often two intervals found it."""
-    rng, found, covered, before = np.random.default_rng([1, count]), 0, 0, 0
+    """How often an effect is found and covered where pairs are compared, and how often two intervals found it."""
+    rng, found, covered, before, compared = np.random.default_rng([1, count]), 0, 0, 0, 0
     for _ in range(trials):
         pair = side(rng, count, spread, 0.0), side(rng, count, spread, 0.0, effect)
         ratio = compare_launches(*pair).ratio
         found += said(pair, None)
+        compared += ratio.low is not None
         covered += ratio.low is not None and ratio.high is not None and ratio.low <= 1 + effect <= ratio.high
         before += of_two_intervals(*pair)
-    return found / trials, covered / trials, before / trials
+    return found / compared, covered / compared, before / trials
 
 
 def of_two_intervals(first: Launches, second: Launches) -> bool:
