@@ -25,8 +25,8 @@ from tests.results.report_cases import HOSTILE, finished
 def runs(tmp_path_factory):
     """A run, one that differs by its batch size and takes half the time, and one that is the same as the first."""
     base = tmp_path_factory.mktemp("runs")
-    first = finished(base, labels=["stand-in data"], seeds=8)
-    second = finished(base, scale=0.5, seeds=8, resolved={"recipe": {"batch_size": 64}})
+    first = finished(base, labels=["stand-in data"], seeds=12)
+    second = finished(base, scale=0.5, seeds=12, resolved={"recipe": {"batch_size": 64}})
     same = base / "job" / "same"
     shutil.copytree(first.path, same)
     return first.path, second.path, same
@@ -41,7 +41,7 @@ def test_verdict_differences_and_plots(runs):
     assert page.index("What differs") < page.index("time ratio</th>") < page.index("Is it faster, and by how much?")
     assert re.search(r"batch_size</th><td.*?>32</td><td.*?>64</td>", page)
     row = re.search(r"<tr><th scope=.row.>step</th>.*?</tr>", page.partition("<article")[0], re.DOTALL)
-    medians = r"[mµ]s</span> <span class=.soft.>99 % CI over 8 launches, n_eff \d"
+    medians = r"[mµ]s</span> <span class=.soft.>99 % CI over 12 launches, n_eff \d"
     assert row and len(re.findall(medians, row[0])) == 2  # rule R1
     assert "different work" not in page
     plot = re.search(r'aria-label="difference of the quantiles of step: (.*?) at the median', page)
