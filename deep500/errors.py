@@ -157,11 +157,16 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
     Example:
         >>> nearest("batchsize", ["batch_size", "epochs"])
         "did you mean 'batch_size'?"
+        >>> nearest("adam", ["GradientDescent", "AdamWOptimizer", "AdamOptimizer"])
+        "did you mean 'AdamOptimizer' or 'AdamWOptimizer'?"
         >>> nearest("zzz", ["batch_size", "epochs"])
         "known: 'batch_size', 'epochs'"
     """
-    names = [str(k) for k in known]
-    close = difflib.get_close_matches(str(name), names, n=count)
+    names, lowered = [str(k) for k in known], str(name).lower()
+    by_lower = {text.lower(): text for text in names}
+    close = [by_lower[text] for text in difflib.get_close_matches(lowered, by_lower, n=count)]
+    if not close and len(lowered) > 2:
+        close = sorted((text for lower, text in by_lower.items() if lowered in lower), key=len)[:count]
     if close:
         return f"did you mean {' or '.join(map(repr, close))}?"
     shown = ", ".join(map(repr, names[:12]))

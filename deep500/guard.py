@@ -68,6 +68,10 @@ def guarded(action: Callable[[], T], debug: bool = False) -> T:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
+        if sys.stdout is None:
+            raise Deep500Error("got a closed standard output; expected an open one: >/dev/null throws it away")
+        if sys.flags.optimize > 1:
+            raise Deep500Error("got Python -OO, which takes the rules' texts away; expected -O or none: leave it out")
         check_folder()
         return action()
     except Deep500Error as error:

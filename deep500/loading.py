@@ -44,6 +44,12 @@ def load_file(path: Path, name: str) -> ModuleType:
     try:
         with _neighbours(path.absolute().parent):
             spec.loader.exec_module(module)
+    except SystemExit as leave:
+        del sys.modules[name]
+        raise RecipeError(
+            f"{path}: got sys.exit({leave.code!r}) while it was read; expected definitions: move what ends the process "
+            "below 'if __name__ == \"__main__\":'"
+        ) from leave
     except BaseException:
         del sys.modules[name]
         raise

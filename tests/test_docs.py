@@ -24,6 +24,7 @@ from pathlib import Path
 import pytest
 
 from deep500 import cli
+from deep500.distributed.schemes import by_name
 from deep500.errors import InputError
 from tests.conftest import HANG
 from tests.packages import serve
@@ -298,3 +299,9 @@ def _run_elsewhere(command: list[str], folder: Path) -> str:
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
+
+
+def test_pages_count_the_schemes():
+    number = {17: "seventeen", 18: "eighteen", 19: "nineteen", 20: "twenty"}[len(by_name())]
+    for page in ("README.md", "docs/tutorials/processes.md"):
+        assert f"{number} schemes" in (ROOT / page).read_text(encoding="utf-8"), page

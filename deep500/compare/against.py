@@ -111,7 +111,7 @@ def base_of(recipe: Path, options: Options, text: str) -> tuple[Path, Options]:
     Example:
         >>> path, options = base_of(Path("a.py"), parse_options(["batch_size=8"]), "batch_size=16 --framework jax")
         >>> path.name, options.overrides, options.framework
-        ('a.py', ['batch_size=8', 'batch_size=16'], 'jax')
+        ('a.py', ['batch_size=16'], 'jax')
     """
     try:
         words = shlex.split(text)
@@ -131,7 +131,9 @@ def base_of(recipe: Path, options: Options, text: str) -> tuple[Path, Options]:
             f"got --{odd[0].replace('_', '-')} within --against; expected words that tell the sides apart, such as "
             "key=value or --framework: give it to the whole command"
         )
-    both = parse_options([*options.defining(), *words])
+    again = {word.partition("=")[0] for word in chosen.overrides}
+    mine = dataclasses.replace(options, overrides=[o for o in options.overrides if o.partition("=")[0] not in again])
+    both = parse_options([*mine.defining(), *words])
     return recipe, dataclasses.replace(both, out=options.out)
 
 

@@ -94,7 +94,9 @@ def find_recipe(name: str) -> Path:
         return path
     known = {recipe.name: recipe.path for recipe in list_recipes()}
     if name not in known:
-        raise RecipeError(f"got recipe {name!r}; expected a file or one of the known recipes; {nearest(name, known)}")
+        raise RecipeError(
+            f"got recipe {name!r}; expected a file or one of the known recipes; {nearest(Path(name).stem, known)}"
+        )
     return known[name]
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import difflib
 import math
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from deep500.errors import RecipeError
+from deep500.errors import RecipeError, nearest
 from deep500.guard import DEBUG
 
 # fmt: off
@@ -104,6 +106,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         cure = self._meant(message.removeprefix("unrecognized arguments: ")) if "unrecognized" in message else ""
+        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message, re.DOTALL)
+        if choice:
+            cure = nearest(choice[1], re.findall(r"[\w-]+", choice[2]))
+            message = message[: choice.start()] + f"invalid choice: {choice[1]!r}"
         raise RecipeError(
             f"got a wrong command line: {message}; expected options of {self.prog}; {cure or 'see --help'}"
         )
@@ -140,7 +146,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--budget", type=float, metavar="SECONDS", help="with --repeat auto: most seconds of training, over all seeds")
     add("--precision", type=float, metavar="REL", help="with --repeat auto: tight means within this part (0.05)")
     add("--device", metavar="D", help="cpu, gpu or gpu:<number>")
-    add("--seed", type=_at_least(0), metavar="S", help="the (first) seed")
+    add("--seed", type=_at_least(0, 2**63 - 1), metavar="S", help="the (first) seed")
     add("--dry-run", action="store_true", help="two batches of everything, no verdict")
     add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
     add("--resume", nargs="?", const="", metavar="DIR", help="go on with an unfinished run: DIR, or the newest")
@@ -210,11 +216,13 @@ class Against:
         return False
 
 
-def _at_least(least: int):  # type: ignore[no-untyped-def]
+def _at_least(least: int, most: int | None = None):  # type: ignore[no-untyped-def]
     def number(text: str) -> int:
         value = int(text)
         if value < least:
             raise argparse.ArgumentTypeError(f"got {value}, expected at least {least}")
+        if most is not None and value > most:
+            raise argparse.ArgumentTypeError(f"got {value}, expected at most {most}")
         return value
 
     number.__name__ = "integer"  # argparse puts it into its message
@@ -266,6 +274,9 @@ def take_options(args: argparse.Namespace) -> Options:
     if options.resume and "=" in options.resume and not Path(options.resume).is_dir():
         options.overrides.append(options.resume)  # "--resume batch_size=8": the word after it is no folder
         options.resume = ""
+    twice = [key for key, count in Counter(word.partition("=")[0] for word in options.overrides).items() if count > 1]
+    if twice:
+        raise RecipeError(f"got the key {twice[0]!r} more than once; expected each once: leave out all but one")
     _check_repetition(options)
     if options.data is not None and not options.data.is_dir() and not options.download:
         raise RecipeError(f"got --data {options.data}; expected a folder with data sets: name one, or add --download")

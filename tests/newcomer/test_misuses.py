@@ -17,6 +17,11 @@ USAGE, MISSING = 2, 3
 
 MISUSES = [  # words, exit code, what the line must hold
     ("runn", USAGE, "invalid choice: 'runn'"),
+    ("rum", USAGE, "did you mean 'run'?"),
+    ("run digit_lenet.py", USAGE, "did you mean 'digits_lenet'"),
+    (RUN + "optimizer=adam", USAGE, "did you mean 'AdamOptimizer'"),
+    (RUN + "batch_size=8 batch_size=16", USAGE, "got the key 'batch_size' more than once"),
+    (RUN + "--seed 99999999999999999999", USAGE, "expected at most 9223372036854775807"),
     ("run", USAGE, "required: recipe"),
     ("run nosuch", USAGE, "'digits_lenet'"),
     ("run digits_lent", USAGE, "did you mean 'digits_lenet'"),
@@ -60,7 +65,7 @@ MISUSES = [  # words, exit code, what the line must hold
     (RUN + "--data nosuch", USAGE, "expected a folder with data sets"),
     ("compare digits_lenet --framework pytorch,reference", USAGE, "did you mean --frameworks?"),
     ("report /dev/null", USAGE, "a file in the place of its folder"),
-    ("list nosuch", USAGE, "choose from 'recipes'"),
+    ("list nosuch", USAGE, "known: 'recipes'"),
     ("compare", USAGE, "required: subject"),
     ("compare nosuch other", USAGE, "expected two results folders"),
     ("compare digits_lenet", USAGE, "add --frameworks"),
@@ -82,7 +87,7 @@ MISUSES = [  # words, exit code, what the line must hold
     ("gradient nosuch.onnx -o out.onnx", USAGE, "check the path"),
     ("rules show nosuch", USAGE, "deep500 rules list"),
     ("simulate nosuch --network nosuch", USAGE, "nosuch"),
-    ("setup nosuch", USAGE, "choose from 'enzyme'"),
+    ("setup nosuch", USAGE, "known: 'enzyme'"),
     ("env --what", USAGE, "--what"),
     ("average nosuch -o mean", USAGE, "nosuch"),
 ]
