@@ -18,7 +18,9 @@ from deep500.errors import InputError
 from deep500.measure.launch_comparison import Floor
 from deep500.networks.objects import is_saved_model
 from deep500.progress import above, progress
+from deep500.recipe.loader import find_recipe
 from deep500.recipe.names import is_own_name, own_object
+from deep500.recipe.options import Options
 from deep500.results.files import to_json
 from deep500.results.record import MANIFEST
 
@@ -34,6 +36,12 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add("overrides", nargs="*", metavar="key=value", help="change a MUTABLE key of the recipe, as for 'deep500 run'")
     add("--frameworks", metavar="A,B", help="at least two backends; 'reference' judges if it is named")
     add(
+        "--against",
+        metavar="WORDS",
+        help="recipe: train it beside another one step by step, and tell where their parameters part beyond rounding; "
+        "words as for 'deep500 run', such as 'optimizer=NAdamOptimizer' or '--framework jax' ('' with --frameworks)",
+    )
+    add(
         "--repeat",
         type=int,
         default=1,
@@ -41,7 +49,12 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
         help="train with N seeds in each framework (1); 0: only time steps",
     )
     add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"timed blocks per framework ({ROUNDS}); 0: only check")
-    add("--steps", type=int, metavar="N", help="steps or inferences per block (as many as take 0.2 s)")
+    add(
+        "--steps",
+        type=int,
+        metavar="N",
+        help="steps or inferences per block (0.2 s of them); with --against: all (100)",
+    )
     add("--threads", type=int, metavar="N", help="threads and cores of each process ($OMP_NUM_THREADS, else all)")
     add("--seed", type=int, metavar="S", help="the first seed (the recipe's)")
     add("--batch-sizes", default="1", metavar="1,8", help="ONNX file: batch sizes to time (1)")
@@ -79,6 +92,8 @@ def execute(args: argparse.Namespace) -> int:
     _check_numbers(args)
     if (Path(args.subject) / MANIFEST).is_file():
         return _runs(args)
+    if args.against is not None:
+        return _trajectories(args)
     if args.frameworks is None:
         if args.overrides and "=" not in args.overrides[0]:
             raise InputError(f"got {args.subject!r}, where no finished run is; expected two results folders: name both")
@@ -111,6 +126,38 @@ def _runs(args: argparse.Namespace) -> int:
         comparison = compare_runs(Path(args.subject), Path(args.overrides[0]), floor=floor)
     sys.stdout.write((to_json(comparison.as_dict()) if args.json else str(comparison)) + "\n")
     return comparison.exit_code
+
+
+def _trajectories(args: argparse.Namespace) -> int:
+    """Tell where two trainings part; returns 1 if they do."""
+    from deep500.compare.against import base_of
+    from deep500.compare.trajectories import STEPS, compare_trajectories
+
+    backends = _list(args.frameworks or "")
+    if len(backends) not in (0, 2) or _is_model(args.subject):
+        raise InputError(
+            f"got --against with {args.subject!r} and {len(backends)} frameworks; expected a recipe, and none or two "
+            "of them, one for each side: name the base first"
+        )
+    options = Options(
+        args.overrides,
+        framework=backends[0] if backends else None,
+        seed=args.seed,
+        open=args.open,
+        data=args.data,
+        out=args.out,
+    )
+    options.download, path = args.download, find_recipe(args.subject)
+    other = base_of(path, options, args.against)
+    if backends:
+        other[1].framework = backends[1]
+    with progress("comparing trajectories", quiet=args.quiet or args.json, at_once=True):
+        result = compare_trajectories((path, options), other, args.steps or STEPS)
+    page = result.write(args.out / f"trajectory-{path.stem}")
+    sys.stdout.write(
+        to_json({**result.as_dict(), "page": str(page)}) + "\n" if args.json else f"{result}\n\npage: {page}\n"
+    )
+    return 0 if result.parts is None else 1
 
 
 def _frameworks(args: argparse.Namespace, say) -> ComparisonResult:  # type: ignore[no-untyped-def]
