@@ -64,6 +64,7 @@ from deep500.training.data.samplers import ShuffleSampler as ShuffleSampler
 from deep500.training.optimizers import ThreeStepOptimizer as ThreeStepOptimizer
 from deep500.training.optimizers import UpdateRuleOptimizer as UpdateRuleOptimizer
 from deep500.training.trainer import Trainer as Trainer
+from deep500.transformations.microbatching import microbatch as microbatch
 from deep500.transformations.recomputation import CheckpointingPlan as CheckpointingPlan
 from deep500.transformations.recomputation import checkpointing_front as checkpointing_front
 from deep500.transformations.recomputation import plan_checkpointing as plan_checkpointing

@@ -106,7 +106,7 @@ def compare_launches(
         InputError: a side without launches, or samples that are no finite numbers.
 
     Example:
-        >>> rng = np.random.default_rng(0)
+        >>> rng = np.random.default_rng(1)
         >>> a, b = ([m * rng.normal(1, 0.02, 200) for m in k * rng.normal(1, 0.01, 12)] for k in (1.0, 1.1))
         >>> found = compare_launches(a, b)
         >>> 1.05 < found.ratio.low < found.ratio.median < found.ratio.high < 1.15, found.p < 0.001, found.basis

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from deep500.transformations.recomputation.chain import Mode as Mode
     from deep500.transformations.recomputation.chain import Stage as Stage
     from deep500.transformations.recomputation.node_times import measured_regions as measured_regions
+    from deep500.transformations.recomputation.pieces import plan_pieces as plan_pieces
     from deep500.transformations.recomputation.plan_file import CheckpointingPlan as CheckpointingPlan
     from deep500.transformations.recomputation.plan_file import load_plan as load_plan
     from deep500.transformations.recomputation.planning import checkpointing_front as checkpointing_front

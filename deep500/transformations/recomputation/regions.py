@@ -330,7 +330,7 @@ class _Costs:
 
     def __init__(self, step: TrainingStep, times: Mapping[str, float] | None) -> None:
         self.step, self.recorded = step, step.recorded
-        self.times = _operations(step) if times is None else _check_times(step, times)
+        self.times = count_operations(step) if times is None else _check_times(step, times)
         self.owner = {value: node.name for node in step.forward for value in node.writes}
         self.gradients = self._attribute()
         self.live = dict(zip((n.name for n in step.backward), self._gradient_bytes(), strict=True))
@@ -405,7 +405,7 @@ class _Costs:
         return digest.hexdigest()
 
 
-def _operations(step: TrainingStep) -> dict[str, float]:
+def count_operations(step: TrainingStep) -> dict[str, float]:
     """Operations, or bytes written where no formula is known: a stand-in for times, whose unit is "FLOP"."""
     counts = count_flops(step.network)
     nodes = (*step.forward, *step.backward)

@@ -83,8 +83,10 @@ def split(x: Tensor, parts: Any = None, *, axis: int = 0, num_outputs: Any = Non
     if parts is not None:
         return tf.split(x, ints(parts), axis)
     total = x.shape[axis]
-    if total is None:
-        return tf.split(x, count, axis)
+    if total is None:  # known in the run only; how many parts there are is known now
+        total = tf.shape(x)[axis]
+        part = -(-total // count)
+        return tf.split(x, tf.stack([part] * (count - 1) + [total - part * (count - 1)]), axis, num=count)
     part = -(-total // count)
     return tf.split(x, [part] * (count - 1) + [total - part * (count - 1)], axis)
 

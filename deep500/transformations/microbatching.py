@@ -1,0 +1,302 @@
+"""Micro-batches: a network whose operators work on pieces of the batch, one piece after the other.
+
+Each piece gets nodes of its own, which share the parameters; inputs are split along their samples, results put
+together again. Where samples are summed, in a mean loss above all, each piece gives its sum and how much it counted,
+so that pieces of different size and ignored labels weigh what they weigh in the whole. Gradients of parameters are sums
+over pieces: the same terms in another order. (Oyama et al. 2018, "Accelerating deep learning frameworks with
+micro-batches", cut convolutions so; arXiv 1804.04806.)
+
+Pieces alone save transient memory, of the piece that runs. What training keeps for its backward pass they keep as well,
+unless it is computed again piece by piece: nodes of a piece are named ``piece<i>/<node>``, so that a recomputation plan
+(`deep500.plan_checkpointing`) finds each piece as a region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from deep500.errors import InputError, NetworkError
+from deep500.networks.network import Network
+from deep500.networks.node import Node
+from deep500.tensors import dtype_to_onnx
+from deep500.transformations.batch_axes import LOSSES, BatchAxes, find_batch_axes
+
+
+def microbatch(
+    network: Network,
+    pieces: int | Sequence[int],
+    nodes: Iterable[str] | None = None,
+    inputs: Mapping[str, int] | None = None,
+) -> Network:
+    """A copy of a network that works on pieces of the batch.
+
+    Args:
+        network: stays as it is.
+        pieces: how many, of equal size but for the last; or the size of each, which must add up to the batch.
+        nodes: names of the nodes that are cut; all that work on samples if None.
+        inputs: axis of the samples in each input that has them; the first of every input that is no scalar if None.
+
+    Returns:
+        an ordinary network with the same inputs, parameters and outputs.
+
+    Raises:
+        NetworkError: a node that is to be cut mixes samples (batch normalization, a softmax over the batch),
+            draws one mask for all (Dropout), or has no rule; it is named with the reason.
+        InputError: fewer than two pieces, or sizes below 1.
+
+    Example:
+        >>> from deep500.networks.losses import add_loss
+        >>> from deep500.networks.zoo import create
+        >>> cut = microbatch(add_loss(create("mlp", shape=(4,), hidden=(3,), classes=2)), 2)
+        >>> [node.name for node in cut.nodes if node.op_type == "Gemm"]
+        ['piece0/fc1', 'piece0/fc2', 'piece1/fc1', 'piece1/fc2']
+    """
+    count = pieces if isinstance(pieces, int) else len(pieces)
+    if count < 2 or (not isinstance(pieces, int) and min(pieces) < 1):
+        raise InputError(f"got pieces={pieces!r}; expected two or more, or the sizes of two or more: 1 is the network")
+    samples = find_batch_axes(network, inputs)
+    cut = _chosen(network, samples, nodes)
+    work = _Pieces(network, samples, cut, count, None if isinstance(pieces, int) else tuple(pieces))
+    for run, inside in _runs(network, cut):
+        if inside:
+            work.add_pieces(run)
+        else:
+            for node in run:
+                work.add_whole(node)
+    return work.finish()
+
+
+def divide_batch(
+    batch: int, times: Mapping[int, float], memory: Mapping[int, int] | None = None, limit: float | None = None
+) -> list[int]:
+    """The sizes of pieces that take the least time under a limit that all pieces share, one after the other.
+
+    The programme WR of Oyama et al. 2018, section 3.1: ``T(b) = min over pieces m of t(m) + T(b - m)``, ``T(0) = 0``,
+    over sizes whose memory is within the limit.
+
+    Args:
+        batch: samples in all.
+        times: of a piece by its size, in any unit.
+        memory: of a piece by its size, in bytes; needed with a limit.
+        limit: the most that one piece may take; None for no limit.
+
+    Returns:
+        sizes, the largest first.
+
+    Raises:
+        InputError: no sizes within the limit add up to the batch; the least limit that works is named if one does.
+
+    Example:
+        >>> divide_batch(10, {1: 3.0, 2: 4.0, 4: 6.0, 8: 20.0}, {1: 1, 2: 2, 4: 4, 8: 8}, limit=4)
+        [4, 4, 2]
+    """
+    if batch < 1 or any(size < 1 or not cost >= 0 for size, cost in times.items()):
+        raise InputError(
+            f"got a batch of {batch} and times {dict(times)}; expected sizes from 1 on and times from 0 on"
+        )
+    if limit is not None and (memory is None or times.keys() - memory.keys()):
+        raise InputError("got a limit without the memory of every size; expected memory={size: bytes}: measure it")
+    sizes = [m for m in sorted(times) if limit is None or memory is None or memory[m] <= limit]
+    best: list[tuple[float, int]] = [(0.0, 0)]
+    for b in range(1, batch + 1):
+        best.append(min(((times[m] + best[b - m][0], m) for m in sizes if m <= b), default=(float("inf"), 0)))
+    if best[batch][0] == float("inf"):
+        raise InputError(
+            f"got sizes {sizes} within the limit of {limit}; expected some that add up to {batch}: "
+            f"{_least_limit(batch, times, memory)}"
+        )
+    taken, left = list[int](), batch
+    while left:
+        taken.append(best[left][1])
+        left -= taken[-1]
+    return sorted(taken, reverse=True)
+
+
+def _least_limit(batch: int, times: Mapping[int, float], memory: Mapping[int, int] | None) -> str:
+    for limit in sorted(set((memory or {}).values())):
+        reached = {0}
+        for b in range(1, batch + 1):
+            if any(b - m in reached for m in times if (memory or {})[m] <= limit):
+                reached.add(b)
+        if batch in reached:
+            return f"the least limit that works is {limit}"
+    return "none do at any limit: name size 1, too"
+
+
+def _chosen(network: Network, samples: BatchAxes, nodes: Iterable[str] | None) -> set[str]:
+    """The names of the nodes that are cut."""
+    combined = set(samples.combined.values())
+    working = [node for node in network.nodes if any(name in samples.axes for name in node.reads)]
+    chosen = {node.name for node in working} if nodes is None else {network.node(name).name for name in nodes}
+    for node in working:
+        if node.name in chosen and (node.name in samples.mixing or node.graphs):
+            why = samples.mixing.get(node.name, "it holds networks of its own")
+            raise NetworkError(
+                f"node {node.name!r} ({node.op_type}): got a cut along the samples, but {why}; expected operators that "
+                "keep samples apart: name the others with nodes=[...], or leave the network whole"
+            )
+    idle = chosen - {node.name for node in working}
+    if idle or not chosen:
+        raise NetworkError(f"got {sorted(idle) or 'no nodes'} to cut; expected nodes that work on samples: name some")
+    return chosen | (combined & chosen)
+
+
+def _runs(network: Network, cut: set[str]) -> list[tuple[list[Node], bool]]:
+    """Nodes in an order in which those that are cut follow each other as far as they can: (nodes, cut or not)."""
+    left, done, runs = list(network.nodes), {*network.inputs, *network.parameters}, list[tuple[list[Node], bool]]()
+    inside = False
+    while left:
+        run, later = list[Node](), list[Node]()
+        for node in left:
+            ready = (node.name in cut) == inside and all(name in done for name in node.reads)
+            (run if ready else later).append(node)
+            done.update(node.writes if ready else ())
+        if run:
+            runs.append((run, inside))
+        left, inside = later, not inside
+    return runs
+
+
+@dataclass
+class _Pieces:
+    """The network under construction."""
+
+    old: Network
+    samples: BatchAxes
+    cut: set[str]
+    count: int
+    sizes: tuple[int, ...] | None
+    new: Network = field(init=False)
+    whole: set[str] = field(default_factory=set)
+    split: dict[str, list[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.new = Network(self.old.name)
+        for name, described in self.old.inputs.items():
+            self.new.add_input(name, described.shape, described.dtype or "float32")
+        for name, parameter in self.old.parameters.items():
+            self.new.add_parameter(name, parameter.value, parameter.trainable, parameter.doubt)
+        self.whole = {*self.old.inputs, *self.old.parameters}
+
+    def add_whole(self, node: Node) -> None:
+        """Add a node as it is."""
+        for name in node.reads:
+            self._join(name)
+        self.new.insert(node)
+        self.whole.update(node.writes)
+
+    def add_pieces(self, nodes: Sequence[Node]) -> None:
+        """Add nodes once per piece, piece after piece, and put together what sums over samples."""
+        inside = {name for node in nodes for name in node.writes}
+        for name in dict.fromkeys(name for node in nodes for name in node.reads):
+            if name in self.samples.axes and name not in inside:
+                self._cut(name)
+        sums: dict[str, list[tuple[str, str | None]]] = {}
+        for piece in range(self.count):
+            for node in nodes:
+                read = [self._piece_of(name, piece) for name in node.inputs]
+                if node.outputs[0] in self.samples.combined:
+                    sums.setdefault(node.name, []).append(self._sum(node, read, piece))
+                    continue
+                writes = [name and f"{name}.piece{piece}" for name in node.outputs]
+                self._node(node, read, writes, piece)
+                self._note(node.outputs, writes)
+        for node in nodes:
+            if node.name in sums:
+                self._combine(node, sums[node.name])
+
+    def finish(self) -> Network:
+        """The network, with its outputs."""
+        for name in self.old.outputs:
+            self._join(name)
+            self.new.add_output(name)
+        return self.new
+
+    def _piece_of(self, name: str, piece: int) -> str:
+        return self.split[name][piece] if name in self.split else name
+
+    def _note(self, names: Sequence[str], writes: Sequence[str]) -> None:
+        for name, written in zip(names, writes, strict=True):
+            if name:
+                self.split.setdefault(name, []).append(written)
+
+    def _node(self, node: Node, read: Sequence[str], writes: Sequence[str], piece: int, **changed: Any) -> None:
+        attributes = {**node.attributes, **changed}
+        self.new.add_node(node.op_type, read, writes, f"piece{piece}/{node.name}", node.domain, **attributes)
+
+    def _cut(self, name: str) -> None:
+        """Split a value along its samples."""
+        if name in self.split:
+            return
+        self._join(name)
+        pieces, axis = [f"{name}.piece{piece}" for piece in range(self.count)], self.samples.axes[name]
+        if self.sizes is None:
+            self.new.add_node("Split", name, pieces, f"pieces/{name}", axis=axis, num_outputs=self.count)
+        else:
+            sizes = self._constant(np.array(self.sizes, np.int64))
+            self.new.add_node("Split", [name, sizes], pieces, f"pieces/{name}", axis=axis)
+        self.split[name] = pieces
+
+    def _join(self, name: str) -> None:
+        """Put the pieces of a value together, if they were not."""
+        if name in self.whole or name not in self.split:
+            return
+        self.new.add_node("Concat", self.split[name], name, f"joined/{name}", axis=self.samples.axes[name])
+        self.whole.add(name)
+
+    def _constant(self, value: np.ndarray) -> str:
+        name = self.new.fresh_name("microbatch.constant")
+        self.new.add_parameter(name, value, trainable=False)
+        return name
+
+    def _emit(self, op_type: str, inputs: Sequence[str], **attributes: Any) -> str:
+        name = self.new.fresh_name(f"microbatch.{op_type.lower()}")
+        self.new.add_node(op_type, inputs, name, **attributes)
+        return name
+
+    def _sum(self, node: Node, read: Sequence[str], piece: int) -> tuple[str, str | None]:
+        """A piece's sum, and the amount that a mean divides by (None for a sum)."""
+        dtype = dtype_to_onnx(self.old.descriptors()[node.outputs[0]].dtype or "float32")
+        total, rest = f"{node.outputs[0]}.piece{piece}", [n and f"{n}.piece{piece}" for n in node.outputs[1:]]
+        if node.op_type in LOSSES:
+            self._node(node, read, [total, *rest], piece, reduction="sum")
+            self._note(node.outputs[1:], rest)
+            mean = node.attribute("reduction", "mean") == "mean"
+            return total, self._counted(node, read, dtype) if mean else None
+        self.new.add_node("ReduceSum", read, total, f"piece{piece}/{node.name}", **node.attributes)
+        if node.op_type == "ReduceSum":
+            return total, None
+        sizes = [self._emit("Size", [name]) for name in (read[0], total)]
+        return total, self._emit("Div", [self._emit("Cast", [size], to=dtype) for size in sizes])
+
+    def _counted(self, node: Node, read: Sequence[str], dtype: int) -> str:
+        """The sum of the weights of a piece's labels; those to ignore have none."""
+        labels, ignored = read[1], node.attribute("ignore_index")
+        weight = read[2] if len(read) > 2 else ""
+        if ignored is None and not weight:
+            return self._emit("Cast", [self._emit("Size", [labels])], to=dtype)
+        label_dtype = self.old.descriptors()[node.inputs[1]].dtype or "int64"
+        if ignored is None:
+            return self._emit("ReduceSum", [self._emit("Gather", [weight, labels])], keepdims=0)
+        number = self._constant(np.array(ignored, label_dtype))
+        counts = self._emit("Not", [self._emit("Equal", [labels, number])])
+        amount = self._emit("Cast", [counts], to=dtype)
+        if weight:
+            zero = self._constant(np.array(0, label_dtype))
+            safe = self._emit("Where", [counts, labels, zero])
+            amount = self._emit("Mul", [amount, self._emit("Gather", [weight, safe])])
+        return self._emit("ReduceSum", [amount], keepdims=0)
+
+    def _combine(self, node: Node, sums: Sequence[tuple[str, str | None]]) -> None:
+        """The value of the whole batch, from the sums of its pieces."""
+        totals, amounts = [total for total, _ in sums], [amount for _, amount in sums if amount is not None]
+        if amounts:
+            whole = self._emit("Sum", totals)
+            self.new.add_node("Div", [whole, self._emit("Sum", amounts)], node.outputs[0], node.name)
+        else:
+            self.new.add_node("Sum", totals, node.outputs[0], node.name)
+        self.whole.add(node.outputs[0])
