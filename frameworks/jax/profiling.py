@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -26,6 +26,7 @@ _COMPUTATION = re.compile(r"^(?:ENTRY )?%([\w.-]+) \(.*\{$")
 _CALLED = re.compile(r"(?:calls|to_apply|body|condition|branch_computations)=\{?((?:%[\w.-]+(?:, )?)+)")
 _OPERATION = re.compile(r'metadata=\{op_name="([^"]*)"')
 _NAME = re.compile(r"%([\w.-]+)")
+_PARAMETER = re.compile(r" parameter\((\d+)\)")
 _SCOPE = re.compile(r"node:([^/()\"]+)")
 
 
@@ -37,6 +38,10 @@ class StepProfiler:
     Args:
         executor: whose network runs; a profiled step trains it like any other.
         loss: what is differentiated; None runs forward in evaluation mode.
+
+    Attributes:
+        text: of XLA's module, after the first step.
+        instructions: those of the module, by name.
 
     Example:
         >>> import numpy as np
@@ -55,6 +60,7 @@ class StepProfiler:
         self.compiled = executor.compiled(outputs, None) if loss is None else executor.training_step(loss)
         self.places = Places(executor.network.nodes)
         self.places.learn([(node.name, node.reads, node.writes) for node in self.compiled.program.nodes])
+        self.text = ""
         self.instructions: dict[str, Instruction] = {}
         self._function: Any = None
         self._inside = 0.0
@@ -93,7 +99,8 @@ class StepProfiler:
             self._function = self.compiled.lowered(inputs).compile()
         finally:
             jax.config.update(setting, before)
-        self.instructions = read_module(self._function.as_text(), self.places)
+        self.text = self._function.as_text()
+        self.instructions = Module(self.text, self.places).instructions
 
     def _run(self, inputs: Mapping[str, Any]) -> float:
         executor, begin = self.executor, perf_counter()
@@ -114,59 +121,94 @@ class Instruction:
 
     Attributes:
         place: the node that it belongs to.
-        holds: further nodes that it computes.
         operands, calls, readers: names of instructions, of computations, of instructions.
+        number: of a parameter among those of its computation.
+        holds: further nodes that it computes.
     """
 
     place: KernelPlace | None
     operands: list[str]
     calls: list[str]
+    number: int = -1
     holds: tuple[str, ...] = ()
     readers: list[str] = field(default_factory=list)
+    seen: bool = False
 
 
-def read_module(text: str, places: Places) -> dict[str, Instruction]:
-    """Instructions of a module in XLA's text form, by name; ``places`` knows the nodes whose scopes they have.
+class Module:
+    """A module in XLA's text form, whose instructions are brought back to nodes.
 
-    What XLA adds without metadata, such as copies, belongs to the node of an operand, else of a reader.
+    An instruction belongs to the node in whose scope it was traced. XLA leaves that out where it replaced one: then it
+    belongs to the last node whose instructions it holds, else to that of the instruction that reads it (a convolution's
+    result is turned in the scope of the convolution), else of an operand.
+
+    Args:
+        text: of the module.
+        places: knows the nodes by the names of their scopes.
+
+    Attributes:
+        instructions: by name.
     """
-    instructions: dict[str, Instruction] = {}
-    members: dict[str, list[Instruction]] = {}
-    computation = ""
-    for line in text.splitlines():
-        if opening := _COMPUTATION.match(line):
-            computation = opening[1]
-        if not (name := _INSTRUCTION.match(line)):
-            continue
-        operation = _OPERATION.search(line)
-        calls = [call for group in _CALLED.findall(line) for call in _NAME.findall(group)]
-        operands = [operand for operand in _NAME.findall(line.partition(" = ")[2]) if operand not in calls]
-        instruction = Instruction(_scope(operation[1], places) if operation else None, operands, calls)
-        instructions[name[1]] = instruction
-        members.setdefault(computation, []).append(instruction)
-        for operand in operands:
-            if operand in instructions:
-                instructions[operand].readers.append(name[1])
-    for instruction in instructions.values():  # operands stand before their readers
-        inside = list(_inside(instruction, members))
-        near = [*reversed(inside), *(instructions[o].place for o in instruction.operands if o in instructions)]
-        instruction.place = instruction.place or next(filter(None, near), None)
-        instruction.holds = tuple(dict.fromkeys(place.node for place in inside))
-    for instruction in reversed(instructions.values()):
-        near = [instructions[reader].place for reader in instruction.readers]
-        instruction.place = instruction.place or next(filter(None, near), None)
-        nodes = {instruction.place.node} if instruction.place else set()
-        instruction.holds = tuple(node for node in instruction.holds if node not in nodes)
-    return instructions
 
+    def __init__(self, text: str, places: Places) -> None:
+        self.instructions: dict[str, Instruction] = {}
+        self.members: dict[str, list[Instruction]] = {}
+        self._read(text, places)
+        every = self.instructions.values()
+        for instruction in every:
+            self._resolve(instruction)
+        for instruction in every:  # operands stand before their readers
+            near = (self.instructions[name].place for name in instruction.operands if name in self.instructions)
+            instruction.place = instruction.place or next(filter(None, near), None)
+        for instruction in every:
+            nodes = dict.fromkeys(place.node for place in self._inside(instruction))
+            instruction.holds = tuple(n for n in nodes if instruction.place is None or n != instruction.place.node)
 
-def _inside(instruction: Instruction, members: Mapping[str, list[Instruction]]) -> Iterable[KernelPlace]:
-    """Places of the instructions that one calls, those that they call included."""
-    for call in instruction.calls:
-        for member in members.get(call, ()):
-            if member.place is not None:
-                yield member.place
-            yield from _inside(member, members)
+    def _read(self, text: str, places: Places) -> None:
+        computation = ""
+        for line in text.splitlines():
+            if opening := _COMPUTATION.match(line):
+                computation = opening[1]
+            if not (name := _INSTRUCTION.match(line)):
+                continue
+            operation, parameter = _OPERATION.search(line), _PARAMETER.search(line)
+            calls = [call for group in _CALLED.findall(line) for call in _NAME.findall(group)]
+            operands = [operand for operand in _NAME.findall(line.partition(" = ")[2]) if operand not in calls]
+            place = _scope(operation[1], places) if operation else None
+            instruction = Instruction(place, operands, calls, int(parameter[1]) if parameter else -1)
+            self.instructions[name[1]] = instruction
+            self.members.setdefault(computation, []).append(instruction)
+            for operand in operands:
+                if operand in self.instructions:
+                    self.instructions[operand].readers.append(name[1])
+
+    def _resolve(self, instruction: Instruction) -> KernelPlace | None:
+        """The place that an instruction's metadata, parts or readers say."""
+        if instruction.place is None and not instruction.seen:
+            instruction.seen = True
+            instruction.place = next(reversed(list(self._inside(instruction))), None)
+            for name in instruction.readers:
+                reader = self.instructions[name]
+                instruction.place = instruction.place or self._where_read(instruction, reader) or self._resolve(reader)
+        return instruction.place
+
+    def _where_read(self, instruction: Instruction, reader: Instruction) -> KernelPlace | None:
+        """The place of what reads an instruction inside of a fusion."""
+        for call in reader.calls:
+            for number, operand in enumerate(reader.operands):
+                if self.instructions.get(operand) is instruction:
+                    inner = (m for m in self.members.get(call, ()) if m.number == number)
+                    readers = [self.instructions[name] for member in inner for name in member.readers]
+                    return next(filter(None, map(self._resolve, readers)), None)
+        return None
+
+    def _inside(self, instruction: Instruction) -> Iterator[KernelPlace]:
+        """Places of the instructions that one calls, those that they call included."""
+        for call in instruction.calls:
+            for member in self.members.get(call, ()):
+                if member.place is not None and member.number < 0:
+                    yield member.place
+                yield from self._inside(member)
 
 
 def _scope(operation: str, places: Places) -> KernelPlace | None:

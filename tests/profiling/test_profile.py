@@ -234,21 +234,43 @@ ENTRY %main.1 (x: f32[2]) -> f32[2] {
 
 @pytest.mark.backend("jax")
 def test_instructions_belong_to_the_nodes_whose_scopes_they_have() -> None:
-    from deep500.frameworks.jax.profiling import read_module
+    from deep500.frameworks.jax.profiling import Module
 
     places = Places([Node("Mul", ("x", "x"), ("m",), "a/b"), Node("Exp", ("m",), ("y",), "exp")])
-    module = read_module(MODULE, places)
+    module = Module(MODULE, places).instructions
     assert {name: instruction.place for name, instruction in module.items()} == {
         "p.0": KernelPlace("a/b", "forward"),
         "mul.1": KernelPlace("a/b", "forward"),
         "exp.1": KernelPlace("exp", "forward"),
-        "x": KernelPlace("exp", "forward"),
-        "copy.0": KernelPlace("exp", "forward"),  # of what reads it
+        "x": KernelPlace("a/b", "forward"),
+        "copy.0": KernelPlace("a/b", "forward"),  # of what reads it, inside of the fusion
         "fusion.1": KernelPlace("exp", "forward"),  # of its root
         "neg.1": KernelPlace("a/b", "backward"),
         "copy.2": KernelPlace("a/b", "backward"),
     }
     assert module["fusion.1"].holds == ("a/b",)
+
+
+@pytest.mark.backend("jax")
+def test_each_convolution_of_a_step_is_its_node_s() -> None:
+    """XLA replaces convolutions of gradients and drops their scopes: still, each node has one forward, two backward."""
+    from deep500.frameworks import jax
+    from deep500.frameworks.jax.profiling import StepProfiler
+
+    net = network()
+    profiler = StepProfiler(jax.from_model(net), "loss")
+    profiler.step(make_inputs(net, BATCH))
+    convolutions: Counter[KernelPlace | None] = Counter()
+    text = profiler.text.partition("\nENTRY ")
+    inner = dict(re.findall(r"^%(\S+) \([^\n]*\{\n(.*?)^}", text[0], re.M | re.S))
+    for line in text[2].splitlines():
+        calls = re.search(r"calls=%([\w.-]+)", line)
+        name = re.match(r"\s*(?:ROOT )?%([\w.-]+) =", line)
+        if name and (" convolution(" in line or (calls and " convolution(" in inner[calls[1]])):
+            convolutions[profiler.instructions[name[1]].place] += 1
+    nodes = [node.name for node in net.nodes if node.op_type == "Conv"]
+    forward = {KernelPlace(name, "forward"): 1 for name in nodes}
+    assert convolutions == {**forward, **{KernelPlace(n, "backward"): 1 if n == "conv1" else 2 for n in nodes}}
 
 
 @pytest.mark.backend("tensorflow")
