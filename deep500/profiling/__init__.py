@@ -6,6 +6,7 @@ from deep500.faces import load_when_used
 
 if TYPE_CHECKING:
     from deep500.profiling.measuring import profile_network as profile_network
+    from deep500.profiling.page import write_page as write_page
     from deep500.profiling.profile import FrameworkProfile as FrameworkProfile
     from deep500.profiling.profile import Profile as Profile
     from deep500.profiling.profile_file import read_profile as read_profile

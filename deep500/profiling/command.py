@@ -13,6 +13,7 @@ from deep500.networks.execution.inputs import batch_symbol, make_inputs
 from deep500.networks.network import Network
 from deep500.networks.objects import as_network, is_saved_model
 from deep500.profiling.measuring import STEPS, profile_network
+from deep500.profiling.page import write_page
 from deep500.profiling.profile import Profile
 from deep500.profiling.profile_file import as_dict, elsewhere, read_profile, write_profile
 from deep500.profiling.table import profile_table
@@ -40,7 +41,12 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add("--seed", type=int, metavar="S", help="of weights and data (the recipe's)")
     add("--data", type=Path, metavar="DIR", help="the folder with data sets ($DATA_ROOT, ./data)")
     add("--download", action="store_true", help="fetch an absent data set")
-    add("--out", type=Path, metavar="DIR", help="where profile.json and trace.json go (results/profile-NAME)")
+    add(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="where profile.json, trace.json and profile.html go (results/profile-NAME)",
+    )
     add("--dry-run", action="store_true", help="profile one step: does it work?")
     add("--quiet", action="store_true", help="do not say what is being done")
     add("--json", action="store_true", help="print the profile as one JSON object and nothing else")
@@ -58,6 +64,7 @@ def execute(args: argparse.Namespace) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     write_profile(profile, folder / "profile.json")
     write_atomic(folder / "trace.json", to_json(trace_events(profile)) + "\n")
+    write_page(profile, folder / "profile.html")
     text = to_json(as_dict(profile)) if args.json else f"{profile_table(profile)}\n\nresults: {folder}"
     sys.stdout.write(f"{text}\n")
     return 0

@@ -78,10 +78,21 @@ def profile_network(options: ProfileOptions) -> Profile:
         {name: list(np.shape(array)) for name, array in options.inputs.items()},
         machine_facts(),
         measure_roofs(),
-        [NodeRow(node.name, _operator(node), _work_of(node.name, work)) for node in network.nodes],
+        _rows(network, work),
         elsewhere,
         profiles,
     )
+
+
+def _rows(network: Network, work: Mapping[tuple[str, str], Work]) -> list[NodeRow]:
+    producers = {value: node.name for node in network.nodes for value in node.writes}
+    rows = []
+    for node in network.nodes:
+        parts = {phase: work[node.name, phase] for phase in (FORWARD, BACKWARD) if (node.name, phase) in work}
+        before = dict.fromkeys(producers[value] for value in node.reads if value in producers)
+        operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        rows.append(NodeRow(node.name, operator, parts, list(before)))
+    return rows
 
 
 def machine_facts() -> dict[str, Any]:
@@ -92,14 +103,6 @@ def machine_facts() -> dict[str, Any]:
         "threads": os.environ.get("OMP_NUM_THREADS"),
         "system": platform.system(),
     }
-
-
-def _operator(node: Any) -> str:
-    return f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
-
-
-def _work_of(name: str, work: Mapping[tuple[str, str], Work]) -> dict[str, Work]:
-    return {phase: work[name, phase] for phase in (FORWARD, BACKWARD) if (name, phase) in work}
 
 
 def _framework(

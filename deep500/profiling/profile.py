@@ -18,11 +18,12 @@ PHASES = (FORWARD, BACKWARD)
 
 @dataclass(frozen=True)
 class NodeRow:
-    """A node of the network: its name, operator and work by phase."""
+    """A node of the network: its name, operator and work by phase, and the nodes whose values it reads."""
 
     name: str
     operator: str
     work: Mapping[str, Work]
+    reads: Sequence[str] = ()
 
     def flops(self) -> int | None:
         """Operations forward and backward; None if a part is unknown."""

@@ -42,7 +42,7 @@ _PROFILE = declare(
         "shapes": {str: [_COUNT]},
         "machine": dict,
         "roofs": {"flops": _POSITIVE, "bandwidth": _POSITIVE, "threads": (_COUNT, None)},
-        "rows": [{"name": str, "operator": str, "work": {str: _WORK}}],
+        "rows": [{"name": str, "operator": str, "work": {str: _WORK}, "reads": [str]}],
         "flops_elsewhere": (_COUNT, None),
         "frameworks": [_FRAMEWORK],
     }
@@ -94,13 +94,22 @@ def read_profile(path: str | os.PathLike[str]) -> Profile:
     validate(data, _HEAD, path, do=AGAIN)
     validate(data, _PROFILE, path, do=AGAIN)
     rows = [
-        NodeRow(row["name"], row["operator"], {phase: Work(**work) for phase, work in row["work"].items()})
+        NodeRow(
+            row["name"],
+            row["operator"],
+            {phase: Work(work["flops"], work["bytes"]) for phase, work in row["work"].items()},
+            row["reads"],
+        )
         for row in data["rows"]
     ]
     frameworks = [_read_framework(part) for part in data["frameworks"]]
     known = {row.name for row in rows}
     for part in frameworks:
-        placed = {place.node for place in part.cells} | {*part.fused, *part.fused.values()}
+        placed = (
+            {name for row in rows for name in row.reads}
+            | {place.node for place in part.cells}
+            | {*part.fused, *part.fused.values()}
+        )
         if not placed <= known:
             raise ResultsError(f"{path}: got kernels of {min(placed - known)!r}; expected nodes of its rows; {AGAIN}")
     if not frameworks:

@@ -11,6 +11,7 @@ from deep500 import cli
 from deep500.compare.trajectories import AGAIN, OTHER, ROUNDING, compare_trajectories
 from deep500.errors import ComparisonError
 from deep500.recipe.options import parse_options
+from tests.report.test_page import check_accessible
 
 RECIPE = """
 import deep500 as d5
@@ -87,6 +88,7 @@ def test_the_command_writes_a_page(recipe, tmp_path, capsys):
     assert cli.main([*words, "--quiet"]) == 1
     assert "they part at step 5" in capsys.readouterr().out
     (page,) = tmp_path.rglob("*.html")
+    check_accessible(page.read_text())
     assert "they part at step 5" in page.read_text() and "<svg" in page.read_text()
     (facts,) = tmp_path.rglob("*.json")
     assert json.loads(facts.read_text())["parts"] == 5
