@@ -180,7 +180,11 @@ class TrajectoryComparison:
         ):
             arrays = [np.array(line, np.float64) for line in values[name].values()]
             whole = [line[np.isfinite(line)] for line in arrays]
-            plot = Plot(steps, Axis.around(np.concatenate(whole), name, log=name == "distance"), f"{name} over steps")
+            plot = Plot(
+                steps,
+                Axis.around(np.concatenate(whole), name, log=name == "distance"),
+                f"{name} over steps: {question[0].lower()}{question[1:-1]}, base and other",
+            )
             for colour, line in enumerate(arrays):
                 plot.line(np.flatnonzero(np.isfinite(line)), line[np.isfinite(line)], colour)
             plot.legend([*values[name]])

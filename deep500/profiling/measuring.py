@@ -135,7 +135,8 @@ def _framework(
     cost = paired_ratio([step.seconds for step in steps], plain[1:])
     fastest = min(steps, key=lambda step: step.seconds)  # the others' kernels waited for other programs, too
     step, fused = in_rows(fastest, options.network.nodes, work)
-    version = describe()["versions"].get(_PACKAGES.get(name, name)) or ""
+    versions = describe()["versions"]
+    version = versions.get(_PACKAGES.get(name, name)) or versions.get(f"{name}-cpu") or ""
     return FrameworkProfile(name, version, float(np.median(plain[1:])), cost, step, fused)
 
 

@@ -20,20 +20,20 @@ _ROW, _LANE, _NAMES, _COLUMN, _LANES = 20, 7, 250, 92, 12
 
 
 @dataclass
-class Part:
+class IciclePiece:
     """A piece of an icicle: its name, seconds and colour, and the pieces that it consists of."""
 
     name: str
     seconds: float = 0.0
     colour: str = ""
-    parts: dict[str, Part] = field(default_factory=dict)
+    parts: dict[str, IciclePiece] = field(default_factory=dict)
 
     def add(self, path: Iterable[str], seconds: float, colour: str) -> None:
         """Add time to a piece at the end of a path of names, and to all around it."""
         self.seconds += seconds
         names = list(path)
         if names:
-            inner = self.parts.setdefault(names[0], Part(names[0], 0.0, colour))
+            inner = self.parts.setdefault(names[0], IciclePiece(names[0], 0.0, colour))
             inner.add(names[1:], seconds, colour)
 
 
@@ -48,9 +48,9 @@ class Bar:
     colour: str
 
 
-def icicle(part: FrameworkProfile, names: Iterable[str]) -> Part:
+def icicle(part: FrameworkProfile, names: Iterable[str]) -> IciclePiece:
     """The time of a step by phase, group of nodes (what their names begin with) and node, and what no node explains."""
-    step = Part(part.framework)
+    step = IciclePiece(part.framework)
     for phase in (FORWARD, BACKWARD):
         for name in names:
             cell = part.cells.get(KernelPlace(name, phase))
@@ -61,17 +61,17 @@ def icicle(part: FrameworkProfile, names: Iterable[str]) -> Part:
     return step
 
 
-def bars(step: Part) -> list[list[Bar]]:
+def bars(step: IciclePiece) -> list[list[Bar]]:
     """The pieces of an icicle row by row, each below the one that it belongs to.
 
     Example:
-        >>> step = Part("x"); step.add(["forward", "a"], 1.0, "c0"); step.add(["forward", "b"], 3.0, "c0")
+        >>> step = IciclePiece("x"); step.add(["forward", "a"], 1.0, "c0"); step.add(["forward", "b"], 3.0, "c0")
         >>> [[(bar.left, bar.width) for bar in row] for row in bars(step)]
         [[(0.0, 100.0)], [(0.0, 100.0)], [(0.0, 25.0), (25.0, 75.0)]]
     """
     rows: list[list[Bar]] = []
 
-    def draw(piece: Part, left: float, depth: int) -> None:
+    def draw(piece: IciclePiece, left: float, depth: int) -> None:
         width = 100 * piece.seconds / (step.seconds or 1.0)
         if len(rows) <= depth:
             rows.append([])
