@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import functools
 import importlib
+import inspect
 import io
 import os
 import re
@@ -26,6 +27,7 @@ import pytest
 from deep500 import cli
 from deep500.distributed.schemes import by_name
 from deep500.errors import InputError
+from deep500.training import optimizers
 from tests.conftest import HANG
 from tests.packages import serve
 from tests.transformations.substitutions.samples import branches, own_activations
@@ -305,3 +307,9 @@ def test_pages_count_the_schemes():
     number = {17: "seventeen", 18: "eighteen", 19: "nineteen", 20: "twenty"}[len(by_name())]
     for page in ("README.md", "docs/tutorials/processes.md"):
         assert f"{number} schemes" in (ROOT / page).read_text(encoding="utf-8"), page
+
+
+def test_the_readme_counts_the_optimizers():
+    bases = {"Optimizer", "ThreeStepOptimizer", "UpdateRuleOptimizer", "ScheduleFree"}
+    named = {name for name in dir(optimizers) if inspect.isclass(getattr(optimizers, name))} - bases
+    assert f", {len(named)} optimizers (" in (ROOT / "README.md").read_text(encoding="utf-8")
