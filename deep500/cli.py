@@ -71,7 +71,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "seal": ("sign the seal of a run with an SSH key", "deep500.results.command:add_seal"),
     "check": (
         "hold a run to the twelve rules and the twelve ways to fool the masses",
-        "deep500.results.command:add_check",
+        "deep500.compare.convergence:add_check",
     ),
     "conformance": (
         "judge a backend, your own too, by the suite that ONNX ships",
