@@ -68,11 +68,14 @@ def test_exit_codes(recipe, capsys, more, words, code, message):
         assert message in line and "got" in line
 
 
-@pytest.mark.parametrize(("flags", "words", "text"), [
-    (["-OO"], ["list", "recipes"], "got Python -OO"),
-    ([], ["list", "recipes", ">&-"], "got a closed standard output"),
-    ([], ["run", "leaves.py"], "got sys.exit(0) while it was read"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "words", "text"),
+    [
+        (["-OO"], ["list", "recipes"], "got Python -OO"),
+        ([], ["list", "recipes", ">&-"], "got a closed standard output"),
+        ([], ["run", "leaves.py"], "got sys.exit(0) while it was read"),
+    ],
+)
 def test_a_process_that_cannot_work_says_why(tmp_path, flags, words, text):
     (tmp_path / "leaves.py").write_text("import sys\nsys.exit(0)\n")
     command = " ".join([sys.executable, *flags, "-m", "deep500", *words])

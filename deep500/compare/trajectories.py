@@ -129,10 +129,15 @@ class TrajectoryComparison:
         """Each parameter: its distances and floor at the end, and where it parts; those that part first come first."""
         other, end = self.distances[OTHER], self.steps
         rows: list[dict[str, Any]] = [
-            {"name": name, "parts": _first(self._beyond(name)), "l2": other.l2[name][end],
-             "largest": other.largest[name][end], "floor": float(self.floor("l2", name)[end])}
+            {
+                "name": name,
+                "parts": _first(self._beyond(name)),
+                "l2": other.l2[name][end],
+                "largest": other.largest[name][end],
+                "floor": float(self.floor("l2", name)[end]),
+            }
             for name in other.l2
-        ]  # fmt: skip
+        ]
         times = {row["name"]: row["l2"] / (row["floor"] or 1e-300) for row in rows}
         return sorted(
             rows, key=lambda row: (row["name"] != ALL, row["parts"] is None, row["parts"], -times[row["name"]])
@@ -151,9 +156,11 @@ class TrajectoryComparison:
             where = "" if first is None else f"; first of all parameters {first!r}"
             text = f"they part at step {self.parts}, beyond rounding: {far}{where}"
         bits = "no bit differs" if self.differs is None else f"the first bits differ at step {self.differs}"
-        hidden = [] if self.hidden is None else [
-            f"from step {self.hidden} on rounding alone is above {SATURATED:.0%} of the way, and hides what is smaller"
-        ]  # fmt: skip
+        hidden = (
+            []
+            if self.hidden is None
+            else [f"from step {self.hidden} on rounding alone is above {SATURATED:.0%} of the way: it hides the rest"]
+        )
         return "\n".join([f"{self.sides[0]} against {self.sides[1]}", text, bits, *hidden, *self.notes])
 
     def as_dict(self) -> dict[str, Any]:

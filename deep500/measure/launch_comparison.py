@@ -254,6 +254,9 @@ def dependence(groups: Sequence[np.ndarray]) -> float:
     ``RVN = sum (R[i] - R[i+1])^2 / sum (R[i] - mean R)^2`` is about normal with mean 2 and the variance
     ``4 (n - 2) (5 n^2 - 2 n - 9) / (5 n (n + 1) (n - 1)^2)`` (Bartels 1982); groups are put together (Stouffer).
 
+    Raises:
+        InputError: a group of fewer than four values, of which any order is likely.
+
     Example:
         >>> rng = np.random.default_rng(0)
         >>> dependence([rng.random(12), rng.random(12)]) > 0.2, dependence([np.arange(12.0)]) < 0.001
@@ -261,6 +264,8 @@ def dependence(groups: Sequence[np.ndarray]) -> float:
     """
     from scipy.stats import norm, rankdata
 
+    if not groups or min(group.size for group in groups) < 4:
+        raise InputError(f"got groups of {[group.size for group in groups]} values; expected 4 or more in each")
     scores = []
     for group in groups:
         n, ranks = group.size, rankdata(group)

@@ -17,7 +17,7 @@ from deep500.measure.bounds import measure_roofs
 from deep500.measure.environment import describe
 from deep500.measure.statistics import paired_ratio
 from deep500.networks.execution.capabilities import step_profiler
-from deep500.networks.execution.step_profile import BACKWARD, FORWARD
+from deep500.networks.execution.step_profile import BACKWARD, FORWARD, run_step
 from deep500.networks.network import Network
 from deep500.profiling.profile import FrameworkProfile, NodeRow, Profile, in_rows
 from deep500.profiling.work import Work, node_work
@@ -96,7 +96,7 @@ def _rows(network: Network, work: Mapping[tuple[str, str], Work]) -> list[NodeRo
 
 
 def machine_facts() -> dict[str, Any]:
-    """Facts that tell machines apart: the processor, the cores that this process may use, memory and threads."""
+    """Facts that tell machines apart: the CPU, the cores that this process may use, memory and threads."""
     facts = describe()
     return {
         **{key: facts[key] for key in ("cpu", "cores", "usable_cores", "memory_bytes", "machine")},
@@ -115,7 +115,7 @@ def _framework(
         executor = executor.like(options.network)
     if executor.device.kind != "cpu":
         raise UnsupportedOperator(
-            f"got {executor.device} to profile on with {name}; expected the processor, whose kernels end when their "
+            f"got {executor.device} to profile on with {name}; expected the CPU, whose kernels end when their "
             "call does: ask for device cpu"
         )
     profiler = step_profiler(executor, options.loss)
@@ -127,7 +127,7 @@ def _framework(
     plain, inputs = [], options.inputs
     for _ in range(options.steps + 1):
         begin = perf_counter()
-        executor.inference(inputs) if options.loss is None else executor.inference_and_backprop(inputs, options.loss)
+        run_step(executor, inputs, options.loss)
         executor.synchronize()
         plain.append(perf_counter() - begin)
         profiler.step(inputs)

@@ -90,12 +90,12 @@ def find_batch_axes(network: Graph, inputs: Mapping[str, int] | None = None) -> 
     for node in network.nodes:
         if not any(name in result.axes for name in node.reads):
             continue
-        if node.op_type in LOSSES | SUMS and not node.domain and _combines(node, result.axes, described, network):
-            result.combined[node.outputs[0]] = node.name
-            result.axes.update({name: 0 for name in node.outputs[1:] if name})  # log-probabilities are by sample
-            continue
         try:
-            result.axes.update(_rule(node, result.axes, described, network))
+            if node.op_type in LOSSES | SUMS and not node.domain and _combines(node, result.axes, described, network):
+                result.combined[node.outputs[0]] = node.name
+                result.axes.update({name: 0 for name in node.outputs[1:] if name})  # log-probabilities are by sample
+            else:
+                result.axes.update(_rule(node, result.axes, described, network))
         except Mixes as reason:
             result.mixing[node.name] = str(reason)
             if node.op_type in MIXING and node.inputs[0] in result.axes:  # samples stay where they were
@@ -122,7 +122,8 @@ def _combines(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor],
     """Whether a node sums over samples."""
     axis = axes.get(node.inputs[0])
     if node.op_type in LOSSES:
-        return axis == 0 and axes.get(node.inputs[1]) == 0 and node.attribute("reduction", "mean") != "none"
+        apart = axis == axes.get(node.inputs[1]) == 0 and not any(name in axes for name in node.inputs[2:])
+        return apart and node.attribute("reduction", "mean") != "none"
     return axis is not None and axis in _reduced(node, described, network)
 
 
@@ -191,25 +192,23 @@ def _elementwise(node: Node, axes: Axes, described: Mapping[str, TensorDescripto
 def _windows(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], network: Graph) -> int:
     if _alone(node, axes) != 0:
         raise Mixes("its samples are not along the first axis")
+    if node.op_type == "MaxPool" and len(node.writes) > 1:
+        raise Mixes("its indices count places in the whole batch")
     return 0
 
 
 def _matmul(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], network: Graph) -> int:
+    """Samples are a row of the first matrix, or one matrix each; places count from the end."""
     ranks = [_rank(name, described) for name in node.inputs]
-    ends = [ranks[i] - axes[name] if name in axes else None for i, name in enumerate(node.inputs)]
-    if ends[0] is not None and ends[1] is not None:
-        if ends[0] != ends[1] or ends[0] <= 2:
-            raise Mixes("it sums over samples, or pairs each with each")
-        return max(ranks) - ends[0]
-    if ends[0] is not None:
-        if ends[0] < 2 or (
-            ends[0] > 2 and ranks[1] >= ends[0] and (described[node.inputs[1]].shape or ())[-ends[0]] != 1
-        ):
-            raise Mixes("it sums over samples")
-        return max(ranks) - ends[0]
-    if ends[1] is None or ends[1] <= 2:
-        raise Mixes("it sums over samples")
-    return max(ranks) - ends[1]
+    ends = [rank - axes[name] if name in axes else 0 for rank, name in zip(ranks, node.inputs, strict=True)]
+    end, rows = max(ends), ends[0] == 2 and not ends[1]
+    if not (rows or end > 2) or (all(ends) and ends[0] != ends[1]):
+        raise Mixes("it sums over samples, or pairs each with each")
+    for name, rank in zip(node.inputs, ranks, strict=True):
+        size = (described[name].shape or ())[-end] if rank >= end else 1
+        if name not in axes and end > 2 and size != 1:
+            raise Mixes(f"{name!r} has {size} in the place of the samples; expected 1")
+    return max(ranks) - end
 
 
 def _gemm(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], network: Graph) -> int:
@@ -218,7 +217,9 @@ def _gemm(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], net
         raise Mixes("it sums over samples")
     bias = node.inputs[2] if len(node.inputs) > 2 else ""
     shape = (described[bias].shape or ()) if bias else ()
-    if bias and len(shape) > 1 and ((bias in axes and axes[bias] != 0) or (bias not in axes and shape[0] != 1)):
+    if bias in axes and (len(shape) != 2 or axes[bias] != 0):
+        raise Mixes(f"{bias!r} has its samples in another place")
+    if bias and bias not in axes and len(shape) > 1 and shape[0] != 1:
         raise Mixes(f"{bias!r} has {shape[0]} in the place of the samples; expected 1")
     return 0
 
@@ -316,12 +317,16 @@ def _reduce(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], n
 
 
 def _attention(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], network: Graph) -> int:
-    if any(axes.get(name) != 0 for name in node.inputs[:3]):
+    """Query, keys and values, past ones too, have the same samples first; a mask has them there, or is for all."""
+    of_samples = [name for place, name in enumerate(node.inputs) if name and place != 3]
+    if any(axes.get(name) != 0 for name in of_samples):
         raise Mixes("query, keys and values do not have the same samples along the first axis")
     mask = node.inputs[3] if len(node.inputs) > 3 else ""
     shape = (described[mask].shape or ()) if mask else ()
-    if mask and len(shape) == 4 and axes.get(mask, None if shape[0] == 1 else -1) not in (0, None):
-        raise Mixes(f"{mask!r} has other samples")
+    if mask in axes and (axes[mask] != 0 or len(shape) != 4):
+        raise Mixes(f"{mask!r} has its samples in another place")
+    if mask and mask not in axes and len(shape) == 4 and shape[0] != 1:
+        raise Mixes(f"{mask!r} has {shape[0]} in the place of the samples; expected 1")
     return 0
 
 

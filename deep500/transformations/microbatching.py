@@ -55,13 +55,14 @@ def microbatch(
         >>> [node.name for node in cut.nodes if node.op_type == "Gemm"]
         ['piece0/fc1', 'piece0/fc2', 'piece1/fc1', 'piece1/fc2']
     """
-    count = pieces if isinstance(pieces, int) else len(pieces)
-    if count < 2 or (not isinstance(pieces, int) and min(pieces) < 1):
+    sizes = tuple(map(int, pieces)) if isinstance(pieces, Sequence) else None
+    count = len(pieces) if isinstance(pieces, Sequence) else int(pieces)
+    if count < 2 or min(sizes or (1,)) < 1:
         raise InputError(f"got pieces={pieces!r}; expected two or more, or the sizes of two or more: 1 is the network")
     samples = find_batch_axes(network, inputs)
     cut = _chosen(network, samples, nodes)
-    work = _Pieces(network, samples, cut, count, None if isinstance(pieces, int) else tuple(pieces))
-    for run, inside in _runs(network, cut):
+    work = _Pieces(network, samples, cut, count, sizes)
+    for run, inside in _runs(network, cut, samples.combined):
         if inside:
             work.add_pieces(run)
         else:
@@ -129,7 +130,6 @@ def _least_limit(batch: int, times: Mapping[int, float], memory: Mapping[int, in
 
 def _chosen(network: Network, samples: BatchAxes, nodes: Iterable[str] | None) -> set[str]:
     """The names of the nodes that are cut."""
-    combined = set(samples.combined.values())
     working = [node for node in network.nodes if any(name in samples.axes for name in node.reads)]
     chosen = {node.name for node in working} if nodes is None else {network.node(name).name for name in nodes}
     for node in working:
@@ -142,11 +142,14 @@ def _chosen(network: Network, samples: BatchAxes, nodes: Iterable[str] | None) -
     idle = chosen - {node.name for node in working}
     if idle or not chosen:
         raise NetworkError(f"got {sorted(idle) or 'no nodes'} to cut; expected nodes that work on samples: name some")
-    return chosen | (combined & chosen)
+    return chosen
 
 
-def _runs(network: Network, cut: set[str]) -> list[tuple[list[Node], bool]]:
-    """Nodes in an order in which those that are cut follow each other as far as they can: (nodes, cut or not)."""
+def _runs(network: Network, cut: set[str], combined: Mapping[str, str]) -> list[tuple[list[Node], bool]]:
+    """Nodes in an order in which those that are cut follow each other as far as they can: (nodes, cut or not).
+
+    A sum over samples is there when the last piece is done: what reads it comes in a later run.
+    """
     left, done, runs = list(network.nodes), {*network.inputs, *network.parameters}, list[tuple[list[Node], bool]]()
     inside = False
     while left:
@@ -154,7 +157,8 @@ def _runs(network: Network, cut: set[str]) -> list[tuple[list[Node], bool]]:
         for node in left:
             ready = (node.name in cut) == inside and all(name in done for name in node.reads)
             (run if ready else later).append(node)
-            done.update(node.writes if ready else ())
+            done.update(name for name in node.writes if ready and not (inside and name in combined))
+        done.update(name for node in run for name in node.writes)
         if run:
             runs.append((run, inside))
         left, inside = later, not inside
@@ -295,8 +299,19 @@ class _Pieces:
         """The value of the whole batch, from the sums of its pieces."""
         totals, amounts = [total for total, _ in sums], [amount for _, amount in sums if amount is not None]
         if amounts:
-            whole = self._emit("Sum", totals)
-            self.new.add_node("Div", [whole, self._emit("Sum", amounts)], node.outputs[0], node.name)
+            whole, amount = self._emit("Sum", totals), self._emit("Sum", amounts)
+            if node.attribute("ignore_index") is None:
+                self.new.add_node("Div", [whole, amount], node.outputs[0], node.name)
+            else:
+                self._divide_if_any(whole, amount, node)
         else:
             self.new.add_node("Sum", totals, node.outputs[0], node.name)
         self.whole.add(node.outputs[0])
+
+    def _divide_if_any(self, whole: str, amount: str, node: Node) -> None:
+        """NaN with gradients of 0, as a mean loss of which all labels are ignored; not the NaN of a gradient of 0/0."""
+        dtype = self.old.descriptors()[node.outputs[0]].dtype or "float32"
+        zero, one, undefined = (self._constant(np.array(number, dtype)) for number in (0, 1, np.nan))
+        none = self._emit("Equal", [amount, zero])
+        mean = self._emit("Div", [whole, self._emit("Where", [none, one, amount])])
+        self.new.add_node("Where", [none, undefined, mean], node.outputs[0], node.name)

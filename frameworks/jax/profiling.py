@@ -18,7 +18,15 @@ from urllib.parse import unquote
 import jax
 from jax.profiler import ProfileData, ProfileOptions, TraceAnnotation, trace
 
-from deep500.networks.execution.step_profile import BACKWARD, FORWARD, Kernel, KernelPlace, Places, ProfiledStep
+from deep500.networks.execution.step_profile import (
+    BACKWARD,
+    FORWARD,
+    Kernel,
+    KernelPlace,
+    Places,
+    ProfiledStep,
+    run_step,
+)
 
 _STEP, _END = "deep500 step", "end: "
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%([\w.-]+) = ")
@@ -104,7 +112,7 @@ class StepProfiler:
 
     def _run(self, inputs: Mapping[str, Any]) -> float:
         executor, begin = self.executor, perf_counter()
-        executor.inference(inputs) if self.loss is None else executor.inference_and_backprop(inputs, self.loss)
+        run_step(executor, inputs, self.loss)
         executor.synchronize()
         return perf_counter() - begin
 

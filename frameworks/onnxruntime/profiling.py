@@ -16,7 +16,7 @@ import onnx
 from deep500.errors import UnsupportedOperator
 from deep500.frameworks.onnxruntime.program import SessionProgram
 from deep500.frameworks.onnxruntime.session import options as session_options
-from deep500.networks.execution.step_profile import Kernel, KernelPlace, Places, ProfiledStep
+from deep500.networks.execution.step_profile import Kernel, KernelPlace, Places, ProfiledStep, run_step
 from deep500.reading import parse, read_bytes
 
 _SUFFIX = "_kernel_time"
@@ -91,7 +91,7 @@ class StepProfiler:
         self._put(self.entry)
         begin = perf_counter()
         try:
-            executor.inference(inputs) if loss is None else executor.inference_and_backprop(inputs, loss)
+            run_step(executor, inputs, loss)
         finally:
             end = perf_counter()
             self._put(before)

@@ -19,7 +19,7 @@ from torch import fx
 from torch.profiler import ProfilerActivity, profile
 
 from deep500.errors import UnsupportedOperator
-from deep500.networks.execution.step_profile import BACKWARD, Kernel, KernelPlace, Places, ProfiledStep
+from deep500.networks.execution.step_profile import BACKWARD, Kernel, KernelPlace, Places, ProfiledStep, run_step
 
 _RANGE, _STEP = "deep500:", "deep500 step"
 _FUNCTION, _HAND = "autograd::engine::evaluate_function: ", "torch::autograd::AccumulateGrad"
@@ -99,10 +99,7 @@ class StepProfiler:
         try:
             begin = perf_counter()
             with torch.profiler.record_function(_STEP):
-                if self.loss is None:
-                    executor.inference(inputs)
-                else:
-                    executor.inference_and_backprop(inputs, self.loss)
+                run_step(executor, inputs, self.loss)
             executor.synchronize()
             return perf_counter() - begin
         finally:

@@ -10,7 +10,7 @@ import numpy as np
 
 from deep500.frameworks.reference.compiler import KernelProgram, KernelStep
 from deep500.frameworks.reference.meter import base_of
-from deep500.networks.execution.step_profile import Kernel, Places, ProfiledStep
+from deep500.networks.execution.step_profile import Kernel, Places, ProfiledStep, run_step
 
 
 class StepProfiler:
@@ -54,7 +54,7 @@ class StepProfiler:
             table[loss] = before._replace(run=self.run)
         begin = perf_counter()
         try:
-            executor.inference(inputs) if loss is None else executor.inference_and_backprop(inputs, loss)
+            run_step(executor, inputs, loss)
         finally:
             end = perf_counter()
             table[self.outputs if loss is None else loss] = before

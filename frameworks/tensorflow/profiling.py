@@ -18,7 +18,7 @@ from deep500.errors import UnsupportedOperator
 from deep500.frameworks.tensorflow.compiler import TARGET, scopes
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks.execution.program import from_network
-from deep500.networks.execution.step_profile import BACKWARD, Kernel, KernelPlace, Places, ProfiledStep
+from deep500.networks.execution.step_profile import BACKWARD, Kernel, KernelPlace, Places, ProfiledStep, run_step
 
 _STEP, _TAPE = "deep500 step", "gradient_tape/"
 _KERNEL = re.compile(r"([\w./>-]+):(\w+)")
@@ -88,7 +88,7 @@ class StepProfiler:
         compiled[self.key] = replace(self.compiled, call=self._call)
         begin = perf_counter()
         try:
-            executor.inference(inputs) if self.loss is None else executor.inference_and_backprop(inputs, self.loss)
+            run_step(executor, inputs, self.loss)
             return perf_counter() - begin
         finally:
             compiled[self.key] = self.compiled

@@ -7,9 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from deep500 import cli
-from deep500.compare.reproduction import replay, reproduced
+from deep500.compare.reproduction import _near_curve, _same_curve, replay, reproduced
 from deep500.errors import ResultsError
 from deep500.results.verify import seal
 
@@ -143,3 +145,22 @@ def test_what_cannot_be_replayed_says_why(runs, forged, tmp_path):
     gone = forged("manifest.json", lambda text: text.replace("tiny.py", "gone.py"))
     with pytest.raises(ResultsError, match=r"no file.*review a package"):
         list(replay(gone, 1, tmp_path))
+
+
+NUMBERS = st.one_of(st.sampled_from([0.0, -0.0, 1.0, float("nan"), float("inf"), -float("inf"), 1e308]), st.floats())
+CURVES = st.dictionaries(
+    st.sampled_from(["epoch 1", "epoch 2"]),
+    st.dictionaries(st.sampled_from(["a", "b"]), NUMBERS, min_size=1),
+    min_size=1,
+)
+
+
+@given(mine=CURVES, theirs=CURVES)
+def test_any_two_curves_are_judged_alike_from_both_sides(mine, theirs):
+    """Numbers may be missing, 0, NaN or infinite: the judgement is the same from either side, and of itself good."""
+    for judge, good in ((_same_curve, True), (_near_curve, None)):
+        assert judge(1, mine, theirs).agrees == judge(1, theirs, mine).agrees
+        assert judge(1, mine, mine).agrees is good
+    names = [{(epoch, name) for epoch, numbers in side.items() for name in numbers} for side in (mine, theirs)]
+    if names[0] != names[1]:
+        assert _same_curve(1, mine, theirs).agrees is False and _near_curve(1, mine, theirs).agrees is False

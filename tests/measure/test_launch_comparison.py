@@ -111,6 +111,11 @@ def test_launches_that_depend_on_those_before_give_no_false_verdicts(memory, cou
     assert low <= 0.06
 
 
+def test_dependence_needs_four_values_of_each_group():
+    with pytest.raises(InputError, match="expected 4 or more in each"):
+        dependence([np.arange(9.0), np.arange(3.0)])
+
+
 def test_the_test_of_dependence_is_right_as_often_as_it_says():
     rng = np.random.default_rng(3)
     p = [dependence([rng.random(12), rng.random(14)]) for _ in range(2000)]

@@ -62,14 +62,64 @@ def test_backends_train_the_same(name, pieces, backend):
     assert_same(network, microbatch(network, pieces), batch_of(network), backend)
 
 
-@pytest.mark.parametrize("options", [
-    {"ignore_index": 0}, {"label_smoothing": 0.1}, {"kind": "mean_squared_error"}, {"kind": "huber"},
-    {"ignore_index": 1, "label_smoothing": 0.2},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ignore_index": 0},
+        {"label_smoothing": 0.1},
+        {"kind": "mean_squared_error"},
+        {"kind": "huber"},
+        {"ignore_index": 1, "label_smoothing": 0.2},
+    ],
+)
 def test_means_weigh_pieces_by_what_they_count(options):
     network = with_loss("mlp", **options)
     inputs = batch_of(network)
     assert_same(network, microbatch(network, [1, 5, 1]), inputs)  # a piece in which every label is ignored, too
+
+
+@pytest.mark.parametrize("backend", [pytest.param(b, marks=pytest.mark.backend(b)) for b in BACKENDS])
+def test_a_batch_of_which_every_label_is_ignored(backend):
+    network = with_loss("mlp", ignore_index=1)
+    inputs = {**batch_of(network), "label": np.ones(BATCH, np.int64)}
+    whole, cut = step(network, inputs, backend), step(microbatch(network, 2), inputs, backend)
+    assert all(np.isfinite(value).all() for name, value in whole.items() if name.endswith(".grad"))
+    for name, value in whole.items():
+        np.testing.assert_allclose(cut[name], value, rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("backend", [pytest.param(b, marks=pytest.mark.backend(b)) for b in BACKENDS[:4]])
+@pytest.mark.parametrize(("pieces", "batch"), [(4, 5), (4, 2), (8, 5), (3, 1)])
+def test_fewer_samples_than_pieces_leave_some_empty(pieces, batch, backend):
+    network = with_loss("lenet")
+    assert_same(network, microbatch(network, pieces), batch_of(network, batch), backend)
+
+
+@pytest.mark.backend("onnxruntime")
+def test_onnx_runtime_refuses_fewer_samples_than_pieces():
+    network = with_loss("mlp")
+    with pytest.raises(NetworkError, match=r"num_outputs value of 4\. Size of dimension being split is 2"):
+        step(microbatch(network, 4), batch_of(network, 2), "onnxruntime")
+
+
+@pytest.mark.parametrize("op_type", ["Sub", "Mul"])
+def test_samples_read_what_all_of_them_sum_up_to(op_type):
+    """Centring over the batch, a gate by its mean: the mean is whole before any piece reads it."""
+    network = Network("centred")
+    network.add_input("x", ("N", 4), "float64")
+    network.add_parameter("w", np.random.default_rng(0).standard_normal((4, 3)))
+    network.add_parameter("axes", np.array([0]), trainable=False)
+    for kind, read, written in [
+        ("MatMul", ["x", "w"], "y"),
+        ("ReduceMean", ["y", "axes"], "mean"),
+        (op_type, ["y", "mean"], "z"),
+        ("Tanh", ["z"], "t"),
+        ("ReduceSum", ["t"], "loss"),
+    ]:
+        network.add_node(kind, read, written)
+    network.add_output("loss")
+    network.add_output("t")
+    assert_same(network, microbatch(network, np.int64(3)), {"x": np.random.default_rng(1).standard_normal((7, 4))})
 
 
 def test_classes_have_weights():

@@ -8,9 +8,9 @@ expansions give, else by what they read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from deep500.networks.node import Node
 
@@ -61,6 +61,11 @@ class ProfiledStep:
     seconds: float
     inside: float | None
     kernels: tuple[Kernel, ...] = field(repr=False)
+
+
+def run_step(executor: Any, inputs: Mapping[str, Any], loss: str | None) -> None:
+    """Run what is profiled: a training step, or without a loss forward in evaluation mode."""
+    executor.inference(inputs) if loss is None else executor.inference_and_backprop(inputs, loss)
 
 
 class Places:

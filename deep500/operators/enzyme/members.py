@@ -74,12 +74,11 @@ def _visit(walk: _Walk, name: str, places: dict[int, set[Place]], clean: set[int
     names = [argument.split()[-1] for argument in arguments]
     at = {names[i]: set(known) for i, known in places.items() if i < len(names)}
     lines = body.splitlines()
-    for _ in range(_MOST):
-        before = sum(map(len, at.values()))
+    before: dict[str, set[Place]] = {}
+    while before != at:
+        before = dict(at)
         for line in lines:
             _follow(line, at)
-        if before == sum(map(len, at.values())):
-            break
     computed = _computed(lines, at, {n for i, n in enumerate(names) if i not in places and i not in clean})
     for line in lines:
         _note(walk, line, at, computed)
@@ -99,8 +98,18 @@ def _follow(line: str, at: dict[str, set[Place]]) -> None:
     elif rest.startswith(("phi ptr", "select ", "freeze ptr")):
         known = [at[value] for value in re.findall(_VALUE, rest) if value in at]
         at[result] = at.get(result, set()).union(*known)
-    if not at.get(result):
+    if at.get(result):
+        at[result] = _widened(at[result])
+    else:
         at.pop(result, None)
+
+
+def _widened(places: set[Place]) -> set[Place]:
+    """The same places, or all beside them where a pointer walks through more than can be told apart: the walk ends."""
+    ends = {place[:-1] for place in places if place[-1] == ANY}
+    if len(places) > _MOST:
+        ends |= {place[:-1] for place in places if place[-1].isdigit()}
+    return {(*place[:-1], ANY) if place[:-1] in ends and place[-1] != FOLLOWED else place for place in places}
 
 
 def _moved(place: Place, index: str) -> Place:
@@ -120,8 +129,8 @@ def _followed(place: Place) -> Place:
 def _computed(lines: list[str], at: dict[str, set[Place]], inputs: set[str]) -> set[str]:
     """Names of values that may depend on inputs: loaded from elsewhere than the object, or made of such values."""
     dependent = set(inputs)
-    for _ in range(_MOST):
-        before = len(dependent)
+    before = -1
+    while before != (before := len(dependent)):
         for line in lines:
             defined = _DEFINED.match(line)
             if not defined or defined[1] in dependent:
@@ -133,8 +142,6 @@ def _computed(lines: list[str], at: dict[str, set[Place]], inputs: set[str]) -> 
                     dependent.add(defined[1])
             elif any(value in dependent for value in re.findall(_VALUE, defined[2])):
                 dependent.add(defined[1])
-        if before == len(dependent):
-            break
     return dependent
 
 

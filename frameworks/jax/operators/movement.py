@@ -74,10 +74,10 @@ def concat(*xs: Array, axis: int) -> Array:
 def split(
     x: Array, sizes: Any = None, *, axis: int = 0, num_outputs: Any = None, outputs: tuple[bool, ...], context: Any
 ) -> Any:
-    """Equal parts where no sizes are given; then the last may be smaller."""
+    """Equal parts where no sizes are given; then the last may be smaller, or empty."""
     length, parts = x.shape[axis], num_outputs or len(context.node.outputs)
     chunk = -(-length // parts)
-    counts = ints(sizes) or [min(chunk, length - i * chunk) for i in range(parts)]
+    counts = ints(sizes) or [max(0, min(chunk, length - i * chunk)) for i in range(parts)]
     return xp(x).split(x, list(np.cumsum(counts)[:-1]), axis)
 
 

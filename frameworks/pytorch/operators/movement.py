@@ -80,9 +80,12 @@ def concat(*xs: Tensor, axis: int) -> Tensor:
 
 @op("Split", static=(1,), many=True)
 def split(x: Tensor, sizes: Any = None, *, axis: int = 0, num_outputs: Any = None, outputs: tuple[bool, ...]) -> Any:
-    """Equal parts where no sizes are given; then the last may be smaller."""
-    parts = ints(sizes) or -(-x.shape[axis] // (num_outputs or len(outputs)))  # outputs ends with the last that is read
-    return torch.split(x, parts, axis)
+    """Equal parts where no sizes are given; then the last may be smaller, or empty."""
+    if sizes is not None:
+        return torch.split(x, ints(sizes), axis)  # type: ignore[arg-type]
+    total, count = x.shape[axis], num_outputs or len(outputs)  # outputs ends with the last that is read
+    parts = torch.split(x, max(1, -(-total // count)), axis)
+    return parts + (x.narrow(axis, total, 0),) * (len(outputs) - len(parts))
 
 
 @op("Slice", static=(1, 2, 3, 4))

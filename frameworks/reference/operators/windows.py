@@ -78,7 +78,7 @@ def conv_transpose(x: Array, w: Array, b: Array | None = None, *, settings: Slid
     begin, end = (tuple(max(n, 0) for n in side) for side in (window.begin, window.end))  # beyond the kernels: zeros
     length = math.prod(w.shape[1:])
     weights = w.reshape(group, w.shape[0] // group, length).transpose(0, 2, 1)
-    columns = np.matmul(weights, x.reshape(samples, group, x.shape[1] // group, -1))
+    columns = np.matmul(weights, x.reshape(samples, group, x.shape[1] // group, math.prod(inside)))
     columns = columns.reshape(samples, group * w.shape[1], *window.kernel, *inside)
     full = [o + p + q for o, p, q in zip(window.out, begin, end, strict=True)]
     y = np.zeros((samples, group * w.shape[1], *full), x.dtype)

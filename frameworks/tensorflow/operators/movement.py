@@ -78,7 +78,7 @@ def concat(*xs: Tensor, axis: int) -> Tensor:
 
 @op("Split", static=(1,), many=True)
 def split(x: Tensor, parts: Any = None, *, axis: int = 0, num_outputs: Any = None, context: Any) -> Any:
-    """Equal parts where no sizes are given; then the last may be smaller."""
+    """Equal parts where no sizes are given; then the last may be smaller, or empty."""
     axis, count = positive(axis, rank(x)), len(context.node.outputs)
     if parts is not None:
         return tf.split(x, ints(parts), axis)
@@ -86,9 +86,9 @@ def split(x: Tensor, parts: Any = None, *, axis: int = 0, num_outputs: Any = Non
     if total is None:  # known in the run only; how many parts there are is known now
         total = tf.shape(x)[axis]
         part = -(-total // count)
-        return tf.split(x, tf.stack([part] * (count - 1) + [total - part * (count - 1)]), axis, num=count)
+        return tf.split(x, tf.clip_by_value(total - part * tf.range(count), 0, part), axis, num=count)
     part = -(-total // count)
-    return tf.split(x, [part] * (count - 1) + [total - part * (count - 1)], axis)
+    return tf.split(x, [max(0, min(part, total - i * part)) for i in range(count)], axis)
 
 
 @op("Slice", static=(1, 2, 3, 4))

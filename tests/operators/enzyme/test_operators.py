@@ -14,6 +14,7 @@ from deep500.operators.cpp.spec import BuildSpec
 from deep500.operators.enzyme import pipeline, verify
 from deep500.operators.enzyme.engine import find_engine
 from deep500.operators.enzyme.loops import turn_loops
+from deep500.operators.enzyme.members import kept_in_members
 from deep500.operators.enzyme.verify import examples
 from deep500.tensors import numpy_dtype
 from tests.differences import slopes
@@ -183,6 +184,26 @@ def test_what_is_kept_in_members_is_refused_by_its_line_with_and_without_a_check
         with pytest.raises(EnzymeError, match=r"kept in members of the class and read again") as caught:
             compiled(name, source, ["float64"], ["float64"], check=check)
         assert re.findall(r"^line \d+: (.*)$", str(caught.value), re.MULTILINE) == [line]
+
+
+@pytest.mark.parametrize("number", [3, 30])
+@pytest.mark.parametrize("walk", [True, False])
+def test_pointers_to_members_are_followed_however_far(number: int, walk: bool) -> None:
+    """Over as many steps as there are, and where a loop moves a pointer without end."""
+    chain = [f"  %p{i} = phi ptr [ %p{i - 1}, %entry ]" for i in range(number, 1, -1)]
+    chain += ["  %p1 = getelementptr i8, ptr %0, i64 8", f"  %q = getelementptr i8, ptr %0, i64 {8 * number}"]
+    if walk:
+        chain += ["  %p0 = phi ptr [ %0, %entry ], [ %next, %loop ]", "  %next = getelementptr i8, ptr %p0, i64 8"]
+    written, read = ("%next", "%q") if walk else (f"%p{number}", "%p1")
+    body = [
+        "  %v = load double, ptr %1",
+        *chain,
+        f"  store double %v, ptr {written}",
+        f"  %r = load double, ptr {read}",
+    ]
+    call = ["define void @g() {", "  call void @__enzyme_autodiff(ptr @d500_primal)", "}"]
+    ir = "\n".join([*call, "define void @d500_primal(ptr %0, ptr %1) {", *body, "}"])
+    assert kept_in_members(ir) == [f"  store double %v, ptr {written}"]
 
 
 def test_members_that_no_input_goes_into_may_be_read_and_written() -> None:

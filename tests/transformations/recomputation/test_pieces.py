@@ -15,9 +15,13 @@ from tests.transformations.test_microbatching import batch_of, step, with_loss
 BATCH = 32
 
 
-@pytest.mark.parametrize("backend", [
-    pytest.param(b, marks=pytest.mark.backend(b)) for b in ("reference", "pytorch", "tensorflow", "jax", "onnxruntime")
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param(b, marks=pytest.mark.backend(b))
+        for b in ("reference", "pytorch", "tensorflow", "jax", "onnxruntime")
+    ],
+)
 def test_results_are_those_of_the_whole(backend):
     network = with_loss("lenet")
     cut, inputs = microbatch(network, 4), batch_of(network, BATCH)
