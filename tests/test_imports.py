@@ -221,7 +221,8 @@ MOST_PARAMETERS = 8
 TABLES = {"fused", "expansion"}
 LONG_SIGNATURES = {
     # What users type, most of it by keyword: type checkers and editors read it here, and not through an object.
-    "deep500/training/trainer.py: __init__"
+    "deep500/training/data/files.py: __init__",
+    "deep500/training/trainer.py: __init__",
 }
 
 

@@ -179,6 +179,7 @@ TABLE: dict[str, dict[str, str]] = {
         "rawfile": "test_published",
         "sequences": "tasks/test_lengths",
         "split": "tasks/test_splits",
+        "unreadable": "test_loader_failures",
         "*": "test_datasets",
     },
     "deep500/training/data/formats": {"*": "training/test_formats"},

@@ -4,7 +4,8 @@
   (of arrays `top_k_accuracy`), `VarianceOverSeeds`, `DatasetBias` (of labels `dataset_bias`); of texts without a
   network `NgramBits` and `PackedBits`.
 * Time: `WallTime`, `TrainingTime`, `TimeToQuality`, `TimeToAccuracy`, `Throughput`, `StepLatency`,
-  `InferenceLatency`, `ServerRate`, `OfflineThroughput`, `TimingBreakdown`, `IOShare`, `CommunicationShare`.
+  `InferenceLatency`, `ServerRate`, `OfflineThroughput`, `DatasetLatency`, `LoaderThroughput`, `TimingBreakdown`,
+  `IOShare`, `CommunicationShare`.
 * Work and resources: `Flops`, `FlopRate`, `RoofShare`, `PeakMemory`, `CPUUtilisation`, `GPUUtilisation`, `EnergyUse`,
   `Carbon`, `Cost`.
 * Several processes: `CommunicationVolume`, `Messages`, `LoadImbalance`, `WaitShare`, `ScalingEfficiency`.
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from deep500.metrics.latency import OfflineThroughput as OfflineThroughput
     from deep500.metrics.latency import ServerRate as ServerRate
     from deep500.metrics.latency import StepLatency as StepLatency
+    from deep500.metrics.loading import DatasetLatency as DatasetLatency
+    from deep500.metrics.loading import LoaderThroughput as LoaderThroughput
     from deep500.metrics.quality import TestAccuracy as TestAccuracy
     from deep500.metrics.quality import TestLoss as TestLoss
     from deep500.metrics.quality import TestQuality as TestQuality

@@ -193,7 +193,13 @@ def make_sampler(
     if dry_run:
         sampler = FirstBatches(sampler, DRY_BATCHES)
     # outermost: a rank prefetches its share of a batch, transformed, not what other ranks compute
-    return Prefetch(share(sampler, values, comm or Serial(), training=key == "train_sampler"))
+    part = share(sampler, values, comm or Serial(), training=key == "train_sampler")
+    threads = values["data_threads"]
+    return Prefetch(part, depth=max(AHEAD, 2 * threads), workers=threads)
+
+
+AHEAD = 4
+"""Batches that are made ahead by one thread or two; with more, two of each."""
 
 
 class FirstBatches:

@@ -120,6 +120,7 @@ KEYS: dict[str, Key] = {
     "batch_size": Key("samples per step", required=True, check=POSITIVE, named=False),
     "train_sampler": Key("callable(dataset, batch_size); ShuffleSampler if absent", companions=True, check=MAKER),
     "validation_sampler": Key("like train_sampler; OrderedSampler if absent", companions=True, check=MAKER),
+    "data_threads": Key("threads that make batches while the network trains", default=1, check=POSITIVE, named=False),
     "task": Key(
         "what is learned: a name such as 'classification' or 'regression', or callable(label=...) -> Task; "
         "classification if absent, regression for mean_squared_error on data without classes",
@@ -183,7 +184,7 @@ BASES = {name: name for name in KEYS} | {
 }
 """All names that FIXED and MUTABLE may hold, with the key that each belongs to (``task_kwargs``: ``task``)."""
 
-FREE = ("seed", "checkpointing", "keep_checkpoints")
+FREE = ("seed", "checkpointing", "data_threads", "keep_checkpoints")
 """Keys that stay mutable unless FIXED names them: other values leave results comparable, or the same."""
 
 

@@ -205,6 +205,9 @@ class Session:
             if statistics.stopped_by is not None:
                 self.console.say(f"seed {seed} stopped before its last epoch: {statistics.stopped_by}")
             measured = [metric.measure(statistics) for metric in metrics]
+            for dataset in data:
+                if lacking := getattr(getattr(dataset, "unreadable", None), "sentence", str)():
+                    self.console.warn(f"{dataset.name}: {lacking}")
             self.trained += 1
             values = {
                 name: None if value is None else float(value) for name, value in zip(names, measured, strict=True)

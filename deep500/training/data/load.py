@@ -59,8 +59,8 @@ def load_dataset(
         stand_in: replace a set that is absent, or cannot be fetched, by built-in data of the same shape and dtype.
         verify: compare existing copies with the official checksums.
         seed: decides how ``digits32`` (and so the stand-in for colour images) is drawn.
-        options: ``size`` for digits; ``shape`` for image folders; ``rate`` and the other arguments of
-            :class:`~deep500.training.data.audio.LogMel` for sounds.
+        options: ``size`` for digits; ``shape``, ``decoder`` and ``on_error`` for image folders; ``rate`` and the other
+            arguments of :class:`~deep500.training.data.audio.LogMel` for sounds.
 
     Raises:
         DataError: unknown name or option; data absent (with the folders searched and the cure), truncated, altered or
@@ -72,7 +72,7 @@ def load_dataset(
         (1438, 359, (1, 8, 8), 10)
     """
     if name.startswith(FOLDER):
-        return _image_folder(Path(name[len(FOLDER) :]), **_checked(name, options, ("shape",)))
+        return _image_folder(Path(name[len(FOLDER) :]), **_checked(name, options, ("shape", "decoder", "on_error")))
     if name.startswith(SOUNDS):
         return audio_folder(*_halves_of(Path(name[len(SOUNDS) :])), **_checked(name, options, SETTINGS))
     info = dataset_info(name)

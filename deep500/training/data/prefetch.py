@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
+from threading import current_thread
 
 from deep500.training.data.dataset import Batch, Dataset
 from deep500.training.data.samplers import Sampler, Transformation, checked_integer
@@ -18,8 +19,9 @@ from deep500.training.data.samplers import Sampler, Transformation, checked_inte
 class Prefetch:
     """A sampler that works ahead: same batches, same order, same :meth:`state` (the consumer's) as ``sampler``.
 
-    An error while making a batch is raised where that batch is asked for, with its traceback. Threads end with the
-    iteration, also when the consumer leaves it early or is interrupted.
+    An error while making a batch is raised where that batch is asked for, with its traceback and a note that names
+    batch and thread; one that ends a thread (``SystemExit``) too, so nobody waits for a dead worker. Threads end with
+    the iteration, also when the consumer leaves it early or is interrupted.
 
     Args:
         sampler: what to iterate; it may not be iterated elsewhere at the same time.
@@ -49,15 +51,23 @@ class Prefetch:
         ahead: deque[Future[Batch]] = deque()
         try:
             for number in islice(following, self.depth):
-                ahead.append(pool.submit(self.sampler.batch, epoch, number))
+                ahead.append(pool.submit(self._batch, epoch, number))
             for number in numbers:
                 batch = ahead.popleft().result()
                 for later in islice(following, 1):
-                    ahead.append(pool.submit(self.sampler.batch, epoch, later))
+                    ahead.append(pool.submit(self._batch, epoch, later))
                 self.sampler.handed_out(number)
                 yield batch
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+    def _batch(self, epoch: int, number: int) -> Batch:
+        try:
+            return self.sampler.batch(epoch, number)
+        except BaseException as error:
+            note = f"while {current_thread().name} made batch {number} of epoch {epoch}"
+            error.__notes__ = [*getattr(error, "__notes__", ()), note]  # add_note is of Python 3.11
+            raise
 
     def __len__(self) -> int:
         return len(self.sampler)

@@ -16,7 +16,8 @@ import numpy as np
 from deep500.errors import DataError, InputError
 from deep500.reading import open_regular
 from deep500.training.data.dataset import Batch, Dataset, Index, as_index, check_labels
-from deep500.training.data.files import fitted
+from deep500.training.data.files import Decoder, fitted
+from deep500.training.data.unreadable import Unreadable
 
 Files: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A file, a pattern such as ``train-*.tar``, or a list of files."""
@@ -95,6 +96,9 @@ class Records(Dataset):
         scale: inputs are divided by it.
         input_name, label_name: keys of the batches.
         name, provenance: what results say of the data.
+        decoder: decodes images in bytes, such as ``simplejpeg.decode_jpeg``; Pillow if None.
+        on_error: ``"raise"`` an error that names the row whose input cannot be read, or ``"skip"`` it: its batch is
+            smaller, and ``unreadable.skipped`` says which were left out.
 
     Raises:
         DataError: no rows, values that are no numbers, shapes that differ, or a label out of range.
@@ -113,9 +117,12 @@ class Records(Dataset):
     label_name: str = "label"
     name: str = ""
     provenance: str = ""
+    decoder: Decoder | None = None
+    on_error: str = "raise"
 
     def __post_init__(self) -> None:
         rows = self.rows
+        self.unreadable = Unreadable(self.on_error)
         self.name, self.provenance = self.name or Path(rows.where).name, self.provenance or rows.where
         self.classes = rows.classes if self.classes is None else self.classes
         self.dtype, self.raw = np.dtype(self.dtype), np.dtype(self.raw)
@@ -150,7 +157,7 @@ class Records(Dataset):
 
     def _sample(self, value: Any, position: int, expected: tuple[int, ...] | None) -> np.ndarray:
         try:
-            sample = _numbers(value, self._wanted, self.raw, self.scale)
+            sample = _numbers(value, self._wanted, self.raw, self.scale, self.decoder)
         except _Unfit as problem:
             raise DataError(f"{self.rows.row(position)}: column {self.input!r}: {problem}") from problem
         if self._wanted is not None and sample.size == np.prod(self._wanted, dtype=int):
@@ -170,12 +177,39 @@ class Records(Dataset):
         if isinstance(where, int):
             return {name: np.asarray(value[0]) for name, value in self[[where]].items()}
         positions = np.arange(len(self))[where]
-        values = self.rows.read(self.input, positions) if len(positions) else []
-        samples = [self._sample(value, int(at), self.shape) for value, at in zip(values, positions, strict=True)]
-        batch = {self.input_name: np.stack(samples) if samples else np.empty((0, *self.shape), self.dtype)}
+        values = dict(zip(positions.tolist(), self._values(positions), strict=True))
+        batch, count = np.empty((len(positions), *self.shape), self.dtype), 0
+
+        def read(position: int) -> None:
+            nonlocal count
+            value = values[position]
+            if isinstance(value, DataError):
+                raise value
+            batch[count] = self._sample(value, position, self.shape)
+            count += 1
+
+        readable = self.unreadable.readable(positions, read)
+        samples = {self.input_name: batch[:count]}
         if self.labels is not None:
-            batch[self.label_name] = self.labels[positions]
-        return batch
+            samples[self.label_name] = self.labels[readable]
+        return samples
+
+    def _values(self, positions: np.ndarray) -> Sequence[Any] | np.ndarray:
+        """Values of the input, an error in the place of those that cannot be read and are to be skipped."""
+        if not len(positions):
+            return []
+        try:
+            return self.rows.read(self.input, positions)
+        except DataError:
+            if self.on_error == "raise":
+                raise
+        return [self._value(position) for position in positions]
+
+    def _value(self, position: int) -> Any:
+        try:
+            return self.rows.read(self.input, np.array([position]))[0]
+        except DataError as error:
+            return error
 
     def digest(self) -> str:
         """SHA-256 of the source's content and of what is made of it."""
@@ -195,21 +229,23 @@ def _label(value: Any, rows: Rows, position: int) -> np.ndarray:
     if isinstance(value, bytes) and value.strip().lstrip(b"-").isdigit() and len(value) < 20:
         value = int(value)  # as text, which is how WebDataset keeps classes
     try:
-        return _numbers(value, None, None, None)
+        return _numbers(value, None, None, None, None)
     except _Unfit as problem:
         raise DataError(f"{rows.row(position)}: label: {problem}") from problem
 
 
-def _numbers(value: Any, shape: tuple[int, ...] | None, raw: np.dtype | None, scale: float | None) -> np.ndarray:
+def _numbers(
+    value: Any, shape: tuple[int, ...] | None, raw: np.dtype | None, scale: float | None, decoder: Decoder | None
+) -> np.ndarray:
     """A value as an array of numbers; encoded images in [0, 1]."""
     if isinstance(value, dict) and isinstance(value.get("bytes"), bytes):
         value = value["bytes"]  # how Hugging Face's files hold images
     if isinstance(value, bytes):
-        value = _decoded(value, shape, raw)
-    if hasattr(value, "convert") and hasattr(value, "mode"):  # Pillow's
+        value = _decoded(value, shape, raw, decoder)
+    if isinstance(value, _Pixels) or (hasattr(value, "convert") and hasattr(value, "mode")):  # Pillow's
         if scale is not None:
             raise _Unfit(f"got an image with scale={scale}; expected none, as images come in [0, 1]: leave it out")
-        return _image(value, shape)
+        return _image(value.pixels if isinstance(value, _Pixels) else value, shape)
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -220,9 +256,14 @@ def _numbers(value: Any, shape: tuple[int, ...] | None, raw: np.dtype | None, sc
     return array if scale is None else np.divide(array, np.float32(scale), dtype=np.float32)
 
 
-def _decoded(data: bytes, shape: tuple[int, ...] | None, raw: np.dtype | None) -> Any:
-    from PIL import Image, UnidentifiedImageError
+@dataclass(frozen=True)
+class _Pixels:
+    """Pixels by a decoder of the user's."""
 
+    pixels: np.ndarray
+
+
+def _decoded(data: bytes, shape: tuple[int, ...] | None, raw: np.dtype | None, decoder: Decoder | None) -> Any:
     if data[:6] == b"\x93NUMPY":
         try:
             return np.load(io.BytesIO(data), allow_pickle=False)
@@ -230,6 +271,13 @@ def _decoded(data: bytes, shape: tuple[int, ...] | None, raw: np.dtype | None) -
             raise _Unfit(f"got .npy bytes that cannot be read ({error}); expected numbers: write it again") from error
     if raw is not None and shape is not None and len(data) == raw.itemsize * int(np.prod(shape)):
         return np.frombuffer(data, raw)
+    if decoder is not None:
+        try:
+            return _Pixels(decoder(data))
+        except (OSError, SyntaxError, ValueError) as error:
+            raise _Unfit(f"got an image that cannot be read ({error}); expected a whole one: replace it") from error
+    from PIL import Image, UnidentifiedImageError
+
     try:
         return Image.open(io.BytesIO(data))
     except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
