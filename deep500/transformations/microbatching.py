@@ -311,7 +311,7 @@ class _Pieces:
     def _divide_if_any(self, whole: str, amount: str, node: Node) -> None:
         """NaN with gradients of 0, as a mean loss of which all labels are ignored; not the NaN of a gradient of 0/0."""
         dtype = self.old.descriptors()[node.outputs[0]].dtype or "float32"
-        zero, one, undefined = (self._constant(np.array(number, dtype)) for number in (0, 1, np.nan))
+        zero, unit, undefined = (self._constant(np.array(number, dtype)) for number in (0, 1, np.nan))
         none = self._emit("Equal", [amount, zero])
-        mean = self._emit("Div", [whole, self._emit("Where", [none, one, amount])])
+        mean = self._emit("Div", [whole, self._emit("Where", [none, unit, amount])])
         self.new.add_node("Where", [none, undefined, mean], node.outputs[0], node.name)
