@@ -51,6 +51,12 @@ Step: TypeAlias = Callable[[list[float], Mapping[str, Any] | None, Sequence[Pack
 parameters, and returns the slots that were written."""
 
 
+Summing: TypeAlias = Callable[
+    [list[float], Mapping[str, Any] | None, Sequence[Packed]], tuple[Sequence[Packed], list[float]]
+]
+"""Takes what a step takes; returns the slots that were written, and sums over all parameters."""
+
+
 class UpdateEngine(abc.ABC):
     """Compiles updates of chunks for an executor of one backend, as its network is now.
 
@@ -67,11 +73,15 @@ class UpdateEngine(abc.ABC):
         self.executor, self.chunks = executor, chunks
         parameters = executor.network.parameters
         self.shapes = {name: parameters[name].value.shape for chunk in chunks for name in chunk.names}
-        self.steps: dict[tuple[RuleProgram, ...], Step] = {}
+        self.steps: dict[tuple[RuleProgram, ...], Any] = {}
 
     @abc.abstractmethod
     def compile(self, updates: Sequence[Update]) -> Step:
         """Return the step for all chunks."""
+
+    def compile_sums(self, updates: Sequence[Update]) -> Summing:
+        """Return what adds up over all chunks; raises Untraceable where the backend has none."""
+        raise Untraceable("this backend compiles no sums over all parameters")
 
     def lay(self, name: str, array: np.ndarray) -> np.ndarray:
         """An array of a parameter's shape, in the layout in which the backend holds the parameter."""
@@ -176,6 +186,17 @@ class CompiledUpdates(Updates):
         optimizer.updated = True
         return True
 
+    def sums(self, optimizer: Any, names: Sequence[str], gradients: Sequence[Any] | None = None) -> list[float] | None:
+        refused = self._refused
+        ready = self._ready(optimizer, tuple(names), "summands")
+        if ready is None:
+            self._refused = refused  # the rule itself may be compiled
+            return None
+        by_name = None if gradients is None else dict(zip(names, gradients, strict=True))
+        written, totals = ready[0](ready[1], by_name, self._packed)
+        self._write(written)
+        return list(totals)
+
     def run(self, optimizer: Any, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
         if not optimizer.executor.update_engine().fuses:
             return None
@@ -198,7 +219,9 @@ class CompiledUpdates(Updates):
             self._packed[number].update(slots)
             chunks[number] = chunk._replace(slots=chunk.slots.union(slots))
 
-    def _ready(self, optimizer: Any, names: tuple[str, ...]) -> tuple[Any, list[float]] | None:
+    def _ready(
+        self, optimizer: Any, names: tuple[str, ...], method: str = "update_rule"
+    ) -> tuple[Any, list[float]] | None:
         """The step for these parameters and its numbers, with the state packed for it."""
         if not names:
             self.refusal = "there are no parameters"
@@ -208,14 +231,15 @@ class CompiledUpdates(Updates):
         try:
             chunks = self._chunks(optimizer, names)
             with _same_draws() if self.refusal == _NO_STEP else nullcontext():
-                updates, numbers = _traced(optimizer, chunks)
+                updates, numbers = _traced(optimizer, chunks, method)
             if self._engine is None:
                 self._prepare(optimizer, names, chunks)
             programs, steps = tuple(update.program for update in updates), self._engine.steps
             if programs not in steps:
                 if len(steps) == _MOST_PROGRAMS:
                     raise Untraceable("it computes something else in every step")
-                steps[programs] = self._engine.compile(updates)
+                make = self._engine.compile if method == "update_rule" else self._engine.compile_sums
+                steps[programs] = make(updates)
         except Untraceable as refusal:
             self.refusal, self._refused, _ = str(refusal), optimizer.steps, self.state  # which unpacks it
             return None
@@ -253,13 +277,13 @@ class CompiledUpdates(Updates):
         self._engine, self._present = engine, (version, names)
 
 
-def _traced(optimizer: Any, chunks: Sequence[Chunk]) -> tuple[list[Update], list[float]]:
+def _traced(optimizer: Any, chunks: Sequence[Chunk], method: str) -> tuple[list[Update], list[float]]:
     """The program of every chunk, traced once for those that are alike, and the numbers of all."""
     parts, numbers = optimizer.parts(), list[float]()
     traces: dict[tuple[int, frozenset[str]], tuple[RuleProgram, int]] = {}
     for part, _, slots in chunks:
         if (part, slots) not in traces:
-            program, more = trace(optimizer, optimizer.values_of(parts[part]), slots)
+            program, more = trace(optimizer, optimizer.values_of(parts[part]), slots, method)
             traces[part, slots] = program, len(numbers)
             numbers.extend(more)
     return [Update(chunk.names, *traces[chunk.part, chunk.slots]) for chunk in chunks], numbers

@@ -6,10 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from deep500.errors import InputError
-from deep500.tensors import total
 from deep500.training.optimizers.base import UpdateRuleOptimizer
 from deep500.training.optimizers.hyperparameters import hyperparameter
 
@@ -51,7 +48,6 @@ class ProdigyOptimizer(UpdateRuleOptimizer):
     d0: float = hyperparameter(1e-6, least=1e-300)
     d_coef: float = 1.0
     growth_rate: float = 1e300
-    _summed: int = -1  # the step whose sums are there
 
     def distance(self) -> float:
         """``d`` before this step."""
@@ -62,24 +58,22 @@ class ProdigyOptimizer(UpdateRuleOptimizer):
         (b1, b2), t = self.betas, self.steps + 1
         return self.distance() * self.lr * ((1 - b2**t) ** 0.5 / (1 - b1**t) if self.use_bias_correction else 1.0)
 
-    def take_all(self, rows: Sequence[tuple[str, Any, Any]]) -> None:
-        d, rate, b3, to_numpy = self.distance(), self.rate(), math.sqrt(self.betas[1]), self.network.to_numpy
-        first, sums, parts = self.slot("p0"), self.slot("s"), []
-        for name, param, grad in rows:
-            first.setdefault(name, param * 1)
-            sums[name] = b3 * sums.get(name, 0.0) + d / self.d0 * rate * grad
-            parts.append((total(grad * (first[name] - param)), total(abs(sums[name]))))
-        pairs = [[float(to_numpy(number)) for number in pair] for pair in parts]
-        both = np.sum(np.array(pairs, np.float64).reshape(-1, 2), axis=0)
-        progress, size = both if self.exchange.owned is None else self.exchange.totals(both)
-        numerator = b3 * self.numbers["d_numerator"] + d / self.d0 * rate * float(progress)
-        estimate = self.d_coef * numerator / float(size) if size else d
+    def summands(self, grad: Any, old_param: Any, name: str) -> Sequence[Any]:
+        d, sums = self.distance(), self.slot("s")
+        first = self.slot("p0").setdefault(name, old_param * 1)
+        sums[name] = math.sqrt(self.betas[1]) * sums.get(name, 0.0) + d / self.d0 * self.rate() * grad
+        return grad * (first - old_param), abs(sums[name])
+
+    def take_sums(self, sums: Sequence[float]) -> None:
+        d, (progress, size) = self.distance(), sums or (0.0, 0.0)
+        numerator = math.sqrt(self.betas[1]) * self.numbers["d_numerator"] + d / self.d0 * self.rate() * progress
+        estimate = self.d_coef * numerator / size if size else d
         most = max(self.numbers["d_max"] or self.d0, estimate)
         new = min(most, (max(d, estimate) if d == self.d0 else d) * self.growth_rate)
-        self.coming, self._summed = {"d": new, "d_max": most, "d_numerator": numerator}, self.steps
+        self.coming = {"d": new, "d_max": most, "d_numerator": numerator}
 
     def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
-        if self._summed != self.steps:
+        if not self._summed:
             raise InputError(
                 f"got ProdigyOptimizer and one parameter, {name!r}; expected all of them, over which it sums: use a "
                 "scheme that calls its update(), such as ConsistentDecentralized or ShardedOptimizer"

@@ -45,11 +45,13 @@ class RuleProgram:
         steps: an operation and its operands each; ``("slot", name)`` reads what is remembered.
         writes: slots, and the places of what they remember from now on.
         result: place of the parameter's new value.
+        sums: places of tensors that are added up over all parameters.
     """
 
     steps: tuple[tuple[Any, ...], ...]
     writes: tuple[tuple[str, int], ...]
     result: int
+    sums: tuple[int, ...] = ()
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
@@ -283,8 +285,10 @@ def _watched(cls: Any) -> Any:
     return type(cls.__name__, (_Watched, cls), {**looks, "state": None})
 
 
-def trace(optimizer: Any, values: Mapping[str, Any], slots: frozenset[str]) -> tuple[RuleProgram, Sequence[float]]:
-    """The program of an optimizer's rule in this step, and its numbers.
+def trace(
+    optimizer: Any, values: Mapping[str, Any], slots: frozenset[str], method: str = "update_rule"
+) -> tuple[RuleProgram, Sequence[float]]:
+    """The program of an optimizer's rule in this step, or of its ``summands``, and its numbers.
 
     Args:
         optimizer: a `ThreeStepOptimizer`; nothing that the rule does reaches it.
@@ -303,14 +307,16 @@ def trace(optimizer: Any, values: Mapping[str, Any], slots: frozenset[str]) -> t
         traced, twin = _Trace(slots), object.__new__(cls)
         object.__setattr__(twin, "__dict__", {**plain, "state": _Slots(traced)})
         try:
-            result = twin.update_rule(Symbol(traced, 0), Symbol(traced, 1), _NAME)
+            result = getattr(twin, method)(Symbol(traced, 0), Symbol(traced, 1), _NAME)
         except Untraceable:
             raise
         except Exception as error:  # also the user's own, which the rule raises again on tensors
             raise Untraceable(f"it fails on symbols: {type(error).__name__}: {error}") from error
-        if type(result) is not Symbol or result.trace is not traced:
+        results = (result,) if method == "update_rule" else tuple(result)
+        if any(type(tensor) is not Symbol or tensor.trace is not traced for tensor in results):
             raise Untraceable("it returns no tensor")
-        program = RuleProgram(tuple(traced.steps), tuple(traced.writes.items()), result.place)
+        ends = (results[0].place, ()) if method == "update_rule" else (1, tuple(tensor.place for tensor in results))
+        program = RuleProgram(tuple(traced.steps), tuple(traced.writes.items()), *ends)
         runs.append((program, traced.numbers))
     if runs[0] != runs[1]:
         raise Untraceable(RANDOM)
