@@ -254,7 +254,6 @@ TABLE: dict[str, dict[str, str]] = {
         "distributed": "distributed/test_transports",
         "gpu numerics sending": "gpu/test_standin",
         "capabilities": "distributed/schemes/test_pipeline",
-        "fusing": "test_pytorch_fusing",
         "importing_*": "test_pytorch_gradients",
         "known lowering": "test_pytorch_recognition",
         "split stages tape": "test_pytorch_recompute",

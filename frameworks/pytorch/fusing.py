@@ -71,7 +71,7 @@ class _Product:
 _MINUS = _Product(Coefficient(-1))
 
 
-class _Lowering:
+class _Shortening:
     """Goes through the steps of a program; a product that is read once waits for its reader."""
 
     def __init__(self, program: RuleProgram) -> None:
@@ -210,7 +210,7 @@ def _is_place(operand: Any) -> bool:
 def lower(program: RuleProgram) -> tuple[Instruction, ...]:
     """The instructions of a program, whose places are the program's and further ones."""
     ends, lowered = {*(place for _, place in program.writes), program.result, *program.sums}, list[Instruction]()
-    for instruction in reversed(_Lowering(program).instructions):
+    for instruction in reversed(_Shortening(program).instructions):
         places = {operand for operand in instruction.operands if _is_place(operand)}
         lowered.append(instruction._replace(last=frozenset(places - ends)))
         ends |= places

@@ -61,7 +61,7 @@ class _Flat:
         return {0: self.grad, 1: self.param}
 
     def writable(self) -> list[Any]:
-        """What may be written into from the beginning."""
+        """The tensors that may be written into at first."""
         return [self.param] if self.single else [self.grad, self.param]
 
     def end(self, new: torch.Tensor) -> None:
@@ -96,7 +96,7 @@ class _Flat:
             self._free.clear()
 
     def compute(self, instruction: Instruction, operands: list[Any], c: float, out: Any) -> Any:
-        """Run an instruction into memory that is given, or into some of its own."""
+        """Run an instruction into memory that is given, or into some that the room has."""
         if out is None:
             out = self._free.pop() if self._free else self.empty()
         name = instruction.name
@@ -229,7 +229,7 @@ def run_program(
     """Update the parameters of chunks; returns what was written to slots, chunk by chunk, and what was summed up."""
     values = room.begin(grads)
     written = dict(program.writes)
-    own, lent = {id(value) for value in room.writable()}, set[int]()  # may be written into; belongs to the room
+    writable, lent = {id(value) for value in room.writable()}, set[int]()  # may be written into; belongs to the room
     slots: dict[str, list[torch.Tensor]] = {}
     known: dict[str, Any] = {}
     for name, out, operands, coefficient, last in lower(program):
@@ -238,7 +238,7 @@ def run_program(
             slots[slot] = [together[slot] for together in packed]
             values[out] = known[slot] = room.slot(slot, slots[slot])
             if slot in written:
-                own.add(id(values[out]))
+                writable.add(id(values[out]))
             continue
         taken: list[Any] = [
             values[o] if isinstance(o, int) and o >= 0 else numbers[~o] if isinstance(o, int) else o[0]
@@ -249,17 +249,17 @@ def run_program(
         elif name == "norm":
             values[out] = room.norms(taken[0])
         else:
-            over = next((values[o] for o in operands if o in last and id(values[o]) in own), None)
+            over = next((values[o] for o in operands if o in last and id(values[o]) in writable), None)
             c = coefficient.value(numbers)
             values[out] = room.compute(Instruction(name, out, operands), taken, c, over)
             if over is not values[out]:
                 lent.add(id(values[out]))
-                own.add(id(values[out]))
+                writable.add(id(values[out]))
         for place in last:
             gone = values.pop(place)
             if id(gone) in lent and gone is not values[out]:
                 lent.discard(id(gone))
-                own.discard(id(gone))
+                writable.discard(id(gone))
                 room.let_go(gone)
     after = {}
     for slot, place in program.writes:

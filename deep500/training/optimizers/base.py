@@ -28,7 +28,6 @@ import numpy as np
 from deep500.errors import InputError
 from deep500.events import Event
 from deep500.networks.execution.executor import GraphExecutor
-from deep500.tensors import total
 from deep500.training.accumulation import AccumulationWarning, backprop_in_pieces, check_accumulation
 from deep500.training.exchange import Exchange
 from deep500.training.loss_scaling import SCALE, LossScaling
@@ -321,12 +320,11 @@ class ThreeStepOptimizer(Optimizer):
     """Whether :meth:`update_rule` gives each element what it would give it alone, so that a rank may hold some elements
     of a parameter only. Each class says it of itself: a subclass does not inherit the promise."""
     needs_all: ClassVar[bool] = False
-    """Whether :meth:`summands` of all parameters are added up before the rules of an update."""
+    """Whether :meth:`take_all` has to see all gradients of an update, before its rules."""
     around: ClassVar[Mapping[str, Callable[..., Any]]] = {
         "update": _noted,
         "update_rule": lambda method: _noted(in_its_group(method)),
         "prepare_param": in_its_group,
-        "summands": in_its_group,
     }
 
     def __init__(self, executor: GraphExecutor, loss: str = "loss", *values: Any, **options: Any) -> None:
@@ -339,7 +337,6 @@ class ThreeStepOptimizer(Optimizer):
             self.updates = CompiledUpdates()
         super().__init__(executor, loss, *values, **options)
         self.coming = self.numbers
-        self._summed = False  # whether the coming update's sums are there
 
     @abc.abstractmethod
     def new_input(self) -> None:
@@ -367,12 +364,8 @@ class ThreeStepOptimizer(Optimizer):
         plain = all(getattr(cls, name) is getattr(ThreeStepOptimizer, name) for name in methods)
         return self.updates.run(self, inputs) if plain and not self.needs_all else None
 
-    def summands(self, grad: Any, old_param: Any, name: str) -> Sequence[Any]:
-        """The tensors whose elements are added up over all parameters, if ``needs_all``; arithmetic as of a rule."""
-        return ()
-
-    def take_sums(self, sums: Sequence[float]) -> None:
-        """Take the sums of :meth:`summands`, over all ranks, before the rules of an update."""
+    def take_all(self, rows: Sequence[tuple[str, Any, Any]]) -> None:
+        """Look at names, parameters and gradients of all that this process updates, if ``needs_all``."""
 
     def next_numbers(self) -> Mapping[str, float]:
         """The ``numbers`` after the coming update, from those now and hyper-parameters; by default as they are.
@@ -382,7 +375,7 @@ class ThreeStepOptimizer(Optimizer):
         return self.numbers
 
     def count_update(self) -> None:
-        self.numbers, self._summed = self.coming, False
+        self.numbers = self.coming
         super().count_update()
 
     def prepare(self) -> None:
@@ -397,8 +390,7 @@ class ThreeStepOptimizer(Optimizer):
         """Step three: fetch, modify, apply the rule, assign."""
         names, gradient_names = self._names()
         plain = type(self).apply_gradients is ThreeStepOptimizer.apply_gradients and not self.changes_gradients
-        owned = self._owned(names) if plain else ()
-        if plain and self._compiled_sums(owned) and self.updates.apply(self, owned):
+        if plain and not self.needs_all and self.updates.apply(self, self._owned(names)):
             return
         tensors = self.network.fetch_tensors([*names, *gradient_names])
         self.apply_gradients(names, tensors[: len(names)], tensors[len(names) :])
@@ -407,28 +399,12 @@ class ThreeStepOptimizer(Optimizer):
         """Apply the rule with these gradients, for instance averages over ranks; counting ``steps`` is the caller's."""
         gradients, owned = self.modified(names, parameters, gradients), self.exchange.owned
         rows = [row for row in zip(names, parameters, gradients, strict=True) if owned is None or row[0] in owned]
+        if self.needs_all:
+            self.take_all(rows)
         alike = all(getattr(g, "shape", None) == old.shape and g.dtype == old.dtype for _, old, g in rows)
-        names, gradients = [name for name, *_ in rows], [gradient for *_, gradient in rows]
-        if self.needs_all and not (alike and self._compiled_sums(names, gradients)) and not self._summed:
-            parts = [[total(t) for t in self.summands(gradient, old, name)] for name, old, gradient in rows]
-            numbers = [[float(self.network.to_numpy(part)) for part in some] for some in parts]
-            self._take_sums([sum(column) for column in zip(*numbers, strict=True)])
-        if not (alike and self.updates.apply(self, names, gradients)):
+        if not (alike and self.updates.apply(self, [name for name, *_ in rows], [gradient for *_, gradient in rows])):
             for name, old, gradient in rows:
                 self.network.assign_tensor(name, self.update_rule(gradient, old, name))
-
-    def _compiled_sums(self, names: Sequence[str], gradients: Sequence[Any] | None = None) -> bool:
-        """Add up in functions for all parameters; whether all sums that are needed are there."""
-        if self.needs_all and not self._summed:
-            sums = self.updates.sums(self, names, gradients)
-            if sums is not None:
-                self._take_sums(sums)
-        return self._summed or not self.needs_all
-
-    def _take_sums(self, sums: Sequence[float]) -> None:
-        over_ranks = sums if self.exchange.owned is None else self.exchange.totals(np.array(sums, np.float64)).tolist()
-        self.take_sums(over_ranks)
-        self._summed = True
 
     def _owned(self, names: Sequence[str]) -> Sequence[str]:
         """Those that this process updates."""
@@ -451,7 +427,7 @@ class ThreeStepOptimizer(Optimizer):
 
     def load_numbers(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from the ``"step"`` and the numbers of a checked state."""
-        self.steps, self._summed = int(state["step"]), False
+        self.steps = int(state["step"])
         self.numbers = self.coming = {name: float(state[name]) for name in self.numbers}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from deep500.errors import InputError
-from deep500.training.optimizers.base import UpdateRuleOptimizer
 from deep500.training.optimizers.hyperparameters import hyperparameter
+from deep500.training.optimizers.sums import SummingOptimizer
 
 
-class ProdigyOptimizer(UpdateRuleOptimizer):
+class ProdigyOptimizer(SummingOptimizer):
     """Prodigy (Mishchenko and Defazio 2024, arXiv 2306.06101) as prodigyopt has it, decoupled decay, t from 1.
 
     With the distance ``d`` (``d0`` at first), ``rate = d lr`` (times ``sqrt(1 - b2^t) / (1 - b1^t)`` with
@@ -36,7 +36,7 @@ class ProdigyOptimizer(UpdateRuleOptimizer):
         growth_rate: by which ``d`` may grow in a step.
     """
 
-    needs_all = True
+    count = 2
     begins_with: ClassVar[Mapping[str, float]] = {"d": 0.0, "d_max": 0.0, "d_numerator": 0.0}
     shared = frozenset({"lr", "betas", "use_bias_correction", "d0", "d_coef", "growth_rate"})
 
@@ -65,7 +65,7 @@ class ProdigyOptimizer(UpdateRuleOptimizer):
         return grad * (first - old_param), abs(sums[name])
 
     def take_sums(self, sums: Sequence[float]) -> None:
-        d, (progress, size) = self.distance(), sums or (0.0, 0.0)
+        d, (progress, size) = self.distance(), sums
         numerator = math.sqrt(self.betas[1]) * self.numbers["d_numerator"] + d / self.d0 * self.rate() * progress
         estimate = self.d_coef * numerator / size if size else d
         most = max(self.numbers["d_max"] or self.d0, estimate)
@@ -73,7 +73,7 @@ class ProdigyOptimizer(UpdateRuleOptimizer):
         self.coming = {"d": new, "d_max": most, "d_numerator": numerator}
 
     def update_rule(self, grad: Any, old_param: Any, name: str) -> Any:
-        if not self._summed:
+        if not self.summed:
             raise InputError(
                 f"got ProdigyOptimizer and one parameter, {name!r}; expected all of them, over which it sums: use a "
                 "scheme that calls its update(), such as ConsistentDecentralized or ShardedOptimizer"

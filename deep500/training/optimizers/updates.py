@@ -26,10 +26,6 @@ class Updates:
         """Update these parameters, with these gradients or those of the last run; False if their rule has to run."""
         return False
 
-    def sums(self, optimizer: Any, names: Sequence[str], gradients: Sequence[Any] | None = None) -> list[float] | None:
-        """Sums of what the optimizer's ``summands`` returns of these parameters; None if they have to run."""
-        return None
-
     def run(self, optimizer: Any, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
         """Run the network and update all parameters, in one; None where that is not possible."""
         return None
