@@ -32,6 +32,8 @@ class Process:
     Args:
         name: what messages call it.
         threads: number of threads and of cores that it may use.
+        module: its program, which calls :func:`deep500.compare.worker.main`.
+        cores: that it may use, if they are others than its threads.
 
     Example:
         >>> with Process("reference", threads=1) as worker:
@@ -39,12 +41,14 @@ class Process:
         True
     """
 
-    def __init__(self, name: str, threads: int) -> None:
+    def __init__(
+        self, name: str, threads: int, module: str = "deep500.compare.worker", cores: int | None = None
+    ) -> None:
         self.name = name
         self._errors = tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "deep500.compare.worker"],
-            env=_environment(threads),
+            [sys.executable, "-m", module],
+            env=_environment(threads, threads if cores is None else cores),
             text=True,
             encoding="utf-8",
             stdin=subprocess.PIPE,
@@ -104,9 +108,9 @@ class Process:
         self.close()
 
 
-def _environment(threads: int) -> Mapping[str, str]:
+def _environment(threads: int, allowed: int) -> Mapping[str, str]:
     """This process's environment and search path, with the numbers of threads and the cores that a worker may use."""
     path = os.pathsep.join(dict.fromkeys(entry for entry in sys.path if entry))
     count = str(threads)
-    cores = {"DEEP500_COMPARE_CORES": count} if threads < usable_cores() else {}
+    cores = {"DEEP500_COMPARE_CORES": str(allowed)} if allowed < usable_cores() else {}
     return {**os.environ, **dict.fromkeys(THREAD_VARIABLES, count), **cores, "PYTHONPATH": path}

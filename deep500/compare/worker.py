@@ -21,9 +21,9 @@ from deep500.measure.environment import describe
 from deep500.registry import backend_modules, load_backend, standing_in
 
 
-def serve(lines: IO[str], answers: IO[str]) -> None:
+def serve(lines: IO[str], answers: IO[str], worker: Any = None) -> None:
     """Answer requests until the input ends; an error of Deep500 is an answer, any other ends the process."""
-    worker = ComparisonWorker()
+    worker = ComparisonWorker() if worker is None else worker
     for line in lines:
         request = json.loads(line)
         action: Callable[..., dict[str, Any]] = getattr(worker, "do_" + request.pop("do"))
@@ -126,14 +126,18 @@ def describe_threads() -> dict[str, Any]:
     return {"torch": None if torch is None else torch.get_num_threads()}
 
 
-def main() -> None:
-    """Keep standard output for the answers; what other code prints goes to stderr."""
+def main(worker: Any = None) -> None:
+    """Keep standard output for the answers; what other code prints goes to stderr.
+
+    Args:
+        worker: has the methods ``do_<name>`` that answer; a :class:`ComparisonWorker` if None.
+    """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     count = os.environ.get("DEEP500_COMPARE_CORES")
     if count and hasattr(os, "sched_setaffinity"):  # some frameworks ask for cores, not for variables
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(count)])
-    serve(sys.stdin, answers)
+    serve(sys.stdin, answers, worker)
 
 
 if __name__ == "__main__":

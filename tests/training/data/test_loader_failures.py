@@ -280,3 +280,22 @@ def test_another_decoder_gives_the_same_pixels_in_folders(folder):
     assert len(calls) == 3 * 13
     with pytest.raises(DataError, match=r"got float64 of shape \(2, 2\) from the decoder; expected uint8"):
         ImageFolder(folder, decoder=lambda data: np.zeros((2, 2)))
+
+
+# -- what threads share ------------------------------------------------------------------------------------------------
+def test_threads_share_a_cache_of_groups_that_is_smaller_than_what_they_read(tmp_path, monkeypatch):
+    """Two threads that dropped groups of a Parquet file at the same time failed: `OrderedDict mutated`."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    from deep500.training.data.formats import arrow
+
+    monkeypatch.setattr(arrow, "KEPT", 1)
+    table = pyarrow.table({"x": [[float(i), -float(i)] for i in range(400)], "y": [i % 3 for i in range(400)]})
+    parquet.write_table(table, tmp_path / "a.parquet", row_group_size=4)
+    source = str(tmp_path / "a.parquet")
+    data, _ = arrow.from_parquet(source, source, input="x", label="y")
+    plain = [batch["input"].tolist() for batch in ShuffleSampler(data, 20, 2)]
+    for _ in range(5):
+        ahead = Prefetch(ShuffleSampler(pickle.loads(pickle.dumps(data)), 20, 2), 12, 6)
+        assert [batch["input"].tolist() for batch in ahead] == plain

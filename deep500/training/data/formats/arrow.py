@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
@@ -31,6 +32,7 @@ class ArrowRows(Rows):
         self.where, self.files = str(files), files_of(files)
         self._opened = [PerProcess(partial(_opened, path)) for path in self.files]
         self._kept = PerProcess(OrderedDict)
+        self._lock = PerProcess(threading.Lock)  # of the groups above and of files, which one thread at a time may read
         types: dict[str, Any] = {}
         groups: list[tuple[int, int, int]] = []
         for number, path in enumerate(self.files):
@@ -55,7 +57,9 @@ class ArrowRows(Rows):
         for group in np.unique(group_of):
             places = np.flatnonzero(group_of == group)
             begin = int(self._ends[group]) - self._groups[group][2]
-            chosen = self._group(int(group), column).take(positions[places] - begin)
+            with self._lock():
+                decoded = self._group(int(group), column)
+            chosen = decoded.take(positions[places] - begin)
             for place, value in zip(places, chosen, strict=True):
                 values[place] = _python(value)
         return values

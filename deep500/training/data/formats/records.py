@@ -6,6 +6,7 @@ import abc
 import hashlib
 import io
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -57,6 +58,9 @@ class Rows(abc.ABC):
         return f"{self.where}, row {position}"
 
 
+_OPENING = threading.RLock()
+
+
 class PerProcess:
     """Something open, opened anew in every process that asks for it, and left behind by pickling.
 
@@ -72,7 +76,9 @@ class PerProcess:
 
     def __call__(self) -> Any:
         if self._held is None or self._held[0] != os.getpid():
-            self._held = (os.getpid(), self._make())
+            with _OPENING:  # threads that prefetch ask at the same time
+                if self._held is None or self._held[0] != os.getpid():
+                    self._held = (os.getpid(), self._make())
         return self._held[1]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Costs of data: storage formats, decoders, threads and processes, beside other frameworks' loaders."""
