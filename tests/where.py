@@ -153,7 +153,7 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "deep500/race": {
         "folder": "test_running",
-        "sweep_command": "test_sweeping",
+        "adaptive engines sweep_command": "test_sweeping",
     },
     "deep500/scaling": {
         "model pretend": "test_simulation",

@@ -15,6 +15,7 @@ import numpy as np
 
 from deep500.errors import RecipeError
 from deep500.progress import above
+from deep500.race.engines import ENGINES, RayCells, write_array
 from deep500.race.sweeping import RecipeSweep, SweepAxis, SweepOptions, run_apart
 from deep500.report.figures import Figure
 from deep500.report.plot import Axis, Plot
@@ -33,6 +34,11 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
         help="key=a,b,c or key=log:1e-4..1e-1:7 or key=lin:0..1:5, of keys as for 'deep500 run'; key=value for all")
     add("--repeat", type=int, default=1, metavar="N", help="seeds per cell (1)")
     add("--points", type=int, metavar="N", help="a quasi-random sweep of N cells instead of the grid")
+    add("--sampler", metavar="NAME", help="optuna proposes the --points from the values of those before")
+    add("--engine", choices=ENGINES, default="processes",
+        help="where cells run: processes, tasks of ray (--jobs at a time), or an array of slurm, whose script is "
+        "written (processes)")
+    add("--cell", type=int, metavar="N", help="with --resume: run this cell only, as the array of slurm does")
     add("--seed", type=int, default=0, metavar="S", help="of the points and of the order (0)")
     add("--jobs", type=int, default=1, metavar="N", help="cells at a time; times of several are no measurements (1)")
     for flag, about in (("framework", "run on another backend"), ("device", "cpu, gpu or gpu:<number>"),
@@ -50,6 +56,13 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
 
 
 def _sweep(args: argparse.Namespace) -> int:
+    if args.cell is not None and args.resume is None:
+        raise RecipeError(f"got --cell {args.cell} without a sweep; expected its folder: add --resume DIR")
+    if args.engine == "slurm" and args.sampler is not None:
+        raise RecipeError(
+            f"got --engine slurm and --sampler {args.sampler}, which sees all cells; expected one of them"
+        )
+    ray = RayCells() if args.engine == "ray" else None  # before a folder is made
     if args.resume is not None:
         sweep = RecipeSweep.reopen(args.resume)
     elif args.recipe is None:
@@ -57,8 +70,10 @@ def _sweep(args: argparse.Namespace) -> int:
     else:
         flags = [w for name in ("framework", "device", "data") if (v := getattr(args, name)) for w in (f"--{name}", v)]
         flags += [f"--{name}" for name in ("open", "download", "strict") if getattr(args, name)]
-        shared = args.repeat, args.points, args.seed, args.jobs
+        shared = args.repeat, args.points, args.seed, args.jobs, args.sampler
         options = SweepOptions(args.recipe, tuple(args.words), tuple(flags), *shared)
+        if args.list and args.sampler is not None:
+            raise RecipeError(f"got --list and --sampler {args.sampler}, which knows no cell before it ran; drop one")
         if args.list:
             cells = [list(cell) for cell in RecipeSweep.resolved(options).cells]
             lines = "\n".join(" ".join(cell) for cell in cells)
@@ -67,7 +82,16 @@ def _sweep(args: argparse.Namespace) -> int:
         sweep = RecipeSweep.begin(options, args.out)
     say = _silent if args.quiet or args.json else above
     say(f"results: {sweep.path}")
-    sweep.run(say, functools.partial(run_apart, jobs=sweep.options.jobs))
+    alone = functools.partial(run_apart, jobs=sweep.options.jobs)
+    if args.cell is not None:
+        return 0 if sweep.run_one(args.cell, above, alone) else 1
+    if args.engine == "slurm":
+        script = write_array(sweep.path, Path(sweep.options.recipe).stem, len(sweep.cells))
+        say(f"then, with what all have found: deep500 sweep --resume {sweep.path}")
+        shown = {"path": str(sweep.path), "script": str(script)}
+        sys.stdout.write((to_json(shown) if args.json else f"sbatch {shlex.quote(str(script))}") + "\n")
+        return 0
+    sweep.run(say, ray or alone)
     result = write_result(sweep)
     place = {"path": str(sweep.path), "page": str(sweep.path / PAGE)}
     sys.stdout.write(

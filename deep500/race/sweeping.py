@@ -19,6 +19,7 @@ import numpy as np
 from deep500.errors import RecipeError, ResultsError
 from deep500.guard import INTERRUPTED
 from deep500.measure.machine import usable_cores
+from deep500.race.adaptive import AdaptiveCells, load_optuna
 from deep500.race.folder import DO, begin_folder, definition_of, run_all
 from deep500.race.submissions import Choices, Span, point
 from deep500.race.worker import THREADS
@@ -27,12 +28,13 @@ from deep500.recipe.loader import find_recipe, load_recipe
 from deep500.recipe.options import parse_options
 from deep500.recipe.plan import RecipeFile
 from deep500.recipe.steps import make_plan
-from deep500.results.files import to_json, write_atomic
+from deep500.results.files import to_json, write_atomic, writing
 from deep500.results.record import Record, full_hash
 
 SCHEMA = "deep500-sweep-1"
-DEFINITION, CELLS, RUNS = "sweep.json", "cells", "runs"
+DEFINITION, CELLS, RUNS, LOCKS = "sweep.json", "cells", "runs", "locks"
 MOST_CELLS = 10_000
+RunCell = Callable[[Sequence[str]], tuple[int, str, str]]
 _CELL = declare({"schema": word(SCHEMA), "words": [str], "run": (str, None), "reason": str, "values": [(float, None)]})
 
 
@@ -136,6 +138,7 @@ class SweepOptions:
         flags: options of ``deep500 run`` for every cell, such as ``--open``.
         repeat: seeds per cell.
         points: of a quasi-random sweep; None for a grid.
+        sampler: ``"optuna"`` proposes the points from the values of those before; None for a quasi-random sweep.
         seed: of the points and of the order.
         jobs: cells at a time.
     """
@@ -147,8 +150,13 @@ class SweepOptions:
     points: int | None = None
     seed: int = 0
     jobs: int = 1
+    sampler: str | None = None
 
     def __post_init__(self) -> None:
+        if self.sampler not in (None, "optuna"):
+            raise RecipeError(f"got --sampler {self.sampler!r}; expected optuna: write that, or leave it out")
+        if self.sampler is not None and self.points is None:
+            raise RecipeError(f"got --sampler {self.sampler} without a number of cells; expected one: add --points N")
         for name in ("repeat", "jobs"):
             if getattr(self, name) < 1:
                 raise RecipeError(f"got --{name} {getattr(self, name)}; expected at least 1: give a larger number")
@@ -168,10 +176,21 @@ class RecipeSweep:
     def resolved(cls, options: SweepOptions) -> RecipeSweep:
         """The sweep, after every cell was put into the recipe; without a folder yet."""
         axes = [axis_of(text) for text in options.words]
-        cells = cells_of(axes, options.points, options.seed)
+        cells = checked = cells_of(axes, options.points, options.seed)
+        if options.sampler is not None:
+            load_optuna()
+            spans = [(axis.span.low, axis.span.high) if axis.span else () for axis in axes]
+            ends = [axis.values or tuple(map("{:g}".format, span)) for axis, span in zip(axes, spans, strict=True)]
+            first = [f"{axis.key}={values[0]}" for axis, values in zip(axes, ends, strict=True)]
+            checked = [
+                (*first[:place], f"{axes[place].key}={value}", *first[place + 1 :])
+                for place, values in enumerate(ends)
+                for value in values
+            ]
+            cells = [() for _ in cells]  # words are asked for when a cell begins
         path = find_recipe(options.recipe)
         recipe = load_recipe(path, parse_options(options.flags, program="sweep").framework)
-        for cell in cells:
+        for cell in checked:
             parsed = parse_options([*cell, *options.flags], program="sweep")
             make_plan(recipe.FIXED, recipe.MUTABLE, recipe.METRICS, parsed, path.parent)
         return cls(Path(), options, axes, cells)
@@ -203,10 +222,11 @@ class RecipeSweep:
         if sweep._facts()["sha256"] != definition["sha256"]:
             raise ResultsError(f"{path}: got another recipe than the sweep began with; expected the same: restore it")
         for file in sorted((path / CELLS).glob("*.json")):
-            sweep.records[int(file.stem)] = read_json(file, _CELL, do=DO)
+            sweep.records[int(file.stem)] = record = read_json(file, _CELL, do=DO)
+            sweep.cells[int(file.stem)] = tuple(record["words"])
         return sweep
 
-    def run(self, say: Callable[[str], None], run_cell: Callable[[Sequence[str]], tuple[int, str, str]]) -> None:
+    def run(self, say: Callable[[str], None], run_cell: RunCell) -> None:
         """Run the cells that are left, in an order drawn by chance.
 
         Args:
@@ -214,19 +234,57 @@ class RecipeSweep:
             run_cell: runs ``deep500`` with these words; returns exit code, output and last error.
         """
         order = np.random.default_rng(self.options.seed).permutation(len(self.cells))
-        guard = threading.Lock()
+        guard, asking = threading.Lock(), None
+        if self.options.sampler is not None:
+            asking = AdaptiveCells(self.axes, self.options.seed, self.records)
 
         def one_cell(cell: int, stopped: Callable[[], bool]) -> None:
-            code, out, error = run_cell(self.command(cell))
-            if code == INTERRUPTED:
+            if asking is not None:
+                with guard:
+                    self.cells[cell] = asking.ask(cell)
+            record = self._run_cell(cell, run_cell)
+            if record is None:
                 return
             with guard:
-                self.records[cell] = record = self._record(cell, code, out, error)
-                write_atomic(self.path / CELLS / f"{cell:04d}.json", to_json(record))
+                self.records[cell] = record
+                if asking is not None:
+                    asking.tell(cell, record)
                 say(f"{len(self.records)}/{len(self.cells)} {' '.join(self.cells[cell])}: {_shown(record)}")
 
         left = [int(number) for number in order if int(number) not in self.records]
         run_all(self.path, left, one_cell, self.options.jobs, "sweep")
+
+    def run_one(self, cell: int, say: Callable[[str], None], run_cell: RunCell) -> bool:
+        """Run one cell, for an array of jobs that share the folder; whether it has a value.
+
+        Raises:
+            RecipeError: there is no such cell, or a sampler has to see the cells before.
+            ResultsError: another process is at it.
+        """
+        if self.options.sampler is not None:
+            raise RecipeError(f"got --cell and --sampler {self.options.sampler}, which sees all cells; drop --cell")
+        if not 0 <= cell < len(self.cells):
+            raise RecipeError(f"got --cell {cell}; expected 0 to {len(self.cells) - 1}: choose one of the sweep's")
+        if cell not in self.records:
+            record = self._run_cell(cell, run_cell)
+            if record is None:
+                raise KeyboardInterrupt
+            self.records[cell] = record
+        say(f"cell {cell}, {' '.join(self.cells[cell])}: {_shown(self.records[cell])}")
+        return not self.records[cell]["reason"]
+
+    def _run_cell(self, cell: int, run_cell: RunCell) -> dict[str, Any] | None:
+        """Run a cell and write its file; None if it was interrupted."""
+        place = self.path / LOCKS / f"{cell:04d}"
+        with writing(place):
+            place.mkdir(parents=True, exist_ok=True)
+        with Record(place).lock():
+            code, out, error = run_cell(self.command(cell))
+            if code == INTERRUPTED:
+                return None
+            record = self._record(cell, code, out, error)
+            write_atomic(self.path / CELLS / f"{cell:04d}.json", to_json(record))
+            return record
 
     def command(self, cell: int) -> list[str]:
         """Return the words of ``deep500`` that run a cell, or go on with it."""
@@ -250,7 +308,8 @@ class RecipeSweep:
         return {**facts, "run": str(run.path), "values": values, "reason": reason, "metrics": metrics, **more}
 
     def _facts(self) -> dict[str, Any]:
-        options = {**asdict(self.options), "words": list(self.options.words), "flags": list(self.options.flags)}
+        plain = {name: value for name, value in asdict(self.options).items() if (name, value) != ("sampler", None)}
+        options = {**plain, "words": list(self.options.words), "flags": list(self.options.flags)}
         sha256 = full_hash([options, RecipeFile.at(find_recipe(self.options.recipe)).sha256()])
         return {"schema": SCHEMA, "options": options, "sha256": sha256}
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -142,3 +145,104 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert any("2 cells ran at a time" in remark for remark in result["remarks"])
     assert cli.main(["sweep"]) == 2 and "got no recipe" in capsys.readouterr().err
     assert cli.main(["sweep", "--resume", "results"]) == 2 and "no such file" in capsys.readouterr().err
+
+
+def array_task(script: Path, task: str) -> subprocess.CompletedProcess[bytes]:
+    """What SLURM does for one index."""
+    environment = {**os.environ, "SLURM_ARRAY_TASK_ID": task}
+    return subprocess.run(["bash", str(script)], env=environment, capture_output=True, check=False)
+
+
+def test_an_array_of_slurm_runs_cells_by_index_into_the_same_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", "job.py", "batch_size=64,128", "--engine", "slurm", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    script, folder = Path(answer["script"]), Path(answer["path"])
+    assert "#SBATCH --array=0-1\n" in script.read_text() and not list((folder / "cells").iterdir())
+    for task in ("1", "0", "1"):  # one of them again, as a requeued job
+        done = array_task(script, task)
+        assert done.returncode == 0, done.stderr.decode()
+    outside = array_task(script, "2")
+    assert outside.returncode == 2 and b"got --cell 2; expected 0 to 1" in outside.stderr
+    sweep = RecipeSweep.reopen(folder)
+    assert sorted(sweep.records) == [0, 1] and len(list((folder / "runs").glob("*/*"))) >= 2
+    before = {file.name: file.read_bytes() for file in (folder / "cells").glob("*.json")}
+    assert cli.main(["sweep", "--resume", str(folder), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["rows"]) == 2
+    assert before == {file.name: file.read_bytes() for file in (folder / "cells").glob("*.json")}
+
+
+def test_a_cell_that_another_process_runs_is_left_to_it() -> None:
+    sweep = RecipeSweep.begin(SweepOptions("job.py", WORDS), Path("results"))
+    other = RecipeSweep.reopen(sweep.path)
+
+    def twice(words):
+        with pytest.raises(ResultsError, match="another process is working on"):
+            other.run_one(2, lambda line: None, here)
+        return here(words)
+
+    assert sweep.run_one(2, lambda line: None, twice)
+    assert list(RecipeSweep.reopen(sweep.path).records) == [2]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--cell", "0"], "add --resume DIR"),
+        (["--sampler", "optuna"], "add --points N"),
+        (["--sampler", "tpe", "--points", "3"], "got --sampler 'tpe'; expected optuna"),
+        (["--sampler", "optuna", "--points", "3", "--engine", "slurm"], "which sees all cells"),
+    ],
+)
+def test_bad_engines_and_samplers(more: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", "job.py", "batch_size=64,128", *more]) == 2
+    assert says in capsys.readouterr().err and not Path("results").exists()
+
+
+@pytest.mark.parametrize(
+    ("package", "more"), [("optuna", ["--sampler", "optuna", "--points", "3"]), ("ray", ["--engine", "ray"])]
+)
+def test_what_is_not_installed_is_told_with_its_cure(package: str, more: list[str], capsys, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    assert cli.main(["sweep", "job.py", "batch_size=64,128", *more]) == 2
+    assert f"pip install {package}" in capsys.readouterr().err and not Path("results").exists()
+
+
+def test_optunas_sampler_closes_in_on_the_best_and_is_gone_on_with() -> None:
+    pytest.importorskip("optuna")
+    words = ("optimizer_kwargs.lr=log:1e-5..1", "batch_size=64,128", "seed=3")
+    sweep = RecipeSweep.begin(SweepOptions("job.py", words, points=24, sampler="optuna"), Path("results"))
+    quality = {"name": "accuracy", "direction": "higher", "unit": "%"}
+
+    def pretend(cell: int, run_cell: object) -> dict:
+        rate = float(sweep.cells[cell][0].partition("=")[2])
+        record = {"schema": "deep500-sweep-1", "words": list(sweep.cells[cell]), "run": None, "quality": quality}
+        value = -abs(np.log10(rate / 1e-2))
+        record |= {"values": [] if rate > 0.5 else [value], "reason": "diverged" if rate > 0.5 else "", "warnings": []}
+        (sweep.path / "cells" / f"{cell:04d}.json").write_text(json.dumps(record))
+        return record
+
+    def stop(line: str) -> None:
+        if len(sweep.records) == 12:
+            raise KeyboardInterrupt
+
+    sweep._run_cell = pretend  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        sweep.run(stop, here)
+    sweep = RecipeSweep.reopen(sweep.path)
+    before = dict(sweep.records)
+    assert 12 <= len(before) < 24
+    sweep._run_cell = pretend  # type: ignore[method-assign]
+    sweep.run(lambda line: None, here)
+    assert len(sweep.records) == 24 and all(sweep.records[cell] == record for cell, record in before.items())
+    known = [sweep.records[cell]["values"] for cell in sorted(set(sweep.records) - set(before))]
+    first = [before[cell]["values"] for cell in before]
+    assert np.median([v[0] for v in known if v]) > np.median([v[0] for v in first if v])
+    assert all(words[2] == "seed=3" for words in sweep.cells)
+    write_result(sweep)
+
+
+def test_ray_runs_cells_into_the_same_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ray")
+    assert cli.main(["sweep", "job.py", "batch_size=64,128", "--engine", "ray", "--jobs", "2", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert len(result["rows"]) == 2 and all(verify(Path(row["run"])) == [] for row in result["rows"])
