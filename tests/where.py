@@ -146,6 +146,7 @@ TABLE: dict[str, dict[str, str]] = {
         "ranks": "test_scaling",
         "*": "test_verify",
     },
+    "deep500/results/relations": {"*": "results/test_relations"},
     "deep500/results/rules": {"*": "results/test_rules"},
     "deep500/profiling": {
         "profile_file table trace": "test_command",

@@ -11,32 +11,12 @@ import numpy as np
 from deep500.distributed import Communicator, Serial
 from deep500.events import Event
 from deep500.measure.load import load_between, read_load
-from deep500.measure.plan import Plan, Target
 from deep500.results import Record
 from deep500.results.ranks import COMMUNICATION, STEP, of_rank
-from deep500.results.stats import plan_to_json
-
-EPOCH, VALIDATION = "epoch", "validation"
+from deep500.results.stats import EPOCH, VALIDATION
 
 ACTING = ("collection", "inference")
 """Regions of a task that acts; the second lies within the first."""
-
-
-def declared_series(batch_size: int | None) -> dict[str, dict[str, Any]]:
-    """The manifest's entry for the series that a run records: unit, kind, meaning and their sampling plan."""
-    tails = plan_to_json(Plan(targets=(Target(0.5, 0.95, 0.05), Target(0.9, 0.95, 0.1), Target(0.99, 0.95, 0.2))))
-    median = plan_to_json(Plan(targets=(Target(0.5, 0.95, 0.05),)))
-    about = {"unit": "s", "kind": "cost"}
-    return {
-        STEP: {
-            **about,
-            "plan": tails,
-            "samples_each": batch_size,
-            "meaning": "one training step with loading its batch; the device is not waited for",
-        },
-        EPOCH: {**about, "plan": median, "meaning": "training of one epoch, until the device has finished"},
-        VALIDATION: {**about, "plan": median, "meaning": "one validation"},
-    }
 
 
 class EpochRecorder(Event):

@@ -19,9 +19,8 @@ from deep500.measure.launches import launches_needed, over_launches
 from deep500.measure.quantiles import quantile
 from deep500.measure.sampling import next_size
 from deep500.metrics import Metric
-from deep500.recipe.recording import STEP
 from deep500.results import Record
-from deep500.results.stats import kept_samples
+from deep500.results.stats import STEP, kept_samples
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from deep500.recipe.ranks import (
     yield_to_rank_0,
 )
 from deep500.recipe.recomputation import PLAN_FILE, facts_of, first_batch, plan_of_run, record_of_run, sentence
-from deep500.recipe.recording import EpochRecorder, declared_series
+from deep500.recipe.recording import EpochRecorder
 from deep500.recipe.regroup import fitting, put_together, take_over
 from deep500.recipe.repetition import Look
 from deep500.recipe.turns import turn_listeners
@@ -44,6 +44,7 @@ from deep500.results.quiet import BUSY, RANKS_CHANGED, disturbed, lower_metrics,
 from deep500.results.ranks import STEP, communication_of, ranks_of_run
 from deep500.results.record import configuration_hash
 from deep500.results.rules import write_rules
+from deep500.results.stats import declared_series
 from deep500.results.verify import seal, write_stats
 from deep500.training.data import Dataset
 from deep500.training.listeners import JudgeEvery

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from deep500.measure.fingerprint import fingerprint
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint
 from deep500.results.ledger import broken_at, entry_of
 from deep500.results.ranks import of_rank
@@ -22,6 +21,9 @@ SLACK_NS = 1_000
 
 CLOCKS_APART, CLOCKS_SLACK = 0.1, 0.1
 """Two clocks may differ by a tenth and a tenth of a second before they are said to disagree: one may be set."""
+
+ABSENT = ("epoch", "complete")
+"""Fields of an epoch that its line counts from 1, or leaves out."""
 
 LARGEST_CHECKPOINT = 2**28
 """Bytes of the largest checkpoint that is read to compare its curve with the run's."""
@@ -169,24 +171,6 @@ def _twice(run: RunView, known: list[tuple[str, int]]) -> Iterator[str]:
                 yield f"samples of {series}: launch {launch} is launch {other}, to the nanosecond"
 
 
-def seed_list_problems(run: RunView) -> list[str]:
-    """Seeds that are not the same in all files, or that stand twice."""
-    if not run.is_finished or not run.has("seeds.json"):
-        return []
-    seeds, problems = run.manifest["seeds"], []
-    if len(set(seeds)) < len(seeds):
-        problems.append(f"manifest.json: seeds {seeds} are not all different")
-    if sorted(run.seeds) != sorted({str(seed) for seed in seeds}):
-        problems.append(f"seeds.json: seeds {', '.join(sorted(run.seeds))}; manifest.json has {seeds}")
-    trained = list(dict.fromkeys(line["seed"] for line in run.curve))
-    if sorted(trained) != sorted(set(seeds)):
-        problems.append(f"metrics.jsonl: seeds {trained}; manifest.json has {seeds}")
-    asked = run.manifest.get("resolved", {}).get("seeds")
-    if asked is not None and seeds[: len(asked)] != asked:
-        problems.append(f"manifest.json: seeds {seeds}; the recipe asks for {asked}")
-    return problems
-
-
 def checkpoint_problems(run: RunView) -> list[str]:
     """Curves that are not those which the newest checkpoints hold."""
     problems = []
@@ -200,31 +184,13 @@ def checkpoint_problems(run: RunView) -> list[str]:
         lines = {line["epoch"]: line for line in run.curve if line["seed"] == seed}
         for epoch in recorded:
             line = lines.get(epoch["epoch"] + 1, {})
-            names = [name for name in epoch if name in line and name != "epoch" and line[name] != epoch[name]]
+            names = [name for name in epoch if name not in ABSENT and line.get(name) != epoch[name]]
             if names or not line:
-                what = f"{names[0]} is {line[names[0]]}" if names else "no such line"
+                what = f"{names[0]} is {line.get(names[0])}" if names else "no such line"
                 problems.append(
                     f"metrics.jsonl: seed {seed}, epoch {epoch['epoch'] + 1}: {what}; its checkpoint has another"
                 )
     return problems
-
-
-def environment_problems(run: RunView) -> list[str]:
-    """An environment that is not the one whose hash was taken."""
-    environment, written = run.manifest.get("environment"), run.manifest.get("environment_sha256")
-    if written is None or not environment:
-        return []
-    fresh = fingerprint(environment)
-    if fresh == written:
-        return []
-    return [f"manifest.json: the environment has the hash {fresh[:12]}; environment_sha256 is {written[:12]}"]
-
-
-def data_problems(run: RunView) -> list[str]:
-    """Training and validation on the same samples."""
-    halves = run.manifest.get("data") or {}
-    train, validation = ((halves.get(half) or {}).get("digest") for half in ("train", "validation"))
-    return ["manifest.json: training and validation data have the same digest"] if train and train == validation else []
 
 
 def ledger_problems(run: RunView) -> list[str]:

@@ -16,11 +16,12 @@ from deep500.measure.statistics import Interval
 from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.formats import RANKS_SCHEMA
 from deep500.results.samples import SampleStore
+from deep500.results.stats import STEP as STEP
 from deep500.results.stats import kept_samples
 
 RANKS = "ranks.json"
 
-STEP, COMMUNICATION = "step", "communication"
+COMMUNICATION = "communication"
 """Series that each rank has of its own."""
 
 FEWEST = 5

@@ -27,7 +27,7 @@ from deep500.metrics import (
 from deep500.results.claims import BY, derive
 from deep500.results.files import to_json
 from deep500.results.quiet import BUSY, RANKS_CHANGED, disturbed, lower_metrics, mixed
-from deep500.results.rules import RULES, RULES_FILE, RunView, check
+from deep500.results.rules import RULES, RULES_FILE, RunView, check, summary_of
 from deep500.results.verdict import Circumstances, MetricResult, SeedNotes, judge, overall
 from deep500.training.statistics import FIELDS, EpochRecord, TrainingStatistics
 
@@ -231,12 +231,23 @@ def rule_problems(run: RunView) -> list[str]:
     written = run._json(RULES_FILE).get("rules", {})
     known = [name for name in written if name in RULES and (name != "F3" or run.ledger)]
     fresh = check(run.path, only=known) if known else {}
-    return [
-        f"rules.json: {name} is said to be {_short(written[name].get('status'))} "
-        f"({_short(written[name].get('reason'))}); it is {fresh[name].status} ({_short(fresh[name].reason)})"
+    absent = [f"rules.json: {name} was taken out" for name in RULES if run.is_of_recipe and name not in written]
+    words = [
+        f"rules.json: {field} of {name} is not what the rule says"
         for name in known
-        if (written[name].get("status"), written[name].get("reason")) != (fresh[name].status, fresh[name].reason)
-    ] + [f"rules.json: {name} is no rule" for name in written if name not in RULES]
+        for field, text in (("rule", summary_of(RULES[name])), ("fix", fresh[name].fix))
+        if written[name].get(field) != text
+    ]
+    return (
+        [*absent, *words]
+        + [
+            f"rules.json: {name} is said to be {_short(written[name].get('status'))} "
+            f"({_short(written[name].get('reason'))}); it is {fresh[name].status} ({_short(fresh[name].reason)})"
+            for name in known
+            if (written[name].get("status"), written[name].get("reason")) != (fresh[name].status, fresh[name].reason)
+        ]
+        + [f"rules.json: {name} is no rule" for name in written if name not in RULES]
+    )
 
 
 def _differ(what: str, got: Any, expected: Any) -> list[str]:

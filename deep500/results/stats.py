@@ -23,6 +23,9 @@ from deep500.measure.steady import SteadyState, find_steady_state
 from deep500.results.samples import SampleStore
 
 STATS = "stats.json"
+STEP, EPOCH, VALIDATION = "step", "epoch", "validation"
+"""Series that a run records."""
+
 SCHEMA = "deep500-stats-3"
 MOST_FOR_NORMALITY = 5000
 
@@ -34,6 +37,30 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         "alpha": plan.alpha,
         "max_fraction": plan.max_fraction,
         "min_neff": plan.budget.min_neff,
+    }
+
+
+def declared_series(batch_size: int | None) -> dict[str, dict[str, Any]]:
+    """The manifest's entry for the series that a run records: unit, kind, meaning and their sampling plan.
+
+    A folder may not set its own: what is a result is the same for all (:mod:`deep500.results.relations`).
+
+    Example:
+        >>> sorted(declared_series(32)), declared_series(32)["step"]["samples_each"]
+        (['epoch', 'step', 'validation'], 32)
+    """
+    tails = plan_to_json(Plan(targets=(Target(0.5, 0.95, 0.05), Target(0.9, 0.95, 0.1), Target(0.99, 0.95, 0.2))))
+    median = plan_to_json(Plan(targets=(Target(0.5, 0.95, 0.05),)))
+    about = {"unit": "s", "kind": "cost"}
+    return {
+        STEP: {
+            **about,
+            "plan": tails,
+            "samples_each": batch_size,
+            "meaning": "one training step with loading its batch; the device is not waited for",
+        },
+        EPOCH: {**about, "plan": median, "meaning": "training of one epoch, until the device has finished"},
+        VALIDATION: {**about, "plan": median, "meaning": "one validation"},
     }
 
 

@@ -23,6 +23,7 @@ from deep500.results import consistency, recomputed
 from deep500.results.files import largest, read_json, read_lines, regular_files, to_json, write_atomic, writing
 from deep500.results.quiet import disturbed, lower_series
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
+from deep500.results.relations import RELATIONS, findings
 from deep500.results.rules import CLAIMS, RULES_FILE, RunView
 from deep500.results.samples import SampleStore
 from deep500.results.stats import SCHEMA, STATS, compute
@@ -85,19 +86,13 @@ CHECKS = (
     FolderCheck("samples against the curve and their clocks", consistency.sample_problems, _timed),
     FolderCheck("steps against epochs and batches", consistency.curve_problems, lambda run: bool(run.curve)),
     FolderCheck("curve against checkpoints", consistency.checkpoint_problems, lambda run: run.has("checkpoints")),
-    FolderCheck("seeds against each other", consistency.seed_list_problems, lambda run: bool(run.seeds)),
-    FolderCheck("environment against its hash", consistency.environment_problems, lambda run: _has(run, "environment")),
-    FolderCheck("training against validation data", consistency.data_problems, lambda run: _has(run, "data")),
+    FolderCheck(f"{len(RELATIONS)} relations between facts", findings, lambda run: run.is_of_recipe),
     FolderCheck("run against the ledger beside it", consistency.ledger_problems, lambda run: bool(run.ledger)),
 )
 """Work of :func:`examine` besides comparing checksums."""
 
 SEALED = ("raw samples", "losses and accuracies of the curve", "facts of the environment", "digests of data")
 """Facts that follow from nothing else, and are as their author sealed them."""
-
-
-def _has(run: RunView, name: str) -> bool:
-    return bool(run.manifest.get(name)) and run.is_of_recipe
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import pytest
 from deep500 import cli
 from deep500.compare.runs import InvalidComparison, compare_pairs, compare_runs
 from deep500.measure.launch_comparison import Floor
-from deep500.recipe.recording import declared_series
 from deep500.results.samples import SampleStore
+from deep500.results.stats import declared_series
 from deep500.results.verify import seal, write_stats
 
 QUALITY = {"name": "test_accuracy", "kind": "quality", "direction": "higher", "unit": "%"}

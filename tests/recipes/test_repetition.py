@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,10 @@ from deep500.measure.quantiles import quantile
 from deep500.metrics import Metric, TestAccuracy, TestLoss, TimeToAccuracy, TrainingTime, VarianceOverSeeds
 from deep500.recipe import run_recipe
 from deep500.recipe.options import parse_options
-from deep500.recipe.recording import declared_series
 from deep500.recipe.repetition import Repetition, _is_look
 from deep500.results import Record
 from deep500.results.ledger import NAME
+from deep500.results.stats import declared_series
 from deep500.results.verdict import repetition_sentence
 from deep500.results.verify import verify
 from tests.recipes.common import quick
@@ -30,8 +31,9 @@ def steady_clock(monkeypatch):
     """Every step takes the same time, so that how many seeds are trained depends on no machine; all clocks agree."""
     ticks = itertools.count(10**9, 1_000_000)
     monkeypatch.setattr("deep500.recipe.recording.perf_counter_ns", lambda: next(ticks))
-    for clock in ("deep500.recipe.recording.time", "deep500.training.trainer.perf_counter"):
-        monkeypatch.setattr(clock, lambda: next(ticks) / 1e9)
+    monkeypatch.setattr("deep500.training.trainer.perf_counter", lambda: next(ticks) / 1e9)
+    today = time.time()
+    monkeypatch.setattr("deep500.recipe.recording.time", lambda: today + next(ticks) / 1e9 - 1)
 
 
 def run(out: Path, *words: str, **changes):

@@ -1,0 +1,216 @@
+"""Figures of metrics: each against the numbers behind it, those against the curve, and all against what is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import deep500.metrics
+from deep500.measure.quantiles import samples_needed
+from deep500.results.relations import differs, relates, short
+from deep500.results.rules.view import RunView
+
+V, D = "seeds.json:*.values", "seeds.json:*.notes"
+CLOCK_SLACK, CLOCK_SHARE = 0.02, 0.02
+"""Clocks of two listeners around one run differ by what happens between them: 20 ms and 2 %."""
+
+Details = Mapping[str, Any]
+FORMULAS: dict[str, Callable[[Details], float | None]] = {
+    "EnergyUse": lambda d: None if d["watts"] is None else d["watts"] * d["seconds"],
+    "Carbon": lambda d: None if d["J"] is None else d["J"] / 3.6e6 * d["g_per_kWh"],
+    "Cost": lambda d: d["time"] + (d["energy"] or 0.0),
+    "CPUUtilisation": lambda d: 100 * d["cpu_seconds"] / (d["seconds"] * d["processors"]),
+    "FlopRate": lambda d: d["FLOP_per_sample"] * d["samples"] / d["seconds"],
+    "RoofShare": lambda d: 100 * d["FLOP_per_sample"] * d["samples"] / d["seconds"] / d["roof_FLOP/s"],
+    "IOShare": lambda d: 100 * d["io"] / d["training"],
+    "CommunicationShare": lambda d: 100 * d["communication"] / d["training"],
+    "TimingBreakdown": lambda d: sum(d.values()),
+    "OfflineThroughput": lambda d: d["samples"] / d["seconds"],
+    "CommunicationVolume": lambda d: sum(d.values()),
+    "Messages": lambda d: sum(d.values()),
+    "LoadImbalance": lambda d: 100 * (max(d.values()) * len(d) / sum(d.values()) - 1),
+}
+"""A metric's value from the numbers behind it, by its class."""
+
+WHOLE = ("EnergyUse", "Carbon", "Cost", "CPUUtilisation")
+"""Metrics of which ``seconds`` is the whole run."""
+
+
+def _measured(run: RunView, *kinds: str) -> Iterator[tuple[str, str, str, float | None, dict[str, Any], str]]:
+    """Seed, class, name, value, details and reason of every metric of Deep500's of these classes, of all without."""
+    for facts in run.manifest["resolved"]["metrics"]:
+        kind = _kind(facts)
+        if kind is None or (kinds and kind not in kinds):
+            continue
+        for seed, entry in run.seeds.items():
+            note = (entry.get("notes") or {}).get(facts["name"], {})
+            value = entry["values"][facts["name"]]
+            yield seed, kind, facts["name"], value, note.get("details") or {}, note.get("reason") or ""
+
+
+def _kind(facts: Mapping[str, Any]) -> str | None:
+    module, _, name = str(facts.get("class", "")).partition(":")
+    return name if module.startswith("deep500.metrics.") else None
+
+
+@relates("metrics against the numbers behind them", V, D)
+def _formulas(run: RunView) -> Iterator[str]:
+    for seed, kind, name, value, details, reason in _measured(run, *FORMULAS):
+        expected = FORMULAS[kind](details) if details and not reason else None
+        if differs(value, expected, 1e-6):
+            what = (
+                f"{short(expected)} follows from its details"
+                if expected is not None
+                else reason or "nothing is behind it"
+            )
+            yield f"seeds.json: {name} of seed {seed} is {short(value)}; {what}"
+
+
+@relates("metrics against reasons why there are none", V, D)
+def _reasons(run: RunView) -> Iterator[str]:
+    for seed, _, name, value, details, reason in _measured(run):
+        if value is not None and reason:
+            yield f"seeds.json: {name} of seed {seed} is {short(value)}, and there is none: {reason}"
+        low, high = details.get("low"), details.get("high")
+        if "n_eff" in details:
+            known = [figure for figure in (low, value, high) if figure is not None]
+            if known != sorted(known) or len(known) not in (0, 3):
+                yield f"seeds.json: {name} of seed {seed} is {short(value)}, its interval {short(low)} to {short(high)}"
+            q = float(name.rpartition("_p")[2]) / 100
+            if value is not None and details["n"] < samples_needed(q, details["level"]):
+                yield f"seeds.json: {name} of seed {seed} from {details['n']} samples"
+            if details["n_eff"] > details["n"] * (1 + 1e-9):
+                yield f"seeds.json: {name} of seed {seed}: {details['n']} samples are worth {details['n_eff']:.6g}"
+
+
+@relates("numbers behind metrics against the curve", D, "metrics.jsonl:train_samples", "metrics.jsonl:train_seconds")
+def _curve(run: RunView) -> Iterator[str]:
+    for seed, kind, name, value, details, reason in _measured(run):
+        lines = [line for line in run.curve if str(line["seed"]) == seed]
+        if kind in ("FlopRate", "RoofShare") and details and not reason:
+            for field, column in (("samples", "train_samples"), ("seconds", "train_seconds")):
+                expected = sum(line[column] or 0 for line in lines)
+                if differs(details[field], expected):
+                    got = f"is of {short(details[field])} {field}"
+                    yield f"seeds.json: {name} of seed {seed} {got}; the curve has {short(expected)}"
+        if kind == "StepLatency" and "n" in details:
+            steps = sum(line["clock"]["steps"] for line in lines)
+            if details["n"] + details["warm_up"] != steps:
+                got = f"from {details['n']} steps after {details['warm_up']}"
+                yield f"seeds.json: {name} of seed {seed} {got}; the curve has {steps}"
+        if kind == "StepLatency" and value is not None:
+            yield from _within_steps(run, seed, name, value)
+        for field, column in (("payload_bytes", "CommunicationVolume"), ("messages", "Messages")):
+            ranks = [rank for line in lines for rank in line.get("ranks") or ()]
+            if kind == column and value is not None and differs(value, sum(rank[field] for rank in ranks), 1e-6):
+                yield f"seeds.json: {name} of seed {seed} is {short(value)}; the ranks of the curve have another sum"
+
+
+def _within_steps(run: RunView, seed: str, name: str, value: float) -> Iterator[str]:
+    steps = run.samples.durations("step", int(seed))
+    if not 0.5 * steps.min() <= value <= 1.5 * steps.max() + 1e-3:
+        taken = f"{steps.min():.4g} to {steps.max():.4g} s"
+        yield f"seeds.json: {name} of seed {seed} is {value:.4g} s; its steps took {taken}"
+
+
+@relates(
+    "metrics of the whole run against its clock", V, D, "seeds.json:*.wall_seconds", "metrics.jsonl:clock.wall_seconds"
+)
+def _whole(run: RunView) -> Iterator[str]:
+    for seed, entry in run.seeds.items():
+        lines = [line for line in run.curve if str(line["seed"]) == seed]
+        epochs, wall = sum(line["clock"]["wall_seconds"] for line in lines), entry["wall_seconds"]
+        if wall is None and not run.manifest["resumed"]:
+            yield f"seeds.json: no wall_seconds of seed {seed}, which was not resumed"
+        if wall is not None and wall < epochs * (1 - 1e-9):
+            yield f"seeds.json: seed {seed} lasted {wall:.6g} s; its epochs lasted {epochs:.6g} s"
+    for seed, kind, name, value, details, _ in _measured(run, *WHOLE, "WallTime", "TimingBreakdown"):
+        wall = run.seeds[seed]["wall_seconds"]
+        seconds = value if kind in ("WallTime", "TimingBreakdown") else details.get("seconds")
+        if None not in (wall, seconds) and differs(seconds, wall, CLOCK_SHARE, CLOCK_SLACK):
+            yield f"seeds.json: {name} of seed {seed} is of {seconds:.6g} s; by the clock it was {wall:.6g} s"
+        if kind in ("WallTime", "TimingBreakdown") and seconds is not None:
+            lines = [line for line in run.curve if str(line["seed"]) == seed]
+            spent = sum((line["train_seconds"] or 0) + (line["test_seconds"] or 0) for line in lines)
+            if seconds < spent * (1 - 1e-6) - 1e-4 * len(lines):
+                got = f"{name} of seed {seed} is {seconds:.6g} s"
+                yield f"seeds.json: {got}; training and validation took {spent:.6g} s"
+
+
+@relates(
+    "energy, carbon and cost against devices, counters and ranks", D, "manifest.json:device.used", "manifest.json:ranks"
+)
+def _energy(run: RunView) -> Iterator[str]:
+    used, ranks = run.manifest["device"]["used"], run.manifest["ranks"]
+    joules = {(seed, "J"): value for seed, kind, _, value, _, _ in _measured(run, "EnergyUse")}
+    for seed, kind, name, value, details, _ in _measured(
+        run, *WHOLE, "GPUUtilisation", "CommunicationVolume", "Messages"
+    ):
+        sources = details.get("sources")
+        if kind in ("EnergyUse", "Carbon") and value is not None and not sources:
+            yield f"seeds.json: {name} of seed {seed} is {short(value)} without a counter"
+        if any(str(source).startswith("gpu:") and source != used for source in sources or ()):
+            yield f"seeds.json: {name} of seed {seed} is of {short(sources)}; the run used {used}"
+        if kind == "GPUUtilisation" and value is not None and not used.startswith("gpu"):
+            yield f"seeds.json: {name} of seed {seed} is {short(value)}; the run used {used}"
+        if (
+            kind == "Carbon"
+            and details
+            and (seed, "J") in joules
+            and differs(details["J"], joules[seed, "J"], 0.05, 1.0)
+        ):
+            got = f"{name} of seed {seed} is of {short(details['J'])} J"
+            yield f"seeds.json: {got}; energy is {short(joules[seed, 'J'])} J"
+        if kind == "Cost" and details:
+            time = details["seconds"] / 3600 * details["per_hour"] * details["devices"]
+            if differs(details["time"], time, 1e-6):
+                got = f"{name} of seed {seed}: {short(details['time'])} for the time"
+                yield f"seeds.json: {got}; its price gives {short(time)}"
+            if details["devices"] != ranks and not run.manifest["resumed"]:
+                yield f"seeds.json: {name} of seed {seed} is of {details['devices']} devices; the run had {ranks} ranks"
+        if kind in ("CommunicationVolume", "Messages") and value is not None and ranks == 1:
+            yield f"seeds.json: {name} of seed {seed} is {short(value)}, of one rank"
+
+
+@relates("memory and cores against the machine", V, D, "manifest.json:environment.memory_bytes")
+def _resources(run: RunView) -> Iterator[str]:
+    environment = run.manifest["environment"]
+    memory, cores = environment["memory_bytes"], environment["usable_cores"]
+    for seed, kind, name, value, details, _ in _measured(run, "PeakMemory", "CPUUtilisation"):
+        if name == "peak_memory_host" and value is not None and memory is not None and not 0 < value <= memory:
+            yield f"seeds.json: {name} of seed {seed} is {short(value)} B; the machine has {memory} B"
+        if name == "peak_memory_host" and value is not None and value % 1:
+            yield f"seeds.json: {name} of seed {seed} is {short(value)} B, not a whole number"
+        if kind == "CPUUtilisation" and details and details["processors"] != cores:
+            yield f"seeds.json: {name} of seed {seed} is of {details['processors']} cores; the process had {cores}"
+
+
+@relates("units and directions of metrics", "manifest.json:resolved.metrics", "summary.json:metrics.*.unit")
+def _units(run: RunView) -> Iterator[str]:
+    for facts in run.manifest["resolved"]["metrics"]:
+        known = getattr(deep500.metrics, _kind(facts) or "", None)
+        for field in ("unit", "direction", "kind"):
+            classes = [part for part in getattr(known, "__mro__", ()) if part.__module__ != "deep500.metrics.base"]
+            expected = next((vars(part)[field] for part in classes if field in vars(part)), None)
+            priced = field == "unit" and _kind(facts) == "Cost"  # in the user's currency
+            if isinstance(expected, str) and expected and facts[field] != expected and not priced:
+                yield f"manifest.json: {field} of {facts['name']} is {short(facts[field])}; it is {short(expected)}"
+
+
+@relates(
+    "tuning against the runs of the ledger",
+    "summary.json:tuning",
+    "summary.json:ledger.entries",
+    "metrics.jsonl:train_seconds",
+)
+def _tuning(run: RunView) -> Iterator[str]:
+    tuning: dict[str, Any] = run.summary["tuning"]
+    spent_here = sum(line["train_seconds"] or 0.0 for line in run.curve)
+    alone = tuning["runs"] == 1
+    if tuning["seconds"] < spent_here * (1 - 1e-9) or (alone and differs(tuning["seconds"], spent_here)):
+        yield f"summary.json: {tuning['seconds']:.6g} s of training in all runs; this one took {spent_here:.6g} s"
+    if not 1 <= tuning["settings"] <= tuning["runs"] or not tuning["finished"] < tuning["runs"] + 1:
+        yield f"summary.json: {tuning['runs']} runs, {tuning['finished']} finished, {tuning['settings']} settings"
+    entries = run.summary["ledger"]["entries"]
+    if entries is not None and tuning["runs"] != entries:
+        yield f"summary.json: {tuning['runs']} runs; the ledger had {entries} entries"

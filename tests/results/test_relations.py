@@ -1,0 +1,169 @@
+"""Every relation between facts of a run holds in honest runs, and is noticed when one of its facts is changed."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deep500 import metrics as m
+from deep500.errors import ResultsError
+from deep500.recipe import run_recipe
+from deep500.results.relations import RELATIONS, findings, matches
+from deep500.results.rules import RunView
+from deep500.results.verify import seal, verify
+from tests.recipes.common import quick
+from tests.results.broken_folders import Folder
+from tests.results.careful_lies import LIES
+from tests.results.mutations import all_leaves, found, is_unknowable, mutated, table
+
+METRICS = [
+    (m.TestAccuracy(), 20.0), (m.TopKAccuracy(3), None), (m.WallTime(), None), (m.TrainingTime(), None),
+    (m.TimingBreakdown(), None), (m.IOShare(), None), (m.StepLatency(0.5), None), (m.OfflineThroughput(32, 64), None),
+    (m.FlopRate(), None), (m.PeakMemory("host"), None), (m.CPUUtilisation(), None), (m.EnergyUse(), None),
+    (m.Carbon(400, "a round figure"), None), (m.Cost({"cpu": 0.05}), None), (m.CommunicationVolume(), None),
+]  # fmt: skip
+
+
+def honest(out, *argv, backend="reference", **changes):
+    """An honest run of every metric."""
+    changes = {"epochs": 2, "augmentation": None, "validation_split": 0.1, "metrics": METRICS, **changes}
+    return Path(run_recipe(*quick(backend, **changes), argv=[*argv, "--quiet", "--out", str(out)]).path)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The run that is changed."""
+    return honest(tmp_path_factory.mktemp("honest"), "batch_size=64", "--repeat", "2", "--seed", "3")
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    """Another honest run, from which values are taken."""
+    return honest(tmp_path_factory.mktemp("other"), "--seed", "7", epochs=1)
+
+
+def twin(folder):
+    """Steps of the second launch are those of the first, three per mille apart, and one after the other."""
+    rng, first = np.random.default_rng(0), []
+
+    def change(block, about):
+        if about["launch"] == 3:
+            first.append(block["duration_ns"])
+        else:
+            jitter = 1 + 0.003 * rng.standard_normal(len(block))
+            block["duration_ns"] = first[about["from"] // len(block)] * jitter
+        return block
+
+    folder.edit_samples(change, ("step",))
+
+
+def coarse(folder):
+    """Steps of one launch by a clock of whole microseconds."""
+
+    def change(block, about):
+        block["duration_ns"] -= block["duration_ns"] % (1000 if about["launch"] == 4 else 1)
+        return block
+
+    folder.edit_samples(change, ("step",))
+
+
+def waiting(folder):
+    """Somebody waited all the time, and no CPU worked: as no neighbour of a run of seconds does."""
+
+    def change(lines):
+        for line in lines:
+            line["load"].update(seconds=5.0, busy=0.1, pressure=4.5)
+
+    folder.edit_lines("metrics.jsonl", change)
+
+
+BY_HAND = {
+    "launches against each other": twin,
+    "clock of the samples against itself": coarse,
+    "neighbours against pressure": waiting,
+}
+"""Changes for relations that no single leaf of JSON breaks in a run of milliseconds."""
+
+TRIES = 60
+EMPTY = ("ranks", "resumed", "opened", "resolved.opened", "environment.hardware.gpus")
+"""Facts that are empty in a closed run of one process on a CPU."""
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=lambda relation: relation.about)
+def test_a_relation_holds_and_notices_when_a_fact_of_its_own_is_changed(relation, run, other, tmp_path):
+    assert list(relation.broken(RunView(run))) == []
+    folder = Folder(run, tmp_path / "copy")
+    if relation.about in BY_HAND:
+        BY_HAND[relation.about](folder)
+        assert list(relation.broken(RunView(folder.path)))
+        return
+    facts = [fact.partition(":")[::2] for fact in relation.facts]
+    known = list(all_leaves(run))
+    rng, noticed = random.Random(0), set()
+    for file, pattern in facts:
+        of_fact = [(f, p, v) for f, p, v in known if f == file and matches(pattern, p[file.endswith("jsonl") :])]
+        assert of_fact or pattern in EMPTY or file == "samples", f"{file}:{pattern} leads to nothing"
+        before = (folder.path / file).read_bytes() if of_fact else b""
+        for _ in range(TRIES if of_fact else 0):
+            name, path, value = rng.choice(of_fact)
+            mutated(folder.path, other, name, path, value, rng)
+            try:
+                noticed |= {(file, pattern)} if list(relation.broken(RunView(folder.path))) else set()
+            except (ResultsError, KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError):
+                continue  # a finding as well, but not what is tried here
+            finally:
+                (folder.path / file).write_bytes(before)
+            if (file, pattern) in noticed:
+                break
+    assert noticed, "no change of its facts was noticed"
+
+
+def test_a_sample_of_all_leaves_is_flagged_unless_nothing_determines_them(run, other, tmp_path):
+    rng, results = random.Random(1), []
+    known = [leaf for leaf in all_leaves(run) if "packages" not in leaf[1]]
+    for file, path, value in rng.sample(known, 60):
+        folder = Folder(run, tmp_path / "copy")
+        mutation = mutated(folder.path, other, file, path, value, rng)
+        results.append((mutation, bool(found(folder.path))))
+        shutil.rmtree(tmp_path / "copy")
+    silent = [mutation for mutation, flagged in results if not flagged]
+    assert [mutation for mutation in silent if not is_unknowable(mutation)] == [], table(results)
+    assert len(silent) <= 12, table(results)
+
+
+KINDS = {
+    "no test data": {"validation_split": None},
+    "augmented": {"augmentation": quick("reference")[0].get("augmentation")},
+    "smoothed steps": {"batch_size": 50},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_honest_runs_raise_no_alarm(kind, tmp_path):
+    assert verify(honest(tmp_path, "--repeat", "2", **KINDS[kind])) == []
+
+
+def test_a_relation_whose_fact_is_gone_is_a_finding(run, tmp_path):
+    folder = Folder(run, tmp_path / "copy")
+    folder.edit("manifest.json", lambda manifest: manifest.pop("device") and None)
+    assert any("cannot be held against each other (KeyError" in problem for problem in findings(RunView(folder.path)))
+
+
+SILENT = ("a twin with jitter", "no warm-up", "memory below that of the interpreter", "nobody waited for a CPU")
+"""Of the lies that were written down first, those that are not noticed."""
+
+
+def test_four_of_five_careful_lies_are_flagged(tmp_path):
+    recipe = [*METRICS, (m.StepLatency(0.9), None)]
+    source = honest(tmp_path / "source", "--repeat", "3", "--seed", "0", metrics=recipe, epochs=3)
+    silent = []
+    for number, (name, change) in enumerate(LIES.items()):
+        folder = Folder(source, tmp_path / str(number))
+        change(folder)
+        seal(folder.path)
+        silent += [] if found(folder.path) else [name]
+    assert len(LIES) == 25 and set(silent) <= set(SILENT)
