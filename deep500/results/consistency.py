@@ -22,8 +22,8 @@ SLACK_NS = 1_000
 CLOCKS_APART, CLOCKS_SLACK = 0.1, 0.1
 """Two clocks may differ by a tenth and a tenth of a second before they are said to disagree: one may be set."""
 
-ABSENT = ("epoch", "complete")
-"""Fields of an epoch that its line counts from 1, or leaves out."""
+ABSENT = ("epoch", "complete", "qualities")
+"""Fields of an epoch that its line counts from 1, leaves out, or holds one by one."""
 
 LARGEST_CHECKPOINT = 2**28
 """Bytes of the largest checkpoint that is read to compare its curve with the run's."""
@@ -184,7 +184,8 @@ def checkpoint_problems(run: RunView) -> list[str]:
         lines = {line["epoch"]: line for line in run.curve if line["seed"] == seed}
         for epoch in recorded:
             line = lines.get(epoch["epoch"] + 1, {})
-            names = [name for name in epoch if name not in ABSENT and line.get(name) != epoch[name]]
+            known = {**epoch, **(epoch.get("qualities") or {})}
+            names = [name for name in known if name not in ABSENT and line.get(name) != known[name]]
             if names or not line:
                 what = f"{names[0]} is {line.get(names[0])}" if names else "no such line"
                 problems.append(

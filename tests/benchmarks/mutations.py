@@ -50,6 +50,7 @@ def _mutations(place: Path, number: int) -> list[tuple[Mutation, bool]]:
     """Of three runs in turn; a kind of fact is drawn first, then a leaf, so that long lists do not prevail."""
     words = (["batch_size=64", "--repeat", "3"], ["--repeat", "2", "--seed", "7"])
     sources = [*(honest(place / str(run), *argv) for run, argv in enumerate(words)), _ranks(place / "ranks", 0)]
+    assert not any(map(found, sources)), "an honest run is flagged before anything is changed"
     rng, results = random.Random(0), []
     kinds: list[dict[tuple[str, str], list]] = [{} for _ in sources]
     for source, grouped in zip(sources, kinds, strict=True):
@@ -61,7 +62,7 @@ def _mutations(place: Path, number: int) -> list[tuple[Mutation, bool]]:
         leaf = rng.choice(kinds[turn % 3][rng.choice(list(kinds[turn % 3]))])
         folder = Folder(source, place / "copy")
         results.append((mutated(folder.path, other, *leaf, rng), False))
-        results[-1] = (results[-1][0], bool(found(folder.path)))
+        results[-1] = (results[-1][0], bool(found(folder.path, page=leaf[0] == "claims.json")))
         shutil.rmtree(place / "copy")
         if not results[-1][1]:
             print(f"silent: {results[-1][0]}")
@@ -78,6 +79,7 @@ def _ranks(place: Path, seed: int) -> Path:
 
 def _lies(place: Path) -> int:
     source, flagged = honest(place / "lies", "--repeat", "3", epochs=3), 0
+    assert not found(source), "an honest run is flagged before anything is changed"
     for number, (name, change) in enumerate(LIES.items()):
         folder = Folder(source, place / "lie" / str(number))
         change(folder)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from deep500.errors import ResultsError
+from deep500.report.command import examine_with_page
 from deep500.results.files import to_json
 from deep500.results.relations import leaves, matches
 from deep500.results.rules import FLAGGED, check
@@ -124,11 +125,14 @@ def mutated(folder: Path, other: Path, file: str, path: tuple[str, ...], value: 
     raise AssertionError(f"no way to change {file}:{'.'.join(path)}")
 
 
-def found(folder: Path) -> list[str]:
-    """What ``verify`` and the rules say of a folder, and a refusal to read it."""
+def found(folder: Path, page: bool = False) -> list[str]:
+    """What ``verify`` and the rules say of a folder, its page left out unless asked for, or a refusal to read it.
+
+    The page shows most facts, so it tells of a change by itself; who forges with care draws it anew.
+    """
     try:
         rules = [name for name, finding in check(folder).items() if finding.status in FLAGGED]
-        return [*examine(folder).problems, *rules]
+        return [*(examine_with_page if page else examine)(folder).problems, *rules]
     except (ResultsError, KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
         return [repr(error)]  # a refusal is a finding, too
 

@@ -31,10 +31,10 @@ def spread(values: np.ndarray) -> float:
 
 
 def grain(times: np.ndarray) -> int:
-    """The step of the clock in nanoseconds: the greatest common divisor of nearly all of the times.
+    """The step of the clock in nanoseconds: the greatest common divisor of the times.
 
     Example:
-        >>> grain(np.array([3000, 5000, 8000])), grain(np.array([3000, 5001]))
+        >>> grain(np.array([3000, 5000, 8000])), grain(np.array([3000, 5003]))
         (1000, 1)
     """
     return int(np.gcd.reduce(times)) or 1

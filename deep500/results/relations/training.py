@@ -29,7 +29,7 @@ def _classifies(run: RunView) -> bool:
     """Whether every sample has one label: the share of right ones is a count of them."""
     recipe = run.manifest["resolved"]["recipe"]
     plain = not any(recipe.get(key) for key in ("augmentation", "gradient_modifier", "network_transformations"))
-    return run.manifest["task"]["name"] == "classification" and plain and recipe["task"] is None
+    return plain and recipe["task"] is None
 
 
 def whole(share: float, samples: float) -> bool:
@@ -41,6 +41,13 @@ def whole(share: float, samples: float) -> bool:
     """
     count = share * samples / 100
     return 0 <= share <= 100 and abs(count - round(count)) <= 1e-6 * max(1.0, count)
+
+
+@relates("task of the recipe", "manifest.json:task.name", "manifest.json:task.sample")
+def _task(run: RunView) -> Iterator[str]:
+    task, recipe = run.manifest["task"], run.manifest["resolved"]["recipe"]
+    if recipe["task"] is None and (task["name"], task["sample"]) != ("classification", "sample"):
+        yield f"manifest.json: task {short(task['name'])} of {short(task['sample'])}s; the recipe classifies samples"
 
 
 @relates(
