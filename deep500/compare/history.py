@@ -20,8 +20,8 @@ from deep500.measure.fingerprint import fingerprint
 from deep500.measure.launch_comparison import Floor
 from deep500.results.files import read_json
 from deep500.results.record import MANIFEST, full_hash
+from deep500.results.sealing import SUMS
 from deep500.results.stats import STATS
-from deep500.results.verify import SUMS
 
 MOST_RUNS = 50
 """At most so many of the newest runs are read."""

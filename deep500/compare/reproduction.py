@@ -31,7 +31,7 @@ from deep500.report.command import add_verify as add_verify_alone
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint
 from deep500.results.files import read_json, read_lines
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
-from deep500.results.verify import SUMS
+from deep500.results.sealing import SUMS
 
 SEEDS = "seeds.json"
 WORDS = {True: "agrees", False: "DIFFERS", None: "seen here"}

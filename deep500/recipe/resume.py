@@ -23,8 +23,8 @@ from deep500.results.formats import OF_A_RUN
 from deep500.results.layout import check_layout
 from deep500.results.record import MANIFEST, REPORT, SUMMARY
 from deep500.results.rules import write_rules
+from deep500.results.sealing import SUMS, seal, write_stats
 from deep500.results.verdict import metric_from
-from deep500.results.verify import SUMS, seal, write_stats
 
 
 def find_run(options: Options, source: RecipeFile) -> Record:

@@ -44,8 +44,8 @@ from deep500.results.quiet import BUSY, RANKS_CHANGED, disturbed, lower_metrics,
 from deep500.results.ranks import STEP, communication_of, ranks_of_run
 from deep500.results.record import configuration_hash
 from deep500.results.rules import write_rules
+from deep500.results.sealing import seal, write_stats
 from deep500.results.stats import declared_series
-from deep500.results.verify import seal, write_stats
 from deep500.training.data import Dataset
 from deep500.training.listeners import JudgeEvery
 from deep500.training.loggers import client, make_loggers

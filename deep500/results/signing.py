@@ -15,7 +15,7 @@ import subprocess
 from pathlib import Path
 
 from deep500.errors import ResultsError
-from deep500.results.verify import SIGNATURE, SUMS
+from deep500.results.sealing import SIGNATURE, SUMS
 
 NAMESPACE = "deep500"
 """Binds a signature to its purpose: one that was made for something else does not pass."""

@@ -11,56 +11,23 @@ ledger, which every report prints, kept where it cannot be changed.
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from deep500.errors import ResultsError
-from deep500.reading import open_regular, read_bytes
+from deep500.reading import read_bytes
 from deep500.results import consistency, recomputed
-from deep500.results.files import largest, read_json, read_lines, regular_files, to_json, write_atomic, writing
-from deep500.results.quiet import disturbed, lower_series
-from deep500.results.record import MANIFEST, METRICS, SUMMARY
+from deep500.results.files import read_json
+from deep500.results.record import MANIFEST, SUMMARY
 from deep500.results.relations import RELATIONS, findings
 from deep500.results.rules import CLAIMS, RULES_FILE, RunView
-from deep500.results.samples import SampleStore
-from deep500.results.stats import SCHEMA, STATS, compute
-
-SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"
-
-
-def write_stats(path: Path) -> None:
-    """Compute ``stats.json`` from the samples and the manifest."""
-    write_atomic(path / STATS, _stats(path))
-
-
-def _stats(path: Path) -> str:
-    manifest = read_json(path / MANIFEST)
-    stats = compute(SampleStore(path), manifest.get("series", {}))
-    return to_json(lower_series(stats, disturbed(read_lines(path / METRICS), manifest))) + "\n"
-
-
-def seal(path: Path) -> None:
-    """Write the checksum of every file below a results folder; raises ResultsError for a link, a pipe or a device."""
-    lines = [f"{_digest(path / name)}  {name}\n" for name in _files(path)]
-    write_atomic(path / SUMS, "".join(lines))
-
-
-def _files(path: Path) -> list[str]:
-    return [name for name in regular_files(path) if name not in (SUMS, SIGNATURE)]
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with writing(path), open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > (most := largest(path)):
-            raise ResultsError(f"{path}: got {size} bytes; expected at most {most}: restore the file, or remove it")
-        while piece := file.read(2**20):
-            digest.update(piece)
-    return digest.hexdigest()
+from deep500.results.sealing import SIGNATURE as SIGNATURE
+from deep500.results.sealing import SUMS as SUMS
+from deep500.results.sealing import digest_of_file, sealed_files, stats_of
+from deep500.results.sealing import seal as seal
+from deep500.results.sealing import write_stats as write_stats
+from deep500.results.stats import SCHEMA, STATS
 
 
 @dataclass(frozen=True)
@@ -176,7 +143,7 @@ def _unsealed(path: Path) -> list[str]:
     if text and not text.endswith("\n"):
         problems.append(f"{SUMS}: the last line is cut short")
     try:
-        present = set(_files(path))
+        present = set(sealed_files(path))
     except ResultsError as error:
         return [*problems, str(error)]
     problems += [f"{name}: missing" for name in sorted(listed.keys() - present)]
@@ -188,7 +155,7 @@ def _unsealed(path: Path) -> list[str]:
 def _altered(path: Path, listed: Mapping[str, str]) -> Iterator[str]:
     for name, digest in listed.items():
         try:
-            if _digest(path / name) != digest:
+            if digest_of_file(path / name) != digest:
                 yield f"{name}: altered"
         except ResultsError as error:
             yield f"{name}: altered ({error})"
@@ -199,7 +166,7 @@ def _recomputed(path: Path) -> list[str]:
     if not (path / STATS).is_file():
         return []
     try:
-        fresh = _stats(path)
+        fresh = stats_of(path)
     except ResultsError as error:
         return [str(error)]
     same = fresh.encode("utf-8") == read_bytes(path / STATS)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from deep500.measure.load import COUNTERS, STATES, TICKS
-from deep500.results.relations import differs, relates, short
+from deep500.results.relations.declaring import differs, relates, short
 from deep500.results.rules.view import RunView
 
 SET = 2.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import deep500.metrics
 from deep500.measure.quantiles import samples_needed
-from deep500.results.relations import differs, relates, short
+from deep500.results.relations.declaring import differs, relates, short
 from deep500.results.rules.view import RunView
 
 V, D = "seeds.json:*.values", "seeds.json:*.notes"

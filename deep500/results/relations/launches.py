@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from deep500.results.relations import relates
+from deep500.results.relations.declaring import relates
 from deep500.results.rules.view import RunView
 
 FEWEST = 20

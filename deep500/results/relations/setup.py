@@ -10,7 +10,7 @@ from typing import Any
 from deep500.measure.fingerprint import fingerprint
 from deep500.results.ranks import is_of_rank
 from deep500.results.record import SCHEMA
-from deep500.results.relations import relates, short
+from deep500.results.relations.declaring import relates, short
 from deep500.results.rules.view import RunView
 from deep500.results.stats import declared_series
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from deep500.results.relations import differs, relates, short
+from deep500.results.relations.declaring import differs, relates, short
 from deep500.results.rules.view import RunView
 
 CURVE = "metrics.jsonl:"
