@@ -44,6 +44,8 @@ METRICS = [
     (metrics.StepLatency(0.9), None),
     (metrics.InferenceLatency("single_stream", queries=200), None),
     (metrics.OfflineThroughput(32), None),
+    (metrics.DatasetLatency(), None),
+    (metrics.LoaderThroughput(), None),
     (metrics.FlopRate(), None),
     (metrics.RoofShare(), None),
     (metrics.PeakMemory("host"), None),

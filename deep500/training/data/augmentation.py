@@ -1,4 +1,4 @@
-"""Augmentation: transformations of whole batches of images, without a Python loop over samples.
+"""Augmentation: transformations of whole batches of images.
 
 A transformation is ``transform(batch, rng) -> batch``, where ``batch`` is a dictionary of arrays and ``rng`` a
 :class:`numpy.random.Generator` that the sampler derives from (seed, epoch, number of the batch): the same batch is
@@ -78,14 +78,19 @@ class Crop(ImageTransform):
                 f"Crop: got images of {rows}x{columns} with padding {pad}; expected at least {height}x{width}; "
                 "pad more or crop less"
             )
+        if self.random:
+            tops, lefts = rng.integers(0, spare[0] + 1, count), rng.integers(0, spare[1] + 1, count)
+        else:
+            tops, lefts = (np.full(count, extra // 2) for extra in spare)
+        # a copy per sample, of what is seen of it: gathering windows of padded images takes twice as long
+        cut = np.empty((*images.shape[:2], height, width), images.dtype)
         if pad:
-            images = np.pad(images, ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=self.fill)
-        if not self.random:
-            top, left = spare[0] // 2, spare[1] // 2
-            return images[:, :, top : top + height, left : left + width].copy()
-        tops, lefts = rng.integers(0, spare[0] + 1, count), rng.integers(0, spare[1] + 1, count)
-        windows = np.lib.stride_tricks.sliding_window_view(images, (height, width), axis=(2, 3))
-        return np.ascontiguousarray(windows[np.arange(count), :, tops, lefts])
+            cut[...] = self.fill
+        for target, image, top, left in zip(cut, images, (tops - pad).tolist(), (lefts - pad).tolist(), strict=True):
+            up, first = max(top, 0), max(left, 0)
+            seen = image[:, up : max(top + height, 0), first : max(left + width, 0)]
+            target[:, up - top : up - top + seen.shape[1], first - left : first - left + seen.shape[2]] = seen
+        return cut
 
 
 class Flip(ImageTransform):

@@ -30,7 +30,7 @@ from recipes.studies.data_latency.printing import data, tables, wrong
 from recipes.studies.data_latency.storage import ENCODED, NEEDS, write
 from recipes.studies.data_latency.systems import LOADERS
 
-FULL, QUICK = {"rounds": 12, "batch": 32, "size": 224, "count": 512}, {"rounds": 2, "batch": 8, "size": 64, "count": 64}
+FULL, QUICK = {"rounds": 8, "batch": 32, "size": 224, "count": 256}, {"rounds": 2, "batch": 8, "size": 64, "count": 64}
 
 
 def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -42,7 +42,7 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--loader", action="append", choices=LOADERS, help="only this one; may be repeated")
     add("--workers", default=None, metavar="N,M", help="numbers of workers (0,1,2; quick: 0,2)")
     add("--augment", choices=("no", "yes", "both"), help="random crops and mirror images (both for JPEG folders)")
-    add("--rounds", type=int, metavar="N", help="epochs of every loader; from 6 on with intervals (12; quick: 2)")
+    add("--rounds", type=int, metavar="N", help="epochs of every loader; from 6 on with intervals (8; quick: 2)")
     add("--quick", action="store_true", help="few small pictures, in a minute: shows everything, times say little")
     add("--json", type=Path, metavar="FILE", help="write all numbers")
     args = parser.parse_args(argv)

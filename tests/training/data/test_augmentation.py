@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from deep500.errors import InputError
@@ -149,3 +151,23 @@ def test_bad_batches(transform, shape, message):
 def test_bad_arguments_say_got_and_expected(make):
     with pytest.raises(InputError, match=r"got .*; expected"):
         make()
+
+
+@given(
+    rows=st.integers(1, 8),
+    columns=st.integers(1, 8),
+    pad=st.integers(0, 5),
+    share=st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)),
+    random=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_crops_are_windows_of_the_padded_images(rows, columns, pad, share, random, seed):
+    """Padded as a whole and gathered, with the same random numbers; also where a window sees padding alone."""
+    height, width = (max(1, int(part * (n + 2 * pad))) for part, n in zip(share, (rows, columns), strict=True))
+    images = np.random.default_rng(seed).integers(0, 256, (3, 2, rows, columns), dtype=np.uint8)
+    padded = np.pad(images, ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=7)
+    spare, rng = (rows + 2 * pad - height, columns + 2 * pad - width), np.random.default_rng(seed)
+    places = [rng.integers(0, extra + 1, 3) if random else np.full(3, extra // 2) for extra in spare]
+    expected = [x[:, t : t + height, le : le + width] for x, t, le in zip(padded, *places, strict=True)]
+    cut = Crop((height, width), pad, random, fill=7).apply(images, np.random.default_rng(seed))
+    np.testing.assert_array_equal(cut, np.stack(expected))
