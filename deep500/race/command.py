@@ -69,7 +69,7 @@ def _race(args: argparse.Namespace) -> int:
     sys.stdout.write(
         to_json({**standing, **place}) + "\n" if args.json else f"{text_of(standing)}\n\npage: {place['page']}\n"
     )
-    return 0
+    return 0 if any(row["misses"] < row["trials"] for row in standing["scores"]) else 1
 
 
 def _plan(options: RaceOptions, args: argparse.Namespace) -> int:

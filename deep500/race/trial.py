@@ -204,7 +204,10 @@ def run_trial(request: Request, say: Callable[[dict[str, Any]], None] = lambda p
     except Exception as error:  # noqa: BLE001 - whatever a submission raises is a miss
         reason = f"crashed: {''.join(traceback.format_exception_only(type(error), error)).strip()}"
     if signature(parts.executor.network) != untouched[0]:
-        reason, watch.reached = "it changed the model, which belongs to the workload", None
+        reason, watch.reached = (
+            ("got a changed model, which belongs to the workload; expected the recipe's: leave the network as it is"),
+            None,
+        )
     seconds, steps = watch.reached or (None, None)
     return {
         "seconds": seconds,

@@ -106,9 +106,10 @@ def _follow(
             raise KeyboardInterrupt
         result.peak = max(result.peak, _resident(process.pid))
         if result.peak > limits.memory:
-            return f"took more memory than {limits.memory / 2**30:.3g} GiB"
+            gib = limits.memory / 2**30
+            return f"got more than {gib:.3g} GiB of memory; expected at most that: raise --memory if it needs more"
         if time.monotonic() - heard > limits.silence:
-            return f"hung: no evaluation in {limits.silence:g} s"
+            return f"hung: got no evaluation in {limits.silence:g} s; expected one: look for an endless loop"
         if not select.select([handle], [], [], TICK)[0]:
             continue
         piece = os.read(handle, 2**16)

@@ -36,6 +36,12 @@ def test_a_race_and_its_resumption(capsys: pytest.CaptureFixture[str]) -> None:
     assert "good or Nan: unresolved" in out.out and "Nan on job, 1 times: diverged" in out.out
 
 
+def test_a_race_that_no_trial_finishes_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("suite.json").write_text(json.dumps({"workload": [SUITE | {"target": 200.0}]}))
+    assert cli.main(["race", *FEW, "mine.py:TWO"]) == 1
+    assert "No trial reached the target of job" in capsys.readouterr().out
+
+
 def test_a_plan_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["race", "--plan"]) == 0
     text = capsys.readouterr().out

@@ -73,7 +73,7 @@ def test_a_trial_is_the_same_again_and_its_curve_is_said(request_of) -> None:
         ("Nan", "diverged: validation, step 2"),
         ("Raises", "crashed: KeyError: 'lost'"),
         ("Hungry", "out of memory"),
-        ("Edits", "it changed the model, which belongs to the workload"),
+        ("Edits", "got a changed model, which belongs to the workload"),
     ],
 )
 def test_what_misbehaves_is_a_miss(request_of, name, says) -> None:

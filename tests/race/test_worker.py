@@ -19,8 +19,14 @@ CASES = {
     "killed": (POINT + "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "crashed: SIGKILL"),
     "abort": ("import os; os.abort()", "crashed: SIGABRT"),
     "exit": ("import sys; sys.exit('out of luck')", "crashed: exit code 1 (out of luck)"),
-    "hang": (POINT + "import time; time.sleep(60)", "hung: no evaluation in 1 s"),
-    "memory": ("x = []\nwhile True: x.append(bytearray(2**22))", "took more memory than 0.25 GiB"),
+    "hang": (
+        POINT + "import time; time.sleep(60)",
+        "hung: got no evaluation in 1 s; expected one: look for an endless loop",
+    ),
+    "memory": (
+        "x = []\nwhile True: x.append(bytearray(2**22))",
+        "got more than 0.25 GiB of memory; expected at most that: raise --memory if it needs more",
+    ),
     "nothing": ("", "crashed: exit code 0"),
 }
 
