@@ -158,7 +158,7 @@ def summary_problems(run: RunView) -> list[str]:
         problems += [
             f"summary.json: {field} of {facts['name']} is {_short(got.get(field))}; {_short(expected[field])} follows"
             for field in names
-            if got.get(field) != expected[field]
+            if field not in got or got[field] != expected[field]
         ]
         results.append(result if not is_declared else _as_written(result, got))
     problems += [f"summary.json: {name} is no metric of the recipe" for name in written]

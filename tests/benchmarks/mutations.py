@@ -36,13 +36,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         results = _mutations(place, args.mutations)
+        print(table(results))
+        determined = [flagged for mutation, flagged in results if not is_unknowable(mutation)]
+        print(f"of facts that something determines: {sum(determined)} of {len(determined)}")
+        print(f"not counted: {', '.join(f'{file}:{path}' for file, paths in UNKNOWABLE.items() for path in paths)}")
         lies = _lies(place)
+        print(f"careful lies: {lies} of {len(LIES)} flagged", flush=True)
         alarms = sum(_alarms(place, args.honest))
-    print(table(results))
-    determined = [flagged for mutation, flagged in results if not is_unknowable(mutation)]
-    print(f"of facts that something determines: {sum(determined)} of {len(determined)}")
-    print(f"not counted there: {', '.join(f'{file}:{path}' for file, paths in UNKNOWABLE.items() for path in paths)}")
-    print(f"careful lies: {lies} of {len(LIES)} flagged; honest runs with an alarm: {alarms} of {args.honest}")
+    print(f"honest runs with an alarm: {alarms} of {args.honest}")
     return 0 if sum(determined) >= 0.99 * len(determined) and lies >= 0.8 * len(LIES) and not alarms else 1
 
 

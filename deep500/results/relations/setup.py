@@ -50,7 +50,7 @@ def _options(run: RunView) -> Iterator[str]:
         ("seeds", len(seeds), int(count) if count.isdigit() else len(seeds)),
         ("seeds in a row", seeds, list(range(seeds[0], seeds[0] + len(seeds)))),
         ("first seed", seeds[0], int(valued.get("--seed", seeds[0]))),
-        ("dry run", bool(manifest["dry_run"]), "--dry-run" in flags),
+        ("dry run", manifest["dry_run"], "--dry-run" in flags),
         ("backend", manifest["backend"], valued.get("--framework", manifest["backend"])),
     ]
     if not manifest["resumed"] and "--ranks" in valued:
