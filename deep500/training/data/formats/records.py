@@ -161,9 +161,13 @@ class Records(Dataset):
         check_labels(labels, self.classes, self.rows.where)
         return labels
 
-    def _sample(self, value: Any, position: int, expected: tuple[int, ...] | None) -> np.ndarray:
+    def _sample(
+        self, value: Any, position: int, expected: tuple[int, ...] | None, place: np.ndarray | None = None
+    ) -> np.ndarray:
+        """A value as a sample; an image in ``place``, if that is given and fits."""
+        place = place if self._wanted == self.shape and self.dtype == np.float32 else None
         try:
-            sample = _numbers(value, self._wanted, self.raw, self.scale, self.decoder)
+            sample = _numbers(value, self._wanted, self.raw, self.scale, self.decoder, place)
         except _Unfit as problem:
             raise DataError(f"{self.rows.row(position)}: column {self.input!r}: {problem}") from problem
         if self._wanted is not None and sample.size == np.prod(self._wanted, dtype=int):
@@ -191,7 +195,10 @@ class Records(Dataset):
             value = values[position]
             if isinstance(value, DataError):
                 raise value
-            batch[count] = self._sample(value, position, self.shape)
+            place = batch[count]
+            sample = self._sample(value, position, self.shape, place)
+            if not np.may_share_memory(sample, place):
+                place[...] = sample
             count += 1
 
         readable = self.unreadable.readable(positions, read)
@@ -235,13 +242,18 @@ def _label(value: Any, rows: Rows, position: int) -> np.ndarray:
     if isinstance(value, bytes) and value.strip().lstrip(b"-").isdigit() and len(value) < 20:
         value = int(value)  # as text, which is how WebDataset keeps classes
     try:
-        return _numbers(value, None, None, None, None)
+        return _numbers(value, None, None, None, None, None)
     except _Unfit as problem:
         raise DataError(f"{rows.row(position)}: label: {problem}") from problem
 
 
 def _numbers(
-    value: Any, shape: tuple[int, ...] | None, raw: np.dtype | None, scale: float | None, decoder: Decoder | None
+    value: Any,
+    shape: tuple[int, ...] | None,
+    raw: np.dtype | None,
+    scale: float | None,
+    decoder: Decoder | None,
+    place: np.ndarray | None,
 ) -> np.ndarray:
     """A value as an array of numbers; encoded images in [0, 1]."""
     if isinstance(value, dict) and isinstance(value.get("bytes"), bytes):
@@ -251,7 +263,7 @@ def _numbers(
     if isinstance(value, _Pixels) or (hasattr(value, "convert") and hasattr(value, "mode")):  # Pillow's
         if scale is not None:
             raise _Unfit(f"got an image with scale={scale}; expected none, as images come in [0, 1]: leave it out")
-        return _image(value.pixels if isinstance(value, _Pixels) else value, shape)
+        return _image(value.pixels if isinstance(value, _Pixels) else value, shape, place)
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -293,11 +305,11 @@ def _decoded(data: bytes, shape: tuple[int, ...] | None, raw: np.dtype | None, d
         ) from error
 
 
-def _image(image: Any, shape: tuple[int, ...] | None) -> np.ndarray:
+def _image(image: Any, shape: tuple[int, ...] | None, place: np.ndarray | None) -> np.ndarray:
     if shape is not None and (len(shape) != 3 or shape[0] not in (1, 3)):
         raise _Unfit(f"got shape={shape} for an image; expected (1 or 3, height, width): correct it")
     try:
-        return fitted(image, shape)
+        return fitted(image, shape, place)
     except (OSError, SyntaxError, ValueError) as error:  # Pillow says SyntaxError for some broken PNG files
         raise _Unfit(f"got an image that cannot be read ({error}); expected a whole one: replace it") from error
 
