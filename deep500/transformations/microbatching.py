@@ -55,20 +55,45 @@ def microbatch(
         >>> [node.name for node in cut.nodes if node.op_type == "Gemm"]
         ['piece0/fc1', 'piece0/fc2', 'piece1/fc1', 'piece1/fc2']
     """
+    samples = find_batch_axes(network, inputs)
+    part = _Part("", _chosen(network, samples, nodes), *_division(pieces))
+    return _in_parts(network, samples, [part])
+
+
+def microbatch_parts(
+    network: Network, parts: Mapping[str, tuple[Iterable[str], int]], inputs: Mapping[str, int] | None = None
+) -> Network:
+    """A copy of a network whose parts work on pieces of the batch, each part on as many as it is given.
+
+    Args:
+        network: stays as it is.
+        parts: by name of a part the names of its nodes and the number of its pieces; nodes of piece ``i`` are named
+            ``<part>/piece<i>/<node>``. No node is in two parts.
+        inputs: see :func:`microbatch`.
+
+    Raises:
+        NetworkError, InputError: see :func:`microbatch`.
+
+    Example:
+        >>> from deep500.networks.losses import add_loss
+        >>> from deep500.networks.zoo import create
+        >>> network = add_loss(create("mlp", shape=(4,), hidden=(3,), classes=2))
+        >>> cut = microbatch_parts(network, {"first": (["fc1"], 2), "second": (["fc2"], 3)})
+        >>> [node.name for node in cut.nodes if node.op_type == "Gemm"][:3]
+        ['first/piece0/fc1', 'first/piece1/fc1', 'second/piece0/fc2']
+    """
+    samples = find_batch_axes(network, inputs)
+    chosen = [_Part(f"{p}/", _chosen(network, samples, nodes), *_division(n)) for p, (nodes, n) in parts.items()]
+    return _in_parts(network, samples, chosen)
+
+
+def _division(pieces: int | Sequence[int]) -> tuple[int, tuple[int, ...] | None]:
+    """How many pieces, and their sizes if they are given."""
     sizes = tuple(map(int, pieces)) if isinstance(pieces, Sequence) else None
     count = len(pieces) if isinstance(pieces, Sequence) else int(pieces)
     if count < 2 or min(sizes or (1,)) < 1:
         raise InputError(f"got pieces={pieces!r}; expected two or more, or the sizes of two or more: 1 is the network")
-    samples = find_batch_axes(network, inputs)
-    cut = _chosen(network, samples, nodes)
-    work = _Pieces(network, samples, cut, count, sizes)
-    for run, inside in _runs(network, cut, samples.combined):
-        if inside:
-            work.add_pieces(run)
-        else:
-            for node in run:
-                work.add_whole(node)
-    return work.finish()
+    return count, sizes
 
 
 def divide_batch(
@@ -145,41 +170,63 @@ def _chosen(network: Network, samples: BatchAxes, nodes: Iterable[str] | None) -
     return chosen
 
 
-def _runs(network: Network, cut: set[str], combined: Mapping[str, str]) -> list[tuple[list[Node], bool]]:
-    """Nodes in an order in which those that are cut follow each other as far as they can: (nodes, cut or not).
+@dataclass(frozen=True)
+class _Part:
+    """Nodes that are cut alike; their new names begin with ``prefix``."""
 
-    A sum over samples is there when the last piece is done: what reads it comes in a later run.
+    prefix: str
+    nodes: set[str]
+    count: int
+    sizes: tuple[int, ...] | None
+
+
+def _in_parts(network: Network, samples: BatchAxes, parts: Sequence[_Part]) -> Network:
+    """Every part cut; the rest as it is."""
+    work = _Pieces(network, samples)
+    for run, part in _runs(network, parts, samples.combined):
+        if part is not None:
+            work.add_pieces(run, part)
+        else:
+            for node in run:
+                work.add_whole(node)
+    return work.finish()
+
+
+def _runs(
+    network: Network, parts: Sequence[_Part], combined: Mapping[str, str]
+) -> list[tuple[list[Node], _Part | None]]:
+    """Nodes in an order in which those of one part follow each other as far as they can, with their part.
+
+    What is whole comes as early as it can, so that no part stops for it. A sum over samples is there when the last piece is done: what reads it comes in a later run.
     """
-    left, done, runs = list(network.nodes), {*network.inputs, *network.parameters}, list[tuple[list[Node], bool]]()
-    inside = False
+    left, done, runs = list(network.nodes), {*network.inputs, *network.parameters}, list[Any]()
+    part_of = {name: part for part in parts for name in part.nodes}
     while left:
-        run, later = list[Node](), list[Node]()
+        able = [part_of.get(node.name) for node in left if all(name in done for name in node.reads)]
+        part, run, later = None if None in able else able[0], list[Node](), list[Node]()
         for node in left:
-            ready = (node.name in cut) == inside and all(name in done for name in node.reads)
+            ready = part_of.get(node.name) is part and all(name in done for name in node.reads)
             (run if ready else later).append(node)
-            done.update(name for name in node.writes if ready and not (inside and name in combined))
+            done.update(name for name in node.writes if ready and not (part and name in combined))
         done.update(name for node in run for name in node.writes)
-        if run:
-            runs.append((run, inside))
-        left, inside = later, not inside
+        runs.append((run, part))
+        left = later
     return runs
 
 
 @dataclass
 class _Pieces:
-    """The network under construction."""
+    """The network under construction; what was split is known by the sizes of its pieces, for all parts cut alike."""
 
     old: Network
     samples: BatchAxes
-    cut: set[str]
-    count: int
-    sizes: tuple[int, ...] | None
     new: Network = field(init=False)
     whole: set[str] = field(default_factory=set)
-    split: dict[str, list[str]] = field(default_factory=dict)
+    part: _Part = field(init=False)
+    divided: dict[Any, dict[str, list[str]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.new = Network(self.old.name)
+        self.new = self.old.bare()
         for name, described in self.old.inputs.items():
             self.new.add_input(name, described.shape, described.dtype or "float32")
         for name, parameter in self.old.parameters.items():
@@ -193,20 +240,26 @@ class _Pieces:
         self.new.insert(node)
         self.whole.update(node.writes)
 
-    def add_pieces(self, nodes: Sequence[Node]) -> None:
+    @property
+    def split(self) -> dict[str, list[str]]:
+        """Pieces of values, cut as the present part is."""
+        return self.divided.setdefault(self.part.sizes or self.part.count, {})
+
+    def add_pieces(self, nodes: Sequence[Node], part: _Part) -> None:
         """Add nodes once per piece, piece after piece, and put together what sums over samples."""
+        self.part = part
         inside = {name for node in nodes for name in node.writes}
         for name in dict.fromkeys(name for node in nodes for name in node.reads):
             if name in self.samples.axes and name not in inside:
                 self._cut(name)
         sums: dict[str, list[tuple[str, str | None]]] = {}
-        for piece in range(self.count):
+        for piece in range(part.count):
             for node in nodes:
                 read = [self._piece_of(name, piece) for name in node.inputs]
                 if node.outputs[0] in self.samples.combined:
                     sums.setdefault(node.name, []).append(self._sum(node, read, piece))
                     continue
-                writes = [name and f"{name}.piece{piece}" for name in node.outputs]
+                writes = [name and self._named(name, piece) for name in node.outputs]
                 self._node(node, read, writes, piece)
                 self._note(node.outputs, writes)
         for node in nodes:
@@ -223,6 +276,9 @@ class _Pieces:
     def _piece_of(self, name: str, piece: int) -> str:
         return self.split[name][piece] if name in self.split else name
 
+    def _named(self, name: str, piece: int) -> str:
+        return self.new.fresh_name(f"{self.part.prefix}{name}.piece{piece}")
+
     def _note(self, names: Sequence[str], writes: Sequence[str]) -> None:
         for name, written in zip(names, writes, strict=True):
             if name:
@@ -230,26 +286,31 @@ class _Pieces:
 
     def _node(self, node: Node, read: Sequence[str], writes: Sequence[str], piece: int, **changed: Any) -> None:
         attributes = {**node.attributes, **changed}
-        self.new.add_node(node.op_type, read, writes, f"piece{piece}/{node.name}", node.domain, **attributes)
+        self.new.add_node(node.op_type, read, writes, self._node_name(node, piece), node.domain, **attributes)
+
+    def _node_name(self, node: Node, piece: int) -> str:
+        return f"{self.part.prefix}piece{piece}/{node.name}"
 
     def _cut(self, name: str) -> None:
         """Split a value along its samples."""
         if name in self.split:
             return
         self._join(name)
-        pieces, axis = [f"{name}.piece{piece}" for piece in range(self.count)], self.samples.axes[name]
-        if self.sizes is None:
-            self.new.add_node("Split", name, pieces, f"pieces/{name}", axis=axis, num_outputs=self.count)
+        part, axis = self.part, self.samples.axes[name]
+        pieces, where = [self._named(name, piece) for piece in range(part.count)], f"{part.prefix}pieces/{name}"
+        if part.sizes is None:
+            self.new.add_node("Split", name, pieces, where, axis=axis, num_outputs=part.count)
         else:
-            sizes = self._constant(np.array(self.sizes, np.int64))
-            self.new.add_node("Split", [name, sizes], pieces, f"pieces/{name}", axis=axis)
+            sizes = self._constant(np.array(part.sizes, np.int64))
+            self.new.add_node("Split", [name, sizes], pieces, where, axis=axis)
         self.split[name] = pieces
 
     def _join(self, name: str) -> None:
         """Put the pieces of a value together, if they were not."""
-        if name in self.whole or name not in self.split:
+        pieces = next((split[name] for split in self.divided.values() if name in split), None)
+        if name in self.whole or pieces is None:
             return
-        self.new.add_node("Concat", self.split[name], name, f"joined/{name}", axis=self.samples.axes[name])
+        self.new.add_node("Concat", pieces, name, f"joined/{name}", axis=self.samples.axes[name])
         self.whole.add(name)
 
     def _constant(self, value: np.ndarray) -> str:
@@ -265,13 +326,13 @@ class _Pieces:
     def _sum(self, node: Node, read: Sequence[str], piece: int) -> tuple[str, str | None]:
         """A piece's sum, and the amount that a mean divides by (None for a sum)."""
         dtype = dtype_to_onnx(self.old.descriptors()[node.outputs[0]].dtype or "float32")
-        total, rest = f"{node.outputs[0]}.piece{piece}", [n and f"{n}.piece{piece}" for n in node.outputs[1:]]
+        total, *rest = [name and self._named(name, piece) for name in node.outputs]
         if node.op_type in LOSSES:
             self._node(node, read, [total, *rest], piece, reduction="sum")
             self._note(node.outputs[1:], rest)
             mean = node.attribute("reduction", "mean") == "mean"
             return total, self._counted(node, read, dtype) if mean else None
-        self.new.add_node("ReduceSum", read, total, f"piece{piece}/{node.name}", **node.attributes)
+        self.new.add_node("ReduceSum", read, total, self._node_name(node, piece), **node.attributes)
         if node.op_type == "ReduceSum":
             return total, None
         sizes = [self._emit("Size", [name]) for name in (read[0], total)]

@@ -109,7 +109,7 @@ class _BackwardWalk:
     def __init__(self, work: Graph, flow: Flow, refused: list[tuple[Node, str]]) -> None:
         self.work, self.flow = work, flow
         self.emitter = Emitter(work, "grad/")
-        self.contributions: dict[str, list[str]] = {}  # value -> parts of its gradient, as far as they were emitted
+        self.totals: dict[str, str] = {}  # value -> its gradient, of the readers that were passed
         self.shapes: dict[str, str] = {}  # value -> its Shape node's output, which rules share
         self.refused = refused
 
@@ -119,14 +119,14 @@ class _BackwardWalk:
 
     def run(self, seeds: Mapping[str, str], targets: Sequence[str], named: bool = True) -> list[str]:
         """Emit the gradients; ``named`` makes them outputs under their names. Returns their values."""
-        self.contributions = {value: [seed] for value, seed in seeds.items()}
+        self.totals = dict(seeds)
         for node in reversed(self.work.nodes):
             if node.name in self.flow.inputs:
                 self._pass(node)
         if self.refused:
             raise refusal(self.refused)
         self.emitter.prefix = "grad/"
-        totals = [self._total(name) or self._zeros(name) for name in targets]
+        totals = [self.totals.get(name) or self._zeros(name) for name in targets]
         for name, total in zip(targets, totals if named else (), strict=False):
             self.emitter("Identity", total, output=gradient_name(name))
             if name in self.flow.descriptors:  # what inference loses inside control flow
@@ -150,7 +150,7 @@ class _BackwardWalk:
         rule = find_rule(node, self.flow.descriptors)
         if rule is None:
             return  # prepare has put it among the refused
-        grads = [self._total(value) for value in node.outputs]
+        grads = [self.totals.get(value) for value in node.outputs]
         if not any(grads):
             return
         self.emitter.prefix = f"grad/{node.name}/"
@@ -163,17 +163,14 @@ class _BackwardWalk:
             return
         for i, (value, result) in enumerate(zip(reads(node), results, strict=False)):
             if i in needed and result is not None:
-                self.contributions.setdefault(value, []).append(str(result))
+                self._contribute(value, str(result))
 
-    def _total(self, value: str) -> str | None:
-        """The gradient of a value, the sum of what its readers contribute (emitted once); None if none flows."""
-        parts = self.contributions.get(value)
-        if not parts or not value:
-            return None
-        if len(parts) > 1:
+    def _contribute(self, value: str, part: str) -> None:
+        """Add to the gradient of a value what one of its readers gives, at once: no part waits for the others."""
+        if value in self.totals:
             self.emitter.prefix = f"grad/{value}/"
-            parts[:] = [self.emitter("Add" if len(parts) == 2 else "Sum", *parts)]
-        return parts[0]
+            part = self.emitter("Add", self.totals[value], part)
+        self.totals[value] = part
 
     def _zeros(self, value: str) -> str:
         described = self.flow.descriptors.get(value, TensorDescriptor())
