@@ -197,7 +197,8 @@ def _runs(
 ) -> list[tuple[list[Node], _Part | None]]:
     """Nodes in an order in which those of one part follow each other as far as they can, with their part.
 
-    What is whole comes as early as it can, so that no part stops for it. A sum over samples is there when the last piece is done: what reads it comes in a later run.
+    What is whole comes as early as it can, so that no part stops for it.
+    A sum over samples is there when the last piece is done: what reads it comes in a later run.
     """
     left, done, runs = list(network.nodes), {*network.inputs, *network.parameters}, list[Any]()
     part_of = {name: part for part in parts for name in part.nodes}

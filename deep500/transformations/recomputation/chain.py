@@ -121,7 +121,7 @@ def simulate_chain(chain: Sequence[Stage], plan: ChainPlan) -> Outcome:
         Outcome(peak=18, time=7, extra=1)
     """
     _check_order(plan, 0, len(chain) - 1)
-    step = _ChainSimulation(chain)
+    step = ChainSimulation(chain)
     step.forward(plan)
     step.hold(chain[-1].delta)
     step.backward(plan)
@@ -142,7 +142,7 @@ def _check_order(plan: ChainPlan, first: int, last: int) -> None:
         raise PlanError(f"got a plan that ends before stage {at}; expected the stages {first} to {last}")
 
 
-class _ChainSimulation:
+class ChainSimulation:
     """Live bytes and a clock, stage by stage."""
 
     def __init__(self, chain: Sequence[Stage]) -> None:
@@ -219,7 +219,7 @@ def optimal_chain(chain: Sequence[Stage], budget: float | int, slots: int = 500)
     full = simulate_chain(chain, keep_all(chain)).peak
     limit = budget_bytes(budget, full)
     slot = max(1, limit // slots)
-    plan = _CostTable(chain, slot, limit // slot).plan()
+    plan = CostTable(chain, slot, limit // slot).plan()
     if plan is not None:
         return ChainPlacement(plan, simulate_chain(chain, plan), "optimal")
     smallest = smallest_chain(chain)
@@ -267,7 +267,7 @@ class _Sizes:
 
 
 @dataclass
-class _CostTable:
+class CostTable:
     """C(s, t, m) for all stretches and numbers of slots, filled by length."""
 
     chain: Sequence[Stage]
@@ -290,7 +290,7 @@ class _CostTable:
         """The plan of the whole chain, None if nothing fits."""
         if not np.isfinite(self.cost[0, len(self.chain) - 1, True][-1]):
             return None
-        return tuple(self._elements(0, len(self.chain) - 1, self.slots, True))
+        return tuple(self.elements(0, len(self.chain) - 1, self.slots, True))
 
     def _up(self, size: int) -> int:
         return -(-size // self.slot)
@@ -317,7 +317,7 @@ class _CostTable:
         shift = min(self._up(size), self.slots + 1)
         return np.concatenate([np.full(shift, np.inf), self.cost[s, t, top][: self.slots + 1 - shift]])
 
-    def _elements(self, s: int, t: int, m: int, top: bool) -> list[Keep | Recompute]:
+    def elements(self, s: int, t: int, m: int, top: bool) -> list[Keep | Recompute]:
         elements: list[Keep | Recompute] = []
         while s <= t:
             code = int(self.choice[s, t, top][m])
@@ -326,7 +326,7 @@ class _CostTable:
                 s, m = s + 1, m - self._up(self.chain[s].modes[code].saved)
             else:
                 u = -code
-                elements.append(Recompute(s, u - 1, tuple(self._elements(s, u - 1, m, False))))
+                elements.append(Recompute(s, u - 1, tuple(self.elements(s, u - 1, m, False))))
                 s, m = u, m - self._up(self.chain[u - 1].output)
         return elements
 
@@ -356,16 +356,16 @@ class _SmallestPeak:
         return min(options, key=lambda option: option[0])
 
     def plan(self) -> ChainPlan:
-        return self._elements(0, len(self.chain) - 1, True)
+        return self.elements(0, len(self.chain) - 1, True)
 
-    def _elements(self, s: int, t: int, top: bool) -> ChainPlan:
+    def elements(self, s: int, t: int, top: bool) -> ChainPlan:
         if s > t:
             return ()
         code = self.best[s, t, top][1]
         if code >= 0:
-            return (Keep(s, code), *self._elements(s + 1, t, top))
+            return (Keep(s, code), *self.elements(s + 1, t, top))
         u = -code
-        return (Recompute(s, u - 1, self._elements(s, u - 1, False)), *self._elements(u, t, top))
+        return (Recompute(s, u - 1, self.elements(s, u - 1, False)), *self.elements(u, t, top))
 
 
 _SLOTS = 2000  # a budget's resolution is 0.05 %
@@ -479,7 +479,7 @@ def as_plan(
             f"got a placement that ends with {end}; expected the last of {len(parts)} stages, as the network has "
             "innermost regions: measure innermost_regions(regions)"
         )
-    recomputed = tuple(_planned(element, parts) for element in _recomputed(placement.plan))
+    recomputed = planned_regions(placement.plan, parts)
     return CheckpointingPlan(
         structure_hash(network),
         batch,
@@ -503,8 +503,16 @@ def _recomputed(plan: ChainPlan) -> Iterator[Recompute]:
             yield from _recomputed(element.plan)
 
 
-def _planned(element: Recompute, parts: Sequence[PlannedRegion]) -> PlannedRegion:
-    return _joined(parts[element.first : element.last + 1])
+def planned_regions(plan: ChainPlan, parts: Sequence[PlannedRegion]) -> tuple[PlannedRegion, ...]:
+    """The regions that a plan for a chain runs again, outermost first; ``parts`` are what its stages are.
+
+    Example:
+        >>> from deep500.transformations.recomputation.plan_file import PlannedRegion
+        >>> parts = [PlannedRegion(name, name, (name,)) for name in "ab"]
+        >>> [region.values for region in planned_regions((Recompute(0, 0, (Keep(0),)), Keep(1)), parts)]
+        [('a',)]
+    """
+    return tuple(_joined(parts[element.first : element.last + 1]) for element in _recomputed(plan))
 
 
 def _joined(parts: Sequence[PlannedRegion]) -> PlannedRegion:

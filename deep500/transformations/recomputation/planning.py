@@ -109,7 +109,7 @@ def plan_checkpointing(
             f"got {type(profile).__name__} as a profile; expected what measured_regions returned: leave it out"
         )
     with progress(PLANNING):
-        subject = _Subject(_planned(target, example, loss), inputs, loss, batch)
+        subject = Subject(planned(target, example, loss), inputs, loss, batch)
         if profile is not None:
             profile.check(subject.network, subject.batch, target.backend if isinstance(target, GraphExecutor) else None)
         return subject.plan(budget, profile)
@@ -144,10 +144,10 @@ def checkpointing_front(
     """
     check_points(points)
     with progress(PLANNING):
-        return _Subject(_planned(target, example, loss), inputs, loss, batch).front(points)
+        return Subject(planned(target, example, loss), inputs, loss, batch).front(points)
 
 
-def _planned(target: Target | Any, example: Any, loss: str) -> Target:
+def planned(target: Target | Any, example: Any, loss: str) -> Target:
     """An executor or network as it is; of anything else the network, with a loss."""
     if isinstance(target, (GraphExecutor, Network)):
         return target
@@ -155,7 +155,7 @@ def _planned(target: Target | Any, example: Any, loss: str) -> Target:
     return network if network.has_value(loss) else add_loss(network, loss=loss)
 
 
-class _Subject:
+class Subject:
     """Subject of a plan: a network, its batch size, and where times are measured."""
 
     def __init__(self, target: Target, inputs: Mapping[str, Any] | None, loss: str, batch: int | None) -> None:

@@ -1,0 +1,324 @@
+"""`plan_memory`: from a budget of memory to a network and a plan, of recomputation and pieces of the batch together.
+
+The network's stages (between which one activation crosses) are each kept, computed again, or computed again piece by
+piece, as :mod:`deep500.transformations.recomputation.joint` chooses. What is chosen is made and held to what a step of
+it really holds; so are the best plan without pieces, and all of the network in pieces. The quickest that fits is taken:
+it is never worse than either means alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from deep500.errors import BudgetError, NetworkError, PlanError
+from deep500.networks.execution.capabilities import step_memory
+from deep500.networks.execution.executor import GraphExecutor
+from deep500.networks.hashing import structure_hash
+from deep500.networks.network import Network
+from deep500.progress import progress, stage
+from deep500.transformations.batch_axes import BatchAxes, find_batch_axes
+from deep500.transformations.microbatching import microbatch_parts
+from deep500.transformations.recomputation.budgets import budget_bytes, check_budget
+from deep500.transformations.recomputation.chain import Stage, counted_stages, innermost_regions, planned_regions
+from deep500.transformations.recomputation.counting import peak_bytes
+from deep500.transformations.recomputation.joint import Section, choose_sections, sections_of
+from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion, plan_from
+from deep500.transformations.recomputation.planning import PLANNING, Subject, Target, counted_planners, planned
+from deep500.transformations.recomputation.regions import count_operations
+from deep500.transformations.recomputation.rewriting import recomputing
+from deep500.transformations.recomputation.training_step import training_step
+
+_PIECES = (2, 4, 8, 16, 32)
+_PRICE = 0.03  # of a step for every doubling of the number of pieces: an order among plans, no prediction of times
+_ROUNDS = 4  # choices that are tried for one budget
+
+
+@dataclass(frozen=True)
+class Part:
+    """Nodes of a network that work on pieces of the batch.
+
+    Attributes:
+        name: of the part; nodes of its pieces are named after it.
+        nodes: their names in the network.
+        pieces: how many.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    pieces: int
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """What of a network works on pieces of the batch, and what a step computes again.
+
+    Attributes:
+        network: :func:`structure_hash` of the network that it was made for.
+        parts: that work on pieces.
+        checkpointing: what runs again in the network in parts; None if nothing does.
+        budget: bytes that were allowed.
+        peak, peak_without: bytes that a step holds at most, under the plan and without it.
+        operations: of a step under the plan, over those without it.
+        bound: no choice of the sections that were tried has a smaller share, by the solver's proof; 1 where none was
+            asked.
+        measured: whether the peaks were counted in steps, by the backend's allocator; else in the network.
+        method: how it was chosen.
+    """
+
+    network: str
+    parts: tuple[Part, ...]
+    checkpointing: CheckpointingPlan | None
+    budget: int
+    peak: int
+    peak_without: int
+    operations: float
+    bound: float
+    measured: bool
+    method: str
+
+    def apply(self, network: Network) -> Network:
+        """The network in parts; the same one if there are none.
+
+        Raises:
+            PlanError: the plan was made for another network.
+        """
+        if (got := structure_hash(network)) != self.network:
+            raise PlanError(
+                f"got network {network.name!r} with hash {got[:12]}; expected {self.network[:12]}, for which the "
+                "memory plan was made: plan again"
+            )
+        return microbatch_parts(network, _as_mapping(self.parts)) if self.parts else network
+
+    def executor(self, executor: GraphExecutor) -> GraphExecutor:
+        """An executor like a given one for the network in parts, under the plan."""
+        other = executor.like(self.apply(_plain(executor)))
+        other.set_checkpointing(self.checkpointing)
+        return other
+
+    def data(self) -> dict[str, Any]:
+        """The plan as JSON takes it and :func:`memory_plan_from` reads it."""
+        checkpointing = None if self.checkpointing is None else self.checkpointing.data()
+        return {**asdict(self), "checkpointing": checkpointing}
+
+    def __str__(self) -> str:
+        pieces = f"{len(self.parts)} parts in pieces of the batch" if self.parts else "no pieces of the batch"
+        again = 0 if self.checkpointing is None else len(self.checkpointing.regions)
+        return (
+            f"{pieces}, {again} regions run again: {self.peak:,} B of {self.peak_without:,} B "
+            f"({'measured' if self.measured else 'counted'}), {self.operations:.2f} of the operations; {self.method}"
+        )
+
+
+def memory_plan_from(data: Mapping[str, Any], where: str) -> MemoryPlan:
+    """The plan whose :meth:`MemoryPlan.data` this is.
+
+    Raises:
+        PlanError: it is none.
+    """
+    try:
+        inner = data["checkpointing"]
+        checkpointing = None if inner is None else plan_from(inner, where)
+        parts = tuple(Part(part["name"], tuple(part["nodes"]), int(part["pieces"])) for part in data["parts"])
+        return MemoryPlan(**{**data, "parts": parts, "checkpointing": checkpointing})
+    except (KeyError, TypeError, ValueError) as error:
+        raise PlanError(f"{where}: got no memory plan ({error}); expected what plan_memory made: plan again") from error
+
+
+def plan_memory(
+    target: Target | Any,
+    budget: float | int = 0.5,
+    inputs: Mapping[str, Any] | None = None,
+    loss: str = "loss",
+    batch: int | None = None,
+    *,
+    example: Any = None,
+) -> MemoryPlan:
+    """Choose what a training step works on piece by piece and what it computes again, to fit a budget of memory.
+
+    The same network, budget and backend give the same plan: operations stand in for times, peaks alone are measured.
+
+    Args:
+        target: an executor, whose backend's steps are then measured if there are inputs; a network; or any model that
+            :func:`deep500.networks.as_network` takes.
+        budget: a share of the peak without a plan (float in (0, 1]), or bytes (int); see
+            :func:`deep500.plan_checkpointing` for what counts.
+        inputs: a batch for training.
+        loss: the scalar that is differentiated.
+        batch: number of samples, where there are no inputs.
+        example: inputs to trace a model of a framework with.
+
+    Raises:
+        BudgetError: no plan that was tried fits; ``smallest`` and the message say what the smallest one holds.
+        PlanError, InputError: see :func:`deep500.plan_checkpointing`.
+
+    Example:
+        >>> import deep500.frameworks.reference as d5ref
+        >>> from deep500.networks import add_loss, create
+        >>> executor = d5ref.from_model(add_loss(create("causal_transformer")))
+        >>> plan = plan_memory(executor, 0.3, batch=8)
+        >>> plan.peak <= plan.budget, len(plan.parts) > 0
+        (True, True)
+        >>> trained = plan.executor(executor)
+    """
+    check_budget(budget)
+    with progress(PLANNING):
+        return _Planning(Subject(planned(target, example, loss), inputs, loss, batch)).plan(budget)
+
+
+class _Planning:
+    """Candidates for one subject, each made and held to its peak."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject, self.network, self.batch, self.loss = subject, subject.network, subject.batch, subject.loss
+        self.regions, self.parts = subject.counted, innermost_regions(subject.counted)
+        self.base = sum(count_operations(self.regions.step).values())
+        try:
+            self.samples = find_batch_axes(self.network)
+        except NetworkError:
+            self.samples = BatchAxes()  # no batch to cut: recomputation alone
+        self.pieces = {m: 1 + _PRICE * math.log2(m) for m in _PIECES if m <= self.batch}
+
+    def plan(self, budget: float | int) -> MemoryPlan:
+        """The candidate with the fewest operations of those that fit."""
+        full, measured = self._peak(self.network, None)
+        limit = budget_bytes(budget, full)
+        empty = MemoryPlan(structure_hash(self.network), (), None, limit, full, full, 1.0, 1.0, measured, "no plan")
+        if full <= limit:
+            return empty
+        tried = list[MemoryPlan]()
+        for candidate in self._candidates(empty):
+            stage(f"a step of {candidate.method}")
+            peak, _ = self._peak(candidate.apply(self.network), candidate.checkpointing)
+            tried.append(replace(candidate, peak=peak))
+            self.off = peak - candidate.peak
+        fitting = [candidate for candidate in tried if candidate.peak <= limit]
+        if not fitting:
+            smallest = min((candidate.peak for candidate in tried), default=full)
+            how = "measured" if measured else "counted"
+            raise BudgetError(
+                f"got a budget of {limit} bytes; expected at least {smallest} ({smallest / full:.3f} of {full} without "
+                f"a plan), the smallest of {len(tried)} plans {how}: raise the budget to that",
+                smallest,
+            )
+        return self._final(min(fitting, key=lambda candidate: candidate.operations))
+
+    def _candidates(self, empty: MemoryPlan) -> Iterator[MemoryPlan]:
+        """Plans with the peaks that their models say: both means together, then each alone."""
+        self.off = 0
+        if len(self.parts) > 1:
+            stages = self._stages()
+            asked, ask = set[int](), empty.budget
+            for _ in range(_ROUNDS):
+                if ask in asked or ask < 1:
+                    break
+                asked.add(ask)
+                try:
+                    choice = choose_sections(sections_of(stages, self._cuttable(), self.pieces, ask), ask)
+                except BudgetError as error:
+                    ask = error.smallest or 0
+                    continue
+                yield self._made(choice.sections, empty, choice.bound / self.base, "recomputation and pieces together")
+                ask = empty.budget - self.off if self.off > 0 else 0
+        with suppress(PlanError):
+            yield from self._without_pieces(empty)
+        end = max(len(self.parts) - 1, 0)
+        for count in self.pieces if self._all_cuttable() else ():
+            whole = Section(0, end, count, (), 0.0, 0, 0, 0)
+            yield self._made([whole], empty, 1.0, f"the whole network in {count} pieces")
+
+    def _stages(self) -> list[Stage]:
+        return counted_stages(self.regions)
+
+    def _without_pieces(self, empty: MemoryPlan) -> Iterator[MemoryPlan]:
+        planners = counted_planners(self.network, self.batch, self.regions, "none")
+        with self.subject.rehearsals() as rehearsals:
+            try:
+                plan = rehearsals.quickest(planners, empty.budget)
+            except BudgetError:
+                return
+        share = 1 + plan.predicted_extra / self.base
+        yield replace(
+            empty, checkpointing=plan, peak=plan.predicted_peak, operations=share, method="recomputation alone"
+        )
+
+    def _cuttable(self) -> list[bool]:
+        return [bool(self._nodes([part])) for part in self.parts]
+
+    def _all_cuttable(self) -> bool:
+        return bool(self._nodes(self.parts))
+
+    def _nodes(self, parts: Sequence[PlannedRegion]) -> tuple[str, ...]:
+        """The nodes of some stages that work on samples; none if one of them mixes samples."""
+        values = {value for part in parts for value in part.values}
+        nodes = [node for node in self.network.nodes if values.intersection(node.writes)]
+        if any(node.name in self.samples.mixing or node.graphs for node in nodes):
+            return ()
+        return tuple(node.name for node in nodes if any(name in self.samples.axes for name in node.reads))
+
+    def _made(self, sections: Sequence[Section], empty: MemoryPlan, bound: float, method: str) -> MemoryPlan:
+        """Sections as a plan, its operations and bytes counted in the network that it makes."""
+        cut = [section for section in sections if section.pieces > 1]
+        parts = tuple(
+            Part(f"part{i}", self._nodes(self.parts[section.first : section.last + 1]), section.pieces)
+            for i, section in enumerate(cut)
+        )
+        network = microbatch_parts(self.network, _as_mapping(parts)) if parts else self.network
+        step = training_step(network, self.batch, self.loss)
+        regions = [region for s in sections for region in planned_regions(s.plan, self.parts)]
+        for part, section in zip(parts, cut, strict=True):
+            ends = section.last == len(self.parts) - 1
+            regions += _piece_regions(network, part, part.pieces - ends, {v for n in step.forward for v in n.writes})
+        again, times = recomputing(step, [region.values for region in regions]), count_operations(step)
+        extra = sum(times[node.writes[0]] for node in again.repeated)
+        peak, total = peak_bytes(again.network), sum(times.values()) + extra
+        plan = CheckpointingPlan(
+            *(structure_hash(network), self.batch, self.loss, "none", tuple(regions), empty.budget),
+            *(peak, total, extra, "FLOP", method, peak_bytes(step.network)),
+        )
+        return replace(
+            empty, parts=parts, checkpointing=plan, peak=peak, operations=total / self.base, bound=bound, method=method
+        )
+
+    def _peak(self, network: Network, plan: CheckpointingPlan | None) -> tuple[int, bool]:
+        """Bytes that a step holds at most, and whether the backend counted them; else they are counted here."""
+        executor, inputs = self.subject.executor, self.subject.inputs
+        if executor is not None and inputs is not None:
+            twin = executor.like(network.copy())
+            twin.set_checkpointing(plan)
+            twin.inference_and_backprop(inputs, self.loss)  # compiles; libraries get their workspaces
+            if (peak := step_memory(twin, inputs, self.loss)) is not None:
+                return peak, True
+        step = training_step(network, self.batch, self.loss)
+        if plan is None:
+            return peak_bytes(step.network), False
+        return peak_bytes(recomputing(step, [region.values for region in plan.regions]).network), False
+
+    def _final(self, plan: MemoryPlan) -> MemoryPlan:
+        inner = plan.checkpointing
+        if inner is None or not plan.measured or self.subject.executor is None:
+            return plan
+        held = replace(inner, predicted_peak=plan.peak, peak_without=plan.peak_without, measured=True)
+        return replace(plan, checkpointing=replace(held, backend=self.subject.backend))
+
+
+def _piece_regions(network: Network, part: Part, count: int, forward: set[str]) -> list[PlannedRegion]:
+    """The first pieces of a part as regions."""
+    regions = []
+    for piece in range(count):
+        name = f"{part.name}/piece{piece}"
+        values = [v for node in network.nodes if node.name.startswith(f"{name}/") for v in node.writes if v in forward]
+        regions.append(PlannedRegion(name, name, tuple(values)))
+    return [region for region in regions if region.values]
+
+
+def _as_mapping(parts: Sequence[Part]) -> dict[str, tuple[tuple[str, ...], int]]:
+    return {part.name: (part.nodes, part.pieces) for part in parts}
+
+
+def _plain(executor: GraphExecutor) -> Network:
+    network = executor.network
+    return network if isinstance(network, Network) else network.copy()
