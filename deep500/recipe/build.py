@@ -31,6 +31,7 @@ from deep500.training.data.episodes import episodes
 from deep500.training.data.prefetch import Prefetch
 from deep500.training.data.samplers import OrderedSampler, Sampler, ShuffleSampler
 from deep500.training.data.split import hold_out
+from deep500.transformations.recomputation.memory_plan import MemoryPlan
 
 COLLECTED = (DeviceWarning, StandInWarning, AccumulationWarning)
 """Warnings that a run's record repeats."""
@@ -239,7 +240,12 @@ def make_optimizer(values: Mapping[str, Any], executor: GraphExecutor) -> Any:
 
 
 def make_parts(
-    values: Mapping[str, Any], data: tuple[Dataset, ...], seed: int, dry_run: bool, comm: Communicator | None = None
+    values: Mapping[str, Any],
+    data: tuple[Dataset, ...],
+    seed: int,
+    dry_run: bool,
+    comm: Communicator | None = None,
+    memory: MemoryPlan | None = None,
 ) -> Parts:
     """All objects of one run with one seed; everything that can be wrong is found here, before training."""
     train, validation, *test = data
@@ -249,7 +255,11 @@ def make_parts(
     test_sampler = make_sampler(values, "validation_sampler", test[0], seed, dry_run, comm) if test else None
     task = make_task(values, train)
     native = make_native(values, train, seed)
-    executor = make_executor(values, make_network(values, train, seed, task)) if native is None else native
+    if native is None:
+        network = make_network(values, train, seed, task)
+        executor = make_executor(values, network if memory is None else memory.apply(network))
+    else:
+        executor = native
     executor.reseed(seed)
     optimizer = distribute(values, make_optimizer(values, executor), comm)
     return Parts(executor, optimizer, train_sampler, validation_sampler, task, test_sampler)

@@ -64,11 +64,17 @@ def _shaped(network: Network, values: Mapping[str, Any]) -> Network:
         InputError: a pattern that fits nothing, or a network in which nothing can run in 16 bits.
         RecipeError: keys that do not go together.
     """
-    if values["checkpointing"] is not None and (values["accumulate"] > 1 or values["precision"] == "f16"):
-        what = "accumulate" if values["accumulate"] > 1 else "precision"
+    for key in (key for key in ("checkpointing", "memory") if values[key] is not None):
+        if values["accumulate"] > 1 or values["precision"] == "f16":
+            what = "accumulate" if values["accumulate"] > 1 else "precision"
+            raise RecipeError(
+                f"got {key} with {what}={values[what]!r}; expected one of them, as a plan holds for one batch size "
+                "and one unscaled loss: use precision='bf16', or leave one of them out"
+            )
+    if values["checkpointing"] is not None and values["memory"] is not None:
         raise RecipeError(
-            f"got checkpointing with {what}={values[what]!r}; expected one of them, as a plan holds for one batch size "
-            "and one unscaled loss: use precision='bf16', or leave one of them out"
+            f"got checkpointing={values['checkpointing']!r} with memory={values['memory']!r}; expected one of them: "
+            "memory plans recomputation, too"
         )
     if values["freeze"]:
         freeze(network, values["freeze"])

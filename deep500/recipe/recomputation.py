@@ -6,7 +6,7 @@ the plan that it began with, so that a profile taken on another day changes noth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,14 @@ from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.results.recomputation import Choice, RecomputationRecord, record_of
 from deep500.transformations.recomputation.counting import peak_bytes
+from deep500.transformations.recomputation.memory_plan import MemoryPlan, load_memory_plan, memory_plan_from
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, load_plan, plan_from
 from deep500.transformations.recomputation.regions import find_regions
 from deep500.transformations.recomputation.verify import Verification
 
+MEMORY_PLAN_FILE = "memory_plan.json"
 PLAN_FILE = "checkpointing_plan.json"
-"""Name of the plan in a results folder."""
+"""Names of the plans in a results folder."""
 
 FACTS = ("batch", "budget", "predicted_peak", "predicted_extra", "predicted_time", "time_unit", "backend")
 """Attributes of a plan that the manifest repeats."""
@@ -46,12 +48,56 @@ def plan_of_run(
     """
     if asked is None:
         return None
+
+    def make(count: int) -> dict[str, Any]:
+        plan = _plan(asked, executor, sampler, folder, earlier)
+        plan.check(executor.network, count)
+        return plan.data()
+
+    return plan_from(agreed("checkpointing", make, sampler, comm), "the plan of this run")
+
+
+def memory_plan_of_run(
+    asked: Any, executor: GraphExecutor, sampler: Any, comm: Communicator, folder: Path | None, earlier: Path | None
+) -> MemoryPlan | None:
+    """The plan of the key ``memory``, the same on every rank; None if the recipe asks for none.
+
+    Args:
+        asked: the key's value: a share, bytes, a path of a plan, or None.
+        executor, sampler, comm, folder, earlier: see :func:`plan_of_run`.
+
+    Raises:
+        RecipeError: batches of different sizes.
+        PlanError, BudgetError: see :func:`deep500.plan_memory`; a plan for another network.
+    """
+    if asked is None:
+        return None
+
+    def make(count: int) -> dict[str, Any]:
+        if earlier is not None or isinstance(asked, (str, Path)):
+            plan = load_memory_plan(earlier or _beside(asked, folder))
+            plan.apply(executor.network.copy())
+            return plan.data()
+        from deep500.transformations.recomputation.memory_plan import plan_memory
+
+        return plan_memory(executor, asked, first_batch(sampler)).data()
+
+    return memory_plan_from(agreed("memory", make, sampler, comm), "the memory plan of this run")
+
+
+def agreed(key: str, make: Callable[[int], dict[str, Any]], sampler: Any, comm: Communicator) -> dict[str, Any]:
+    """What the first rank with a batch makes for the size of all training batches, on every rank.
+
+    Raises:
+        RecipeError: batches of different sizes.
+        PlanError, BudgetError: as it raised there.
+    """
     sizes = sorted({len(positions) for positions in sampler.batches(0)})
     everywhere = comm.gather_facts(sizes)
     counts = sorted({size for sizes in everywhere for size in sizes} - {0})
     if len(counts) != 1:
         raise RecipeError(
-            f"checkpointing: got training batches of {counts} samples on {comm.size} rank(s); expected one size, for "
+            f"{key}: got training batches of {counts} samples on {comm.size} rank(s); expected one size, for "
             "which the plan holds: choose a batch_size that the ranks divide, and a train_sampler that drops the last "
             "batch (drop_last_batch=True)"
         )
@@ -59,19 +105,18 @@ def plan_of_run(
     outcome: dict[str, Any] = {}
     if comm.rank == leader:
         try:
-            plan = _plan(asked, executor, sampler, folder, earlier)
-            plan.check(executor.network, counts[0])
-            outcome = {"plan": plan.data()}
+            outcome = {"plan": make(counts[0])}
         except BudgetError as error:
             outcome = {"error": str(error), "smallest": error.smallest}
         except Deep500Error as error:
             outcome = {"error": str(error)}
     shared = comm.gather_facts(outcome)[leader]
     if "smallest" in shared:
-        raise BudgetError(f"checkpointing: {shared['error']}", shared["smallest"])
+        raise BudgetError(f"{key}: {shared['error']}", shared["smallest"])
     if "error" in shared:
-        raise PlanError(f"checkpointing: {shared['error']}")
-    return plan_from(shared["plan"], "the plan of this run")
+        raise PlanError(f"{key}: {shared['error']}")
+    data: dict[str, Any] = shared["plan"]
+    return data
 
 
 def _plan(
@@ -85,9 +130,14 @@ def _plan(
         from deep500.transformations.recomputation.planning import plan_checkpointing
 
         return plan_checkpointing(executor, asked, first_batch(sampler))
+    return load_plan(_beside(asked, folder))
+
+
+def _beside(asked: Any, folder: Path | None) -> Path:
+    """The path of a plan, in the current folder or the recipe's."""
     path = Path(asked)
     beside = path if folder is None else folder / path
-    return load_plan(path if path.exists() or not beside.exists() else beside)
+    return path if path.exists() or not beside.exists() else beside
 
 
 def first_batch(sampler: Any) -> Mapping[str, Any]:
@@ -123,6 +173,14 @@ def record_of_run(
         Choice("planned", "planned", len(plan.regions), plan.predicted_peak, plan.predicted_time, measured),
     )
     return record_of(regions, plan, backend, choices)
+
+
+def memory_facts(plan: MemoryPlan | None) -> dict[str, Any]:
+    """The manifest's entry on a memory plan; nothing without one."""
+    if plan is None:
+        return {}
+    facts = {name: getattr(plan, name) for name in ("budget", "peak", "peak_without", "operations", "bound", "method")}
+    return {"memory": {"file": MEMORY_PLAN_FILE, "parts": len(plan.parts), "measured": plan.measured, **facts}}
 
 
 def facts_of(plan: CheckpointingPlan | None, checked: Verification | None) -> dict[str, Any]:

@@ -92,6 +92,10 @@ BUDGET: Check = (
     _budget,
     "a share of the peak (a float above 0, up to 1), bytes (an int above 0), a plan file, or a plan",
 )
+MEMORY: Check = (
+    lambda value: _budget(value) and not isinstance(value, CheckpointingPlan),
+    "a share of the peak (a float above 0, up to 1), bytes (an int above 0), or a plan file",
+)
 PRECISION: Check = (lambda value: value is None or value in PRECISIONS, "'bf16' or 'f16' or None")
 MAKER: Check = (callable, "a callable (class or function)")
 FUNCTION: Check = (lambda value: value is None or callable(value), "a function")
@@ -155,6 +159,12 @@ KEYS: dict[str, Key] = {
         named=False,
         check=BUDGET,
     ),
+    "memory": Key(
+        "memory of a step, as a share of its peak or in bytes, to keep within by pieces of the batch and by computing "
+        "values again, planned together; or the path of a plan",
+        named=False,
+        check=MEMORY,
+    ),
     "precision": Key("'bf16' or 'f16': most operators run in 16 bits, weights stay float32", named=False,
                      check=PRECISION),
     "accumulate": Key("in how many pieces a batch runs, one after the other", default=1, check=POSITIVE, named=False),
@@ -184,7 +194,7 @@ BASES = {name: name for name in KEYS} | {
 }
 """All names that FIXED and MUTABLE may hold, with the key that each belongs to (``task_kwargs``: ``task``)."""
 
-FREE = ("seed", "checkpointing", "data_threads", "keep_checkpoints")
+FREE = ("seed", "checkpointing", "memory", "data_threads", "keep_checkpoints")
 """Keys that stay mutable unless FIXED names them: other values leave results comparable, or the same."""
 
 

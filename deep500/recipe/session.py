@@ -31,7 +31,17 @@ from deep500.recipe.ranks import (
     scheme_of,
     yield_to_rank_0,
 )
-from deep500.recipe.recomputation import PLAN_FILE, facts_of, first_batch, plan_of_run, record_of_run, sentence
+from deep500.recipe.recomputation import (
+    MEMORY_PLAN_FILE,
+    PLAN_FILE,
+    facts_of,
+    first_batch,
+    memory_facts,
+    memory_plan_of_run,
+    plan_of_run,
+    record_of_run,
+    sentence,
+)
 from deep500.recipe.recording import EpochRecorder
 from deep500.recipe.regroup import fitting, put_together, take_over
 from deep500.recipe.repetition import Look
@@ -51,6 +61,7 @@ from deep500.training.listeners import JudgeEvery
 from deep500.training.loggers import client, make_loggers
 from deep500.training.statistics import TrainingStatistics
 from deep500.training.trainer import Trainer
+from deep500.transformations.recomputation.memory_plan import MemoryPlan
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
 from deep500.transformations.recomputation.verify import Verification, verify_plan
 
@@ -73,6 +84,7 @@ class Session:
         self.labels: tuple[str, ...] = ()
         self.custom_ops: list[dict[str, str]] = []
         self.checkpointing: CheckpointingPlan | None = None
+        self.memory: MemoryPlan | None = None
         self.verified: Verification | None = None
 
     def run(self, record: Record | None) -> RecipeResult:
@@ -94,6 +106,7 @@ class Session:
         for warning in self.notes.warnings:
             self.console.warn(warning)
         resumed = record is not None
+        parts = self._plan_memory(parts, data, record)
         self._plan_checkpointing(parts, record.path / PLAN_FILE if record is not None else None)
         self.ranks = ranks_facts(self.comm, parts.optimizer)
         if record is None and self.comm.rank == 0:
@@ -107,13 +120,25 @@ class Session:
             self.console.say(f"results: {record.path}")
             return result_of_all(self._work(record, data, parts), self.comm)
 
+    def _plan_memory(self, parts: Parts, data: tuple[Dataset, ...], record: Record | None) -> Parts:
+        """Choose or take over the plan of the key ``memory``; returns the parts with the network that it makes."""
+        asked, sampler = self.plan.values["memory"], parts.train_sampler.sampler
+        earlier = None if record is None else record.path / MEMORY_PLAN_FILE
+        self.memory = memory_plan_of_run(asked, parts.executor, sampler, self.comm, self.source.folder, earlier)
+        if self.memory is None:
+            return parts
+        self.console.say(f"memory: {self.memory}")
+        self.checkpointing = self.memory.checkpointing
+        return make_parts(self.plan.values, data, self.plan.seeds[0], self.options.dry_run, self.comm, self.memory)
+
     def _plan_checkpointing(self, parts: Parts, earlier: Path | None) -> None:
         """Choose or take over the plan, say what it promises, and in a dry run what a step really takes."""
         asked, sampler = self.plan.values["checkpointing"], parts.train_sampler.sampler  # what is prefetched from
         folder = self.source.folder
-        self.checkpointing = plan = plan_of_run(asked, parts.executor, sampler, self.comm, folder, earlier)
+        plan = plan_of_run(asked, parts.executor, sampler, self.comm, folder, earlier)
         if plan is None:
             return
+        self.checkpointing = plan
         self.console.say(sentence(plan))
         if self.options.dry_run and self.comm.rank == 0:
             with self.notes.collecting(self.options.strict):
@@ -123,6 +148,8 @@ class Session:
     def _new_record(self, data: tuple[Dataset, ...], parts: Parts) -> Record:
         manifest = self._manifest(data, parts)
         record = Record.create(self.options.out, self.source.name, manifest)
+        if self.memory is not None:
+            self.memory.save(record.path / MEMORY_PLAN_FILE)
         if self.checkpointing is not None:
             self.checkpointing.save(record.path / PLAN_FILE)
             network, backend = parts.executor.network, parts.executor.backend
@@ -200,7 +227,7 @@ class Session:
         if values is None or not values.keys() >= set(names):
             if parts is None:
                 with self.notes.collecting(self.options.strict):
-                    parts = make_parts(self.plan.values, data, seed, self.options.dry_run, self.comm)
+                    parts = make_parts(self.plan.values, data, seed, self.options.dry_run, self.comm, self.memory)
             metrics = [copy.deepcopy(metric) for metric, _ in self.plan.metrics]  # seeds share nothing
             statistics, wall = self._train(record, seed, parts, metrics)
             if statistics.stopped_by is not None:
@@ -314,6 +341,7 @@ class Session:
             "device": {"asked": describe(asked), "used": str(parts.executor.device)},
             "numerics": {"float32": parts.executor.precision, "deterministic": parts.executor.deterministic},
             "custom_ops": self.custom_ops,
+            **memory_facts(self.memory),
             **facts_of(self.checkpointing, self.verified),
             **_training_facts(self.plan.values, parts.optimizer),
             "warnings": self.notes.warnings,

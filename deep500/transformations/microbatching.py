@@ -316,7 +316,7 @@ class _Pieces:
 
     def _constant(self, value: np.ndarray) -> str:
         name = self.new.fresh_name("microbatch.constant")
-        self.new.add_parameter(name, value, trainable=False)
+        self.new.add_node("Constant", [], name, value=value)
         return name
 
     def _emit(self, op_type: str, inputs: Sequence[str], **attributes: Any) -> str:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -32,11 +33,12 @@ from deep500.transformations.recomputation.chain import (
     Recompute,
     Stage,
     keep_all,
+    optimal_chain,
     simulate_chain,
     smallest_chain,
 )
 
-_SLOTS = 120  # of the table that nested plans are taken from
+_SLOTS = 150  # of the table that nested plans are taken from
 _NESTED = 3  # plans of a stretch that runs again, from the quickest to the smallest
 _SECONDS = 20.0
 
@@ -165,7 +167,7 @@ def sections_of(
         chain: the stages.
         cuttable: whether each may work on pieces of the batch.
         pieces: by number of pieces the time of a step in so many, over that of the whole batch.
-        budget: bytes, for the plans of stretches that run again.
+        budget: bytes; the best plan within it without pieces is among the ways.
 
     Example:
         >>> from deep500.transformations.recomputation.chain import Mode
@@ -180,8 +182,9 @@ def sections_of(
 
 def _run_again(chain: Sequence[Stage], budget: float) -> list[Section]:
     """Stretches with plans of their own, from the quickest on; and those of the best plan without pieces."""
-    slot = max(1, int(budget) // _SLOTS)
-    table = CostTable(chain, slot, int(budget) // slot)
+    full = simulate_chain(chain, keep_all(chain)).peak
+    slot = max(1, full // _SLOTS)
+    table = CostTable(chain, slot, full // slot)
     again = list[Section]()
     for first in range(len(chain) - 1):
         for last in range(first, len(chain) - 1):
@@ -190,7 +193,9 @@ def _run_again(chain: Sequence[Stage], budget: float) -> list[Section]:
             for slots in steps[np.unique(np.linspace(0, len(steps) - 1, _NESTED).astype(int))] if len(steps) else ():
                 plan = tuple(table.elements(first, last, int(slots), False))
                 again.append(Section(first, last, 1, *_run(chain, (Recompute(first, last, plan),))))
-    best = [table.plan() or (), smallest_chain(chain).plan]
+    best = [smallest_chain(chain).plan]
+    with suppress(BudgetError):
+        best.append(optimal_chain(chain, int(budget), _SLOTS).plan)
     alone = [element for plan in best for element in plan if isinstance(element, Recompute)]
     return [*again, *(Section(e.first, e.last, 1, *_run(chain, (e,))) for e in alone)]
 

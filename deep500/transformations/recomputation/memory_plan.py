@@ -8,10 +8,13 @@ it is never worse than either means alone.
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from deep500.errors import BudgetError, NetworkError, PlanError
@@ -20,20 +23,21 @@ from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.hashing import structure_hash
 from deep500.networks.network import Network
 from deep500.progress import progress, stage
+from deep500.reading import parse, read_bytes
 from deep500.transformations.batch_axes import BatchAxes, find_batch_axes
 from deep500.transformations.microbatching import microbatch_parts
 from deep500.transformations.recomputation.budgets import budget_bytes, check_budget
-from deep500.transformations.recomputation.chain import Stage, counted_stages, innermost_regions, planned_regions
+from deep500.transformations.recomputation.chain import counted_stages, innermost_regions, planned_regions
 from deep500.transformations.recomputation.counting import peak_bytes
-from deep500.transformations.recomputation.joint import Section, choose_sections, sections_of
-from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion, plan_from
-from deep500.transformations.recomputation.planning import PLANNING, Subject, Target, counted_planners, planned
+from deep500.transformations.recomputation.joint import JointChoice, Section, choose_sections, sections_of
+from deep500.transformations.recomputation.plan_file import AGAIN, CheckpointingPlan, PlannedRegion, plan_from
+from deep500.transformations.recomputation.planning import PLANNING, Subject, Target, planned
 from deep500.transformations.recomputation.regions import count_operations
 from deep500.transformations.recomputation.rewriting import recomputing
 from deep500.transformations.recomputation.training_step import training_step
 
 _PIECES = (2, 4, 8, 16, 32)
-_PRICE = 0.03  # of a step for every doubling of the number of pieces: an order among plans, no prediction of times
+_PER_NODE = 200_000  # operations that take about as long as a framework takes to start a node, some 20 microseconds
 _ROUNDS = 4  # choices that are tried for one budget
 
 
@@ -62,9 +66,9 @@ class MemoryPlan:
         checkpointing: what runs again in the network in parts; None if nothing does.
         budget: bytes that were allowed.
         peak, peak_without: bytes that a step holds at most, under the plan and without it.
-        operations: of a step under the plan, over those without it.
-        bound: no choice of the sections that were tried has a smaller share, by the solver's proof; 1 where none was
-            asked.
+        operations: of a step under the plan, over those without it; to start a node counts as 200,000.
+        predicted, bound: the same by the model of sections, and the least that any choice of them could have, by the
+            solver's proof; 1 where no sections were chosen.
         measured: whether the peaks were counted in steps, by the backend's allocator; else in the network.
         method: how it was chosen.
     """
@@ -76,6 +80,7 @@ class MemoryPlan:
     peak: int
     peak_without: int
     operations: float
+    predicted: float
     bound: float
     measured: bool
     method: str
@@ -104,6 +109,12 @@ class MemoryPlan:
         checkpointing = None if self.checkpointing is None else self.checkpointing.data()
         return {**asdict(self), "checkpointing": checkpointing}
 
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it as JSON; returns the path."""
+        target = Path(path)
+        target.write_text(json.dumps(self.data(), indent=1) + "\n")
+        return target
+
     def __str__(self) -> str:
         pieces = f"{len(self.parts)} parts in pieces of the batch" if self.parts else "no pieces of the batch"
         again = 0 if self.checkpointing is None else len(self.checkpointing.regions)
@@ -111,6 +122,17 @@ class MemoryPlan:
             f"{pieces}, {again} regions run again: {self.peak:,} B of {self.peak_without:,} B "
             f"({'measured' if self.measured else 'counted'}), {self.operations:.2f} of the operations; {self.method}"
         )
+
+
+def load_memory_plan(path: str | os.PathLike[str]) -> MemoryPlan:
+    """Read what :meth:`MemoryPlan.save` wrote.
+
+    Raises:
+        PlanError: it cannot be read, or is no memory plan.
+    """
+    return memory_plan_from(
+        parse(read_bytes(path, links=True, error=PlanError, do=AGAIN), path, error=PlanError, do=AGAIN), str(path)
+    )
 
 
 def memory_plan_from(data: Mapping[str, Any], where: str) -> MemoryPlan:
@@ -175,18 +197,23 @@ class _Planning:
     def __init__(self, subject: Subject) -> None:
         self.subject, self.network, self.batch, self.loss = subject, subject.network, subject.batch, subject.loss
         self.regions, self.parts = subject.counted, innermost_regions(subject.counted)
-        self.base = sum(count_operations(self.regions.step).values())
+        nodes = _PER_NODE * len(self.regions.step.network.nodes)
+        self.base = sum(count_operations(self.regions.step).values()) + nodes
         try:
             self.samples = find_batch_axes(self.network)
         except NetworkError:
             self.samples = BatchAxes()  # no batch to cut: recomputation alone
-        self.pieces = {m: 1 + _PRICE * math.log2(m) for m in _PIECES if m <= self.batch}
+        self.pieces = {m: 1 + (m - 1) * nodes / self.base for m in _PIECES if m <= self.batch}
+        self.peak, self.fits = 0, False
+        self.smallest: int | None = None
 
     def plan(self, budget: float | int) -> MemoryPlan:
         """The candidate with the fewest operations of those that fit."""
         full, measured = self._peak(self.network, None)
         limit = budget_bytes(budget, full)
-        empty = MemoryPlan(structure_hash(self.network), (), None, limit, full, full, 1.0, 1.0, measured, "no plan")
+        empty = MemoryPlan(
+            structure_hash(self.network), (), None, limit, full, full, 1.0, 1.0, 1.0, measured, "no plan"
+        )
         if full <= limit:
             return empty
         tried = list[MemoryPlan]()
@@ -194,10 +221,11 @@ class _Planning:
             stage(f"a step of {candidate.method}")
             peak, _ = self._peak(candidate.apply(self.network), candidate.checkpointing)
             tried.append(replace(candidate, peak=peak))
-            self.off = peak - candidate.peak
+            self.peak, self.fits = peak, peak <= limit
         fitting = [candidate for candidate in tried if candidate.peak <= limit]
         if not fitting:
-            smallest = min((candidate.peak for candidate in tried), default=full)
+            smallest = min([full, *(candidate.peak for candidate in tried)])
+            smallest = smallest if self.smallest is None else min(smallest, self.smallest)
             how = "measured" if measured else "counted"
             raise BudgetError(
                 f"got a budget of {limit} bytes; expected at least {smallest} ({smallest / full:.3f} of {full} without "
@@ -208,38 +236,38 @@ class _Planning:
 
     def _candidates(self, empty: MemoryPlan) -> Iterator[MemoryPlan]:
         """Plans with the peaks that their models say: both means together, then each alone."""
-        self.off = 0
         if len(self.parts) > 1:
-            stages = self._stages()
-            asked, ask = set[int](), empty.budget
-            for _ in range(_ROUNDS):
-                if ask in asked or ask < 1:
-                    break
-                asked.add(ask)
-                try:
-                    choice = choose_sections(sections_of(stages, self._cuttable(), self.pieces, ask), ask)
-                except BudgetError as error:
-                    ask = error.smallest or 0
-                    continue
-                yield self._made(choice.sections, empty, choice.bound / self.base, "recomputation and pieces together")
-                ask = empty.budget - self.off if self.off > 0 else 0
+            yield from self._together(empty)
         with suppress(PlanError):
             yield from self._without_pieces(empty)
         end = max(len(self.parts) - 1, 0)
         for count in self.pieces if self._all_cuttable() else ():
             whole = Section(0, end, count, (), 0.0, 0, 0, 0)
-            yield self._made([whole], empty, 1.0, f"the whole network in {count} pieces")
+            yield self._made([whole], empty, f"the whole network in {count} pieces")
+            if self.fits:
+                break  # more pieces take longer
 
-    def _stages(self) -> list[Stage]:
-        return counted_stages(self.regions)
+    def _together(self, empty: MemoryPlan) -> Iterator[MemoryPlan]:
+        """Choices of sections: the quickest, then those for less by what the last one held too much; then the least."""
+        sections = sections_of(counted_stages(self.regions), self._cuttable(), self.pieces, empty.budget)
+        asked, ask = set[int](), empty.budget
+        while not self.fits and not {ask, 1} <= asked:
+            ask = 1 if ask in asked else ask
+            asked.add(ask)
+            try:
+                choice = choose_sections(sections, ask)
+            except BudgetError as error:
+                choice = choose_sections(sections, (error.smallest or 0) + 1)
+            yield self._made(choice.sections, empty, "recomputation and pieces together", choice)
+            off = math.ceil(self.peak - choice.peak)
+            ask = max(empty.budget - off, 1) if len(asked) < _ROUNDS else 1
 
     def _without_pieces(self, empty: MemoryPlan) -> Iterator[MemoryPlan]:
-        planners = counted_planners(self.network, self.batch, self.regions, "none")
-        with self.subject.rehearsals() as rehearsals:
-            try:
-                plan = rehearsals.quickest(planners, empty.budget)
-            except BudgetError:
-                return
+        try:
+            plan = self.subject.plan(empty.budget, self.regions)
+        except BudgetError as error:
+            self.smallest = error.smallest
+            return
         share = 1 + plan.predicted_extra / self.base
         yield replace(
             empty, checkpointing=plan, peak=plan.predicted_peak, operations=share, method="recomputation alone"
@@ -259,7 +287,9 @@ class _Planning:
             return ()
         return tuple(node.name for node in nodes if any(name in self.samples.axes for name in node.reads))
 
-    def _made(self, sections: Sequence[Section], empty: MemoryPlan, bound: float, method: str) -> MemoryPlan:
+    def _made(
+        self, sections: Sequence[Section], empty: MemoryPlan, method: str, choice: JointChoice | None = None
+    ) -> MemoryPlan:
         """Sections as a plan, its operations and bytes counted in the network that it makes."""
         cut = [section for section in sections if section.pieces > 1]
         parts = tuple(
@@ -275,13 +305,15 @@ class _Planning:
         again, times = recomputing(step, [region.values for region in regions]), count_operations(step)
         extra = sum(times[node.writes[0]] for node in again.repeated)
         peak, total = peak_bytes(again.network), sum(times.values()) + extra
+        share = (total + _PER_NODE * len(again.network.nodes)) / self.base
         plan = CheckpointingPlan(
             *(structure_hash(network), self.batch, self.loss, "none", tuple(regions), empty.budget),
             *(peak, total, extra, "FLOP", method, peak_bytes(step.network)),
         )
-        return replace(
-            empty, parts=parts, checkpointing=plan, peak=peak, operations=total / self.base, bound=bound, method=method
-        )
+        made = replace(empty, parts=parts, checkpointing=plan, peak=peak, method=method, operations=share)
+        if choice is None:
+            return made
+        return replace(made, predicted=choice.time / self.base, bound=choice.bound / self.base)
 
     def _peak(self, network: Network, plan: CheckpointingPlan | None) -> tuple[int, bool]:
         """Bytes that a step holds at most, and whether the backend counted them; else they are counted here."""

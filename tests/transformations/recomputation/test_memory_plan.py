@@ -1,0 +1,98 @@
+"""Plans of recomputation and pieces together: within the budget, the same results, never worse than one means alone."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import deep500.frameworks.reference as d5ref
+from deep500.errors import BudgetError, PlanError
+from deep500.networks import add_loss, create
+from deep500.registry import load_backend
+from deep500.transformations.microbatching import microbatch
+from deep500.transformations.recomputation import plan_checkpointing
+from deep500.transformations.recomputation.memory_plan import load_memory_plan, plan_memory
+from deep500.transformations.recomputation.pieces import plan_pieces
+from tests.transformations.test_microbatching import BACKENDS, batch_of, step, with_loss
+
+BATCH = 16
+NETWORKS = {"causal_transformer": {}, "lenet": {}, "mlp": {}, "resnet": {"depth": 8}, "unet": {"levels": 2}}
+
+
+def network_of(name):
+    return add_loss(create(name, **NETWORKS[name]))
+
+
+@pytest.mark.parametrize("backend", [pytest.param(b, marks=pytest.mark.backend(b)) for b in BACKENDS])
+@pytest.mark.parametrize(("name", "budget"), [("lenet", 0.92), ("causal_transformer", 0.35)])
+def test_results_are_those_without_a_plan(name, budget, backend):
+    network = with_loss(name)
+    inputs = batch_of(network, BATCH)
+    plan = plan_memory(network, budget, batch=BATCH)
+    assert plan.parts and plan.checkpointing.regions
+    executor = plan.executor(load_backend(backend).from_model(network))
+    outputs = executor.inference_and_backprop(inputs, "loss")
+    whole = step(network, inputs, backend)
+    names = [f"{name}.grad" for name in network.trainable()]
+    under_plan = {**outputs, **dict(zip(names, executor.network.fetch_tensors(names), strict=True))}
+    for key, value in whole.items():
+        got = np.asarray(executor.network.to_numpy(under_plan[key]))
+        np.testing.assert_allclose(got, value, rtol=1e-9, atol=1e-12, err_msg=key)
+
+
+@pytest.mark.parametrize("share", [0.9, 0.6, 0.4])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_no_plan_of_one_means_alone_is_better(name, share):
+    """Every one that fits has as many operations at least, and where one fits the plan does."""
+    network = network_of(name)
+    alone = []
+    try:
+        alone.append(plan_checkpointing(network, share, batch=BATCH))
+    except BudgetError:
+        pass
+    if name in ("causal_transformer", "lenet", "mlp"):
+        pieces = [plan_pieces(microbatch(network, count), BATCH) for count in (2, 4, 8, 16)]
+        alone += [
+            plan for plan in pieces if plan.predicted_peak <= int(share * plan_memory(network, 1.0, batch=BATCH).peak)
+        ]
+    try:
+        plan = plan_memory(network, share, batch=BATCH)
+    except BudgetError as error:
+        assert not alone
+        again = plan_memory(network, error.smallest, batch=BATCH)
+        assert again.peak <= error.smallest
+        return
+    assert plan.peak <= plan.budget < plan.peak_without and plan.bound <= plan.predicted * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("backend", [pytest.param(b, marks=pytest.mark.backend(b)) for b in ("reference", "pytorch")])
+def test_the_measured_peak_is_within_the_budget(backend):
+    network = network_of("causal_transformer")
+    executor, inputs = load_backend(backend).from_model(network), batch_of(network, BATCH)
+    plan = plan_memory(executor, 0.35, inputs)
+    assert plan.measured and plan.parts
+    assert plan.executor(executor).step_memory(inputs) <= plan.budget < 0.36 * executor.step_memory(inputs)
+
+
+def test_a_budget_that_is_met_already_needs_no_plan():
+    network = network_of("mlp")
+    plan = plan_memory(network, 1.0, batch=BATCH)
+    assert plan.apply(network) is network and plan.checkpointing is None and "no pieces" in str(plan)
+
+
+def test_the_same_question_has_the_same_answer():
+    executor = d5ref.from_model(network_of("lenet"))
+    inputs = batch_of(executor.network, BATCH)
+    assert plan_memory(executor, 0.85, inputs) == plan_memory(executor, 0.85, inputs)
+
+
+def test_a_plan_is_saved_and_read(tmp_path):
+    plan = plan_memory(network_of("lenet"), 0.92, batch=BATCH)
+    assert load_memory_plan(plan.save(tmp_path / "plan.json")) == plan
+    with pytest.raises(PlanError, match="for which the memory plan was made"):
+        plan.apply(network_of("mlp"))
+    (tmp_path / "plan.json").write_text(json.dumps({"parts": 3}))
+    with pytest.raises(PlanError, match="got no memory plan"):
+        load_memory_plan(tmp_path / "plan.json")
