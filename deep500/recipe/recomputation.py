@@ -86,7 +86,7 @@ def memory_plan_of_run(
 
 
 def agreed(key: str, make: Callable[[int], dict[str, Any]], sampler: Any, comm: Communicator) -> dict[str, Any]:
-    """What the first rank with a batch makes for the size of all training batches, on every rank.
+    """Let the first rank with a batch make something for the size of all batches, and share it with the others.
 
     Raises:
         RecipeError: batches of different sizes.

@@ -43,7 +43,7 @@ _NESTED = 3  # plans of a stretch that runs again, from the quickest to the smal
 _SECONDS = 20.0
 
 
-class Section(NamedTuple):
+class ChainSection(NamedTuple):
     """Stages ``first`` to ``last`` treated in one way.
 
     Attributes:
@@ -75,13 +75,13 @@ class JointChoice(NamedTuple):
         bound: no choice of these sections within the budget takes less time.
     """
 
-    sections: tuple[Section, ...]
+    sections: tuple[ChainSection, ...]
     time: float
     peak: float
     bound: float
 
 
-def choose_sections(sections: Sequence[Section], budget: float) -> JointChoice:
+def choose_sections(sections: Sequence[ChainSection], budget: float) -> JointChoice:
     """The quickest cover of a chain within a budget.
 
     Args:
@@ -93,8 +93,8 @@ def choose_sections(sections: Sequence[Section], budget: float) -> JointChoice:
         PlanError: the sections do not cover the chain.
 
     Example:
-        >>> keep = [Section(s, s, 1, (), 3.0, 10, 0, 4) for s in range(2)]
-        >>> again = Section(0, 1, 2, (), 8.0, 1, 5, 9)
+        >>> keep = [ChainSection(s, s, 1, (), 3.0, 10, 0, 4) for s in range(2)]
+        >>> again = ChainSection(0, 1, 2, (), 8.0, 1, 5, 9)
         >>> choose_sections([*keep, again], 30).time, choose_sections([*keep, again], 12).time
         (6.0, 8.0)
     """
@@ -140,15 +140,15 @@ def choose_sections(sections: Sequence[Section], budget: float) -> JointChoice:
     return JointChoice(chosen, sum(section.time for section in chosen), peak_of(chosen), float(bound) * unit)
 
 
-def _taken(sections: Sequence[Section], x: np.ndarray) -> tuple[Section, ...]:
+def _taken(sections: Sequence[ChainSection], x: np.ndarray) -> tuple[ChainSection, ...]:
     return tuple(sorted(section for section, share in zip(sections, x[:-1], strict=True) if share > 0.5))
 
 
-def peak_of(sections: Sequence[Section]) -> float:
+def peak_of(sections: Sequence[ChainSection]) -> float:
     """Bytes that sections in order hold at most, by the model.
 
     Example:
-        >>> peak_of([Section(0, 0, 1, (), 1.0, 10, 0, 4), Section(1, 1, 1, (), 1.0, 5, 7, 2)])
+        >>> peak_of([ChainSection(0, 0, 1, (), 1.0, 10, 0, 4), ChainSection(1, 1, 1, (), 1.0, 5, 7, 2)])
         22
     """
     below, peak = 0.0, 0.0
@@ -160,7 +160,7 @@ def peak_of(sections: Sequence[Section]) -> float:
 
 def sections_of(
     chain: Sequence[Stage], cuttable: Sequence[bool], pieces: dict[int, float], budget: float
-) -> list[Section]:
+) -> list[ChainSection]:
     """The ways in which stretches of a chain may be treated.
 
     Args:
@@ -176,28 +176,28 @@ def sections_of(
         [1, 2]
     """
     end = len(chain) - 1
-    kept = [Section(s, s, 1, *_run(chain, (plan,))) for s, plan in enumerate(keep_all(chain))]
+    kept = [ChainSection(s, s, 1, *_run(chain, (plan,))) for s, plan in enumerate(keep_all(chain))]
     return [*kept, *_run_again(chain, budget), *_in_pieces(chain, cuttable, pieces, end)]
 
 
-def _run_again(chain: Sequence[Stage], budget: float) -> list[Section]:
+def _run_again(chain: Sequence[Stage], budget: float) -> list[ChainSection]:
     """Stretches with plans of their own, from the quickest on; and those of the best plan without pieces."""
     full = simulate_chain(chain, keep_all(chain)).peak
     slot = max(1, full // _SLOTS)
     table = CostTable(chain, slot, full // slot)
-    again = list[Section]()
+    again = list[ChainSection]()
     for first in range(len(chain) - 1):
         for last in range(first, len(chain) - 1):
             cost = table.cost[first, last, False]
             steps = np.flatnonzero(np.isfinite(cost) & np.append(True, cost[1:] < cost[:-1]))
             for slots in steps[np.unique(np.linspace(0, len(steps) - 1, _NESTED).astype(int))] if len(steps) else ():
                 plan = tuple(table.elements(first, last, int(slots), False))
-                again.append(Section(first, last, 1, *_run(chain, (Recompute(first, last, plan),))))
+                again.append(ChainSection(first, last, 1, *_run(chain, (Recompute(first, last, plan),))))
     best = [smallest_chain(chain).plan]
     with suppress(BudgetError):
         best.append(optimal_chain(chain, int(budget), _SLOTS).plan)
     alone = [element for plan in best for element in plan if isinstance(element, Recompute)]
-    return [*again, *(Section(e.first, e.last, 1, *_run(chain, (e,))) for e in alone)]
+    return [*again, *(ChainSection(e.first, e.last, 1, *_run(chain, (e,))) for e in alone)]
 
 
 def _run(chain: Sequence[Stage], plan: ChainPlan) -> tuple[ChainPlan, float, int, int, int]:
@@ -211,9 +211,11 @@ def _run(chain: Sequence[Stage], plan: ChainPlan) -> tuple[ChainPlan, float, int
     return plan, step.time, kept, max(forward, 0), max(step.peak - kept, 0)
 
 
-def _in_pieces(chain: Sequence[Stage], cuttable: Sequence[bool], pieces: dict[int, float], end: int) -> list[Section]:
+def _in_pieces(
+    chain: Sequence[Stage], cuttable: Sequence[bool], pieces: dict[int, float], end: int
+) -> list[ChainSection]:
     """Stretches that are computed again piece by piece; of the last stage the last piece is kept."""
-    sections = list[Section]()
+    sections = list[ChainSection]()
     for first in range(len(chain)):
         for last in range(first, len(chain)):
             if not all(cuttable[first : last + 1]):
@@ -229,5 +231,5 @@ def _in_pieces(chain: Sequence[Stage], cuttable: Sequence[bool], pieces: dict[in
                 time = price * (whole.time + again - spared)
                 forward = math.ceil(transient / count) + (0 if last == end else stretch[-1].output)
                 backward = (0 if last == end else piece) + before + stretch[-1].delta
-                sections.append(Section(first, last, count, (), time, held, forward, backward))
+                sections.append(ChainSection(first, last, count, (), time, held, forward, backward))
     return sections

@@ -29,9 +29,9 @@ from deep500.transformations.microbatching import microbatch_parts
 from deep500.transformations.recomputation.budgets import budget_bytes, check_budget
 from deep500.transformations.recomputation.chain import counted_stages, innermost_regions, planned_regions
 from deep500.transformations.recomputation.counting import peak_bytes
-from deep500.transformations.recomputation.joint import JointChoice, Section, choose_sections, sections_of
+from deep500.transformations.recomputation.joint import JointChoice, ChainSection, choose_sections, sections_of
 from deep500.transformations.recomputation.plan_file import AGAIN, CheckpointingPlan, PlannedRegion, plan_from
-from deep500.transformations.recomputation.planning import PLANNING, Subject, Target, planned
+from deep500.transformations.recomputation.planning import PLANNING, PlanningSubject, Target, planned
 from deep500.transformations.recomputation.regions import count_operations
 from deep500.transformations.recomputation.rewriting import recomputing
 from deep500.transformations.recomputation.training_step import training_step
@@ -42,7 +42,7 @@ _ROUNDS = 4  # choices that are tried for one budget
 
 
 @dataclass(frozen=True)
-class Part:
+class DividedPart:
     """Nodes of a network that work on pieces of the batch.
 
     Attributes:
@@ -74,7 +74,7 @@ class MemoryPlan:
     """
 
     network: str
-    parts: tuple[Part, ...]
+    parts: tuple[DividedPart, ...]
     checkpointing: CheckpointingPlan | None
     budget: int
     peak: int
@@ -144,7 +144,7 @@ def memory_plan_from(data: Mapping[str, Any], where: str) -> MemoryPlan:
     try:
         inner = data["checkpointing"]
         checkpointing = None if inner is None else plan_from(inner, where)
-        parts = tuple(Part(part["name"], tuple(part["nodes"]), int(part["pieces"])) for part in data["parts"])
+        parts = tuple(DividedPart(part["name"], tuple(part["nodes"]), int(part["pieces"])) for part in data["parts"])
         return MemoryPlan(**{**data, "parts": parts, "checkpointing": checkpointing})
     except (KeyError, TypeError, ValueError) as error:
         raise PlanError(f"{where}: got no memory plan ({error}); expected what plan_memory made: plan again") from error
@@ -188,13 +188,13 @@ def plan_memory(
     """
     check_budget(budget)
     with progress(PLANNING):
-        return _Planning(Subject(planned(target, example, loss), inputs, loss, batch)).plan(budget)
+        return _Planning(PlanningSubject(planned(target, example, loss), inputs, loss, batch)).plan(budget)
 
 
 class _Planning:
     """Candidates for one subject, each made and held to its peak."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: PlanningSubject) -> None:
         self.subject, self.network, self.batch, self.loss = subject, subject.network, subject.batch, subject.loss
         self.regions, self.parts = subject.counted, innermost_regions(subject.counted)
         nodes = _PER_NODE * len(self.regions.step.network.nodes)
@@ -242,7 +242,7 @@ class _Planning:
             yield from self._without_pieces(empty)
         end = max(len(self.parts) - 1, 0)
         for count in self.pieces if self._all_cuttable() else ():
-            whole = Section(0, end, count, (), 0.0, 0, 0, 0)
+            whole = ChainSection(0, end, count, (), 0.0, 0, 0, 0)
             yield self._made([whole], empty, f"the whole network in {count} pieces")
             if self.fits:
                 break  # more pieces take longer
@@ -288,12 +288,12 @@ class _Planning:
         return tuple(node.name for node in nodes if any(name in self.samples.axes for name in node.reads))
 
     def _made(
-        self, sections: Sequence[Section], empty: MemoryPlan, method: str, choice: JointChoice | None = None
+        self, sections: Sequence[ChainSection], empty: MemoryPlan, method: str, choice: JointChoice | None = None
     ) -> MemoryPlan:
         """Sections as a plan, its operations and bytes counted in the network that it makes."""
         cut = [section for section in sections if section.pieces > 1]
         parts = tuple(
-            Part(f"part{i}", self._nodes(self.parts[section.first : section.last + 1]), section.pieces)
+            DividedPart(f"part{i}", self._nodes(self.parts[section.first : section.last + 1]), section.pieces)
             for i, section in enumerate(cut)
         )
         network = microbatch_parts(self.network, _as_mapping(parts)) if parts else self.network
@@ -337,7 +337,7 @@ class _Planning:
         return replace(plan, checkpointing=replace(held, backend=self.subject.backend))
 
 
-def _piece_regions(network: Network, part: Part, count: int, forward: set[str]) -> list[PlannedRegion]:
+def _piece_regions(network: Network, part: DividedPart, count: int, forward: set[str]) -> list[PlannedRegion]:
     """The first pieces of a part as regions."""
     regions = []
     for piece in range(count):
@@ -347,7 +347,7 @@ def _piece_regions(network: Network, part: Part, count: int, forward: set[str]) 
     return [region for region in regions if region.values]
 
 
-def _as_mapping(parts: Sequence[Part]) -> dict[str, tuple[tuple[str, ...], int]]:
+def _as_mapping(parts: Sequence[DividedPart]) -> dict[str, tuple[tuple[str, ...], int]]:
     return {part.name: (part.nodes, part.pieces) for part in parts}
 
 

@@ -109,7 +109,7 @@ def plan_checkpointing(
             f"got {type(profile).__name__} as a profile; expected what measured_regions returned: leave it out"
         )
     with progress(PLANNING):
-        subject = Subject(planned(target, example, loss), inputs, loss, batch)
+        subject = PlanningSubject(planned(target, example, loss), inputs, loss, batch)
         if profile is not None:
             profile.check(subject.network, subject.batch, target.backend if isinstance(target, GraphExecutor) else None)
         return subject.plan(budget, profile)
@@ -144,7 +144,7 @@ def checkpointing_front(
     """
     check_points(points)
     with progress(PLANNING):
-        return Subject(planned(target, example, loss), inputs, loss, batch).front(points)
+        return PlanningSubject(planned(target, example, loss), inputs, loss, batch).front(points)
 
 
 def planned(target: Target | Any, example: Any, loss: str) -> Target:
@@ -155,8 +155,8 @@ def planned(target: Target | Any, example: Any, loss: str) -> Target:
     return network if network.has_value(loss) else add_loss(network, loss=loss)
 
 
-class Subject:
-    """Subject of a plan: a network, its batch size, and where times are measured."""
+class PlanningSubject:
+    """PlanningSubject of a plan: a network, its batch size, and where times are measured."""
 
     def __init__(self, target: Target, inputs: Mapping[str, Any] | None, loss: str, batch: int | None) -> None:
         self.executor = target if isinstance(target, GraphExecutor) and inputs is not None else None

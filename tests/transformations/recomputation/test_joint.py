@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deep500.errors import BudgetError, PlanError
 from deep500.transformations.recomputation.chain import Mode, Stage, optimal_chain, simulate_chain
-from deep500.transformations.recomputation.joint import Section, choose_sections, peak_of, sections_of
+from deep500.transformations.recomputation.joint import ChainSection, choose_sections, peak_of, sections_of
 
 SIZES = st.integers(0, 20)
 STAGES = st.builds(
@@ -33,7 +33,7 @@ def random_sections(draw):
         st.lists(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)).map(sorted).map(tuple), max_size=8)
     )
     sections = [
-        Section(*span, 1, (), draw(st.integers(1, 30)), draw(SIZES), draw(SIZES), draw(SIZES)) for span in spans
+        ChainSection(*span, 1, (), draw(st.integers(1, 30)), draw(SIZES), draw(SIZES), draw(SIZES)) for span in spans
     ]
     return count, sections, draw(st.integers(1, 60))
 
@@ -82,4 +82,4 @@ def test_together_is_never_worse_than_either_alone(chain, share, price):
 
 def test_sections_that_leave_a_stage_out_are_refused():
     with pytest.raises(PlanError, match="do not cover 2 stages"):
-        choose_sections([Section(1, 1, 1, (), 1.0, 1, 1, 1)], 10)
+        choose_sections([ChainSection(1, 1, 1, (), 1.0, 1, 1, 1)], 10)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import deep500.frameworks.reference as d5ref
+from deep500 import cli
 from deep500.errors import BudgetError, PlanError
 from deep500.networks import add_loss, create
 from deep500.registry import load_backend
@@ -96,3 +97,44 @@ def test_a_plan_is_saved_and_read(tmp_path):
     (tmp_path / "plan.json").write_text(json.dumps({"parts": 3}))
     with pytest.raises(PlanError, match="got no memory plan"):
         load_memory_plan(tmp_path / "plan.json")
+
+
+RECIPE = """
+import deep500 as d5
+import deep500.frameworks.reference as d5fw
+
+FIXED = {"model": "lenet", "dataset": "digits", "epochs": 1}
+MUTABLE = {
+    "batch_size": 256, "executor": d5fw.from_model, "optimizer": d5fw.GradientDescent, "optimizer_kwargs": {"lr": 0.5},
+    "seed": 3,
+}
+METRICS = [(d5.TestAccuracy(), 1.0)]
+"""
+
+
+def curve_of(folder):
+    (path,) = folder.rglob("metrics.jsonl")
+    return path.parent, json.loads(path.read_text().splitlines()[-1])
+
+
+def test_a_recipe_trains_within_its_memory_to_the_same_curve(tmp_path):
+    recipe = tmp_path / "tiny.py"
+    recipe.write_text(RECIPE)
+    folders = [tmp_path / name for name in ("whole", "within", "again")]
+    for folder, words in zip(folders, ([], ["memory=0.8"], ["memory=0.8"]), strict=True):
+        assert cli.main(["run", str(recipe), *words, "--quiet", "--out", str(folder)]) == 0
+    (_, whole), (path, within), (_, again) = map(curve_of, folders)
+    facts = json.loads((path / "manifest.json").read_text())["memory"]
+    assert facts["peak"] <= facts["budget"] < 0.81 * facts["peak_without"] and facts["measured"]
+    assert facts["parts"] == len(load_memory_plan(path / "memory_plan.json").parts) > 0
+    assert within["train_loss"] == pytest.approx(whole["train_loss"], rel=1e-4) and "checkpointing_plan.json" in {
+        file.name for file in path.iterdir()
+    }
+    assert within["train_loss"] == again["train_loss"]  # the same plan, so the same bits
+
+
+def test_memory_and_checkpointing_are_not_given_together(tmp_path, capsys):
+    (tmp_path / "tiny.py").write_text(RECIPE)
+    words = ["memory=0.6", "checkpointing=0.5", "--out", str(tmp_path)]
+    assert cli.main(["run", str(tmp_path / "tiny.py"), *words]) == 2
+    assert "memory plans recomputation, too" in capsys.readouterr().err
