@@ -29,7 +29,7 @@ from deep500.transformations.microbatching import microbatch_parts
 from deep500.transformations.recomputation.budgets import budget_bytes, check_budget
 from deep500.transformations.recomputation.chain import counted_stages, innermost_regions, planned_regions
 from deep500.transformations.recomputation.counting import peak_bytes
-from deep500.transformations.recomputation.joint import JointChoice, ChainSection, choose_sections, sections_of
+from deep500.transformations.recomputation.joint import ChainSection, JointChoice, choose_sections, sections_of
 from deep500.transformations.recomputation.plan_file import AGAIN, CheckpointingPlan, PlannedRegion, plan_from
 from deep500.transformations.recomputation.planning import PLANNING, PlanningSubject, Target, planned
 from deep500.transformations.recomputation.regions import count_operations
