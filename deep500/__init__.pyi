@@ -64,11 +64,11 @@ from deep500.training.data.samplers import ShuffleSampler as ShuffleSampler
 from deep500.training.optimizers import ThreeStepOptimizer as ThreeStepOptimizer
 from deep500.training.optimizers import UpdateRuleOptimizer as UpdateRuleOptimizer
 from deep500.training.trainer import Trainer as Trainer
+from deep500.transformations.memory_planning import plan_memory as plan_memory
 from deep500.transformations.microbatching import microbatch as microbatch
 from deep500.transformations.recomputation import CheckpointingPlan as CheckpointingPlan
 from deep500.transformations.recomputation import checkpointing_front as checkpointing_front
 from deep500.transformations.recomputation import plan_checkpointing as plan_checkpointing
-from deep500.transformations.recomputation import plan_memory as plan_memory
 from deep500.transformations.substitutions import optimize_network as optimize_network
 from deep500.transformations.substitutions import replay_history as replay_history
 from deep500.transformations.substitutions import rewriting as rewriting

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deep500.devices import DeviceWarning
 from deep500.distributed import Communicator, Serial
@@ -31,7 +31,9 @@ from deep500.training.data.episodes import episodes
 from deep500.training.data.prefetch import Prefetch
 from deep500.training.data.samplers import OrderedSampler, Sampler, ShuffleSampler
 from deep500.training.data.split import hold_out
-from deep500.transformations.recomputation.memory_plan import MemoryPlan
+
+if TYPE_CHECKING:
+    from deep500.transformations.memory_plan import MemoryPlan
 
 COLLECTED = (DeviceWarning, StandInWarning, AccumulationWarning)
 """Warnings that a run's record repeats."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deep500.distributed import Communicator
 from deep500.errors import BudgetError, Deep500Error, PlanError, RecipeError
@@ -16,10 +16,12 @@ from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.results.recomputation import Choice, RecomputationRecord, record_of
 from deep500.transformations.recomputation.counting import peak_bytes
-from deep500.transformations.recomputation.memory_plan import MemoryPlan, load_memory_plan, memory_plan_from
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, load_plan, plan_from
 from deep500.transformations.recomputation.regions import find_regions
 from deep500.transformations.recomputation.verify import Verification
+
+if TYPE_CHECKING:
+    from deep500.transformations.memory_plan import MemoryPlan
 
 MEMORY_PLAN_FILE = "memory_plan.json"
 PLAN_FILE = "checkpointing_plan.json"
@@ -73,12 +75,14 @@ def memory_plan_of_run(
     if asked is None:
         return None
 
+    from deep500.transformations.memory_plan import load_memory_plan, memory_plan_from
+
     def make(count: int) -> dict[str, Any]:
         if earlier is not None or isinstance(asked, (str, Path)):
             plan = load_memory_plan(earlier or _beside(asked, folder))
             plan.apply(executor.network.copy())
             return plan.data()
-        from deep500.transformations.recomputation.memory_plan import plan_memory
+        from deep500.transformations.memory_planning import plan_memory
 
         return plan_memory(executor, asked, first_batch(sampler)).data()
 

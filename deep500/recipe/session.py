@@ -7,7 +7,7 @@ import dataclasses
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deep500.distributed import Communicator
 from deep500.errors import ResultsError, TrainingError
@@ -61,9 +61,11 @@ from deep500.training.listeners import JudgeEvery
 from deep500.training.loggers import client, make_loggers
 from deep500.training.statistics import TrainingStatistics
 from deep500.training.trainer import Trainer
-from deep500.transformations.recomputation.memory_plan import MemoryPlan
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
 from deep500.transformations.recomputation.verify import Verification, verify_plan
+
+if TYPE_CHECKING:
+    from deep500.transformations.memory_plan import MemoryPlan
 
 LOGS = Path("logs")
 """Where the files of ``--log`` go."""

@@ -13,9 +13,6 @@ from deep500.faces import load_when_used
 if TYPE_CHECKING:
     from deep500.transformations.recomputation.chain import Mode as Mode
     from deep500.transformations.recomputation.chain import Stage as Stage
-    from deep500.transformations.recomputation.memory_plan import MemoryPlan as MemoryPlan
-    from deep500.transformations.recomputation.memory_plan import load_memory_plan as load_memory_plan
-    from deep500.transformations.recomputation.memory_plan import plan_memory as plan_memory
     from deep500.transformations.recomputation.node_times import measured_regions as measured_regions
     from deep500.transformations.recomputation.pieces import plan_pieces as plan_pieces
     from deep500.transformations.recomputation.plan_file import CheckpointingPlan as CheckpointingPlan

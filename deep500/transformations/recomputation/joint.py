@@ -51,7 +51,7 @@ class ChainSection(NamedTuple):
         pieces: of the batch; 1 for the whole.
         plan: of its stages, if it is not in pieces.
         time: of its forward and backward pass.
-        kept: bytes held from its forward to its backward pass.
+        saved: bytes size from its forward to its backward pass.
         forward, backward: bytes that it needs besides while it runs and while it is reversed.
     """
 
@@ -60,7 +60,7 @@ class ChainSection(NamedTuple):
     pieces: int
     plan: ChainPlan
     time: float
-    kept: float
+    saved: float
     forward: float
     backward: float
 
@@ -99,15 +99,15 @@ def choose_sections(sections: Sequence[ChainSection], budget: float) -> JointCho
         (6.0, 8.0)
     """
     count = 1 + max((section.last for section in sections), default=-1)
-    scale = max((s.kept + max(s.forward, s.backward) for s in sections), default=0) or 1.0
+    scale = max((s.saved + max(s.forward, s.backward) for s in sections), default=0) or 1.0
     follow, rows = lil_array((count + 1, len(sections) + 1)), lil_array((2 * count, len(sections) + 1))
     for a, section in enumerate(sections):
         follow[section.first, a] += 1
         follow[section.last + 1, a] -= 1
         for s in range(section.last + 1, count):
-            rows[2 * s, a] = rows[2 * s + 1, a] = section.kept / scale
+            rows[2 * s, a] = rows[2 * s + 1, a] = section.saved / scale
         for offset, need in enumerate((section.forward, section.backward)):
-            rows[2 * section.first + offset, a] = (section.kept + need) / scale
+            rows[2 * section.first + offset, a] = (section.saved + need) / scale
     ends = np.zeros(count + 1)
     ends[0], ends[count] = 1, -1
     times = np.array([section.time for section in sections])
@@ -153,8 +153,8 @@ def peak_of(sections: Sequence[ChainSection]) -> float:
     """
     below, peak = 0.0, 0.0
     for section in sections:
-        peak = max(peak, below + section.kept + max(section.forward, section.backward))
-        below += section.kept
+        peak = max(peak, below + section.saved + max(section.forward, section.backward))
+        below += section.saved
     return peak
 
 
@@ -176,8 +176,8 @@ def sections_of(
         [1, 2]
     """
     end = len(chain) - 1
-    kept = [ChainSection(s, s, 1, *_run(chain, (plan,))) for s, plan in enumerate(keep_all(chain))]
-    return [*kept, *_run_again(chain, budget), *_in_pieces(chain, cuttable, pieces, end)]
+    saved = [ChainSection(s, s, 1, *_run(chain, (plan,))) for s, plan in enumerate(keep_all(chain))]
+    return [*saved, *_run_again(chain, budget), *_in_pieces(chain, cuttable, pieces, end)]
 
 
 def _run_again(chain: Sequence[Stage], budget: float) -> list[ChainSection]:
@@ -204,17 +204,17 @@ def _run(chain: Sequence[Stage], plan: ChainPlan) -> tuple[ChainPlan, float, int
     """A plan of some stages as a section: simulated alone."""
     step, end = ChainSimulation(chain), plan[-1]
     step.forward(plan)
-    kept, forward = step.live, step.peak - step.live
+    saved, forward = step.live, step.peak - step.live
     step.peak = 0
     step.hold(chain[end.stage if isinstance(end, Keep) else end.last].delta)
     step.backward(plan)
-    return plan, step.time, kept, max(forward, 0), max(step.peak - kept, 0)
+    return plan, step.time, saved, max(forward, 0), max(step.peak - saved, 0)
 
 
 def _in_pieces(
     chain: Sequence[Stage], cuttable: Sequence[bool], pieces: dict[int, float], end: int
 ) -> list[ChainSection]:
-    """Stretches that are computed again piece by piece; of the last stage the last piece is kept."""
+    """Stretches that are computed again piece by piece; of the last stage the last piece is saved."""
     sections = list[ChainSection]()
     for first in range(len(chain)):
         for last in range(first, len(chain)):
@@ -227,9 +227,9 @@ def _in_pieces(
             before = (chain[first - 1].output + chain[first - 1].delta) if first else 0
             for count, price in pieces.items():
                 piece = math.ceil(whole.peak / count)
-                spared, held = (again / count, piece) if last == end else (0.0, stretch[-1].output)
+                spared, size = (again / count, piece) if last == end else (0.0, stretch[-1].output)
                 time = price * (whole.time + again - spared)
                 forward = math.ceil(transient / count) + (0 if last == end else stretch[-1].output)
                 backward = (0 if last == end else piece) + before + stretch[-1].delta
-                sections.append(ChainSection(first, last, count, (), time, held, forward, backward))
+                sections.append(ChainSection(first, last, count, (), time, size, forward, backward))
     return sections

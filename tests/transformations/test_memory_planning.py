@@ -9,12 +9,13 @@ import pytest
 
 import deep500.frameworks.reference as d5ref
 from deep500 import cli
-from deep500.errors import BudgetError, PlanError
+from deep500.errors import BudgetError
 from deep500.networks import add_loss, create
 from deep500.registry import load_backend
+from deep500.transformations.memory_plan import load_memory_plan
+from deep500.transformations.memory_planning import plan_memory
 from deep500.transformations.microbatching import microbatch
 from deep500.transformations.recomputation import plan_checkpointing
-from deep500.transformations.recomputation.memory_plan import load_memory_plan, plan_memory
 from deep500.transformations.recomputation.pieces import plan_pieces
 from tests.transformations.test_microbatching import BACKENDS, batch_of, step, with_loss
 
@@ -87,16 +88,6 @@ def test_the_same_question_has_the_same_answer():
     executor = d5ref.from_model(network_of("lenet"))
     inputs = batch_of(executor.network, BATCH)
     assert plan_memory(executor, 0.85, inputs) == plan_memory(executor, 0.85, inputs)
-
-
-def test_a_plan_is_saved_and_read(tmp_path):
-    plan = plan_memory(network_of("lenet"), 0.92, batch=BATCH)
-    assert load_memory_plan(plan.save(tmp_path / "plan.json")) == plan
-    with pytest.raises(PlanError, match="for which the memory plan was made"):
-        plan.apply(network_of("mlp"))
-    (tmp_path / "plan.json").write_text(json.dumps({"parts": 3}))
-    with pytest.raises(PlanError, match="got no memory plan"):
-        load_memory_plan(tmp_path / "plan.json")
 
 
 RECIPE = """
