@@ -130,7 +130,7 @@ class _Planning:
         end = max(len(self.parts) - 1, 0)
         for count in self.pieces if self._all_cuttable() else ():
             whole = ChainSection(0, end, count, (), 0.0, 0, 0, 0)
-            yield self._made([whole], empty, f"the whole network in {count} pieces")
+            yield self._divided([whole], empty, f"the whole network in {count} pieces")
             if self.fits:
                 break  # more pieces take longer
 
@@ -145,7 +145,7 @@ class _Planning:
                 choice = choose_sections(sections, ask)
             except BudgetError as error:
                 choice = choose_sections(sections, (error.smallest or 0) + 1)
-            yield self._made(choice.sections, empty, "recomputation and pieces together", choice)
+            yield self._divided(choice.sections, empty, "recomputation and pieces together", choice)
             off = math.ceil(self.peak - choice.peak)
             ask = max(empty.budget - off, 1) if len(asked) < _ROUNDS else 1
 
@@ -174,7 +174,7 @@ class _Planning:
             return ()
         return tuple(node.name for node in nodes if any(name in self.samples.axes for name in node.reads))
 
-    def _made(
+    def _divided(
         self, sections: Sequence[ChainSection], empty: MemoryPlan, method: str, choice: JointChoice | None = None
     ) -> MemoryPlan:
         """Sections as a plan, its operations and bytes counted in the network that it makes."""
@@ -197,10 +197,10 @@ class _Planning:
             *(structure_hash(network), self.batch, self.loss, "none", tuple(regions), empty.budget),
             *(peak, total, extra, "FLOP", method, peak_bytes(step.network)),
         )
-        made = replace(empty, parts=parts, checkpointing=plan, peak=peak, method=method, operations=share)
+        divided = replace(empty, parts=parts, checkpointing=plan, peak=peak, method=method, operations=share)
         if choice is None:
-            return made
-        return replace(made, predicted=choice.time / self.base, bound=choice.bound / self.base)
+            return divided
+        return replace(divided, predicted=choice.time / self.base, bound=choice.bound / self.base)
 
     def _peak(self, network: Network, plan: CheckpointingPlan | None) -> tuple[int, bool]:
         """Bytes that a step holds at most, and whether the backend counted them; else they are counted here."""
@@ -220,8 +220,8 @@ class _Planning:
         inner = plan.checkpointing
         if inner is None or not plan.measured or self.subject.executor is None:
             return plan
-        held = replace(inner, predicted_peak=plan.peak, peak_without=plan.peak_without, measured=True)
-        return replace(plan, checkpointing=replace(held, backend=self.subject.backend))
+        measured = replace(inner, predicted_peak=plan.peak, peak_without=plan.peak_without, measured=True)
+        return replace(plan, checkpointing=replace(measured, backend=self.subject.backend))
 
 
 def _piece_regions(network: Network, part: DividedPart, count: int, forward: set[str]) -> list[PlannedRegion]:
