@@ -58,7 +58,13 @@ SEEN: dict[str, str] = {}
 def shortest(command: str) -> list[str]:
     words = shlex.split(command)
     if words[:2] == ["deep500", "run"]:
-        return [*words, "--dry-run", "--framework", "reference", *([] if "--open" in words else ["batch_size=8"])]
+        return [
+            *words,
+            "--dry-run",
+            "--framework",
+            "reference",
+            *([] if "--open" in words or "batch_size" in command else ["batch_size=8"]),
+        ]
     return [*words, "--quick" if "deepbench_operators" in command else "--dry-run"]
 
 
