@@ -43,7 +43,7 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--workers", default=None, metavar="N,M", help="numbers of workers (0,1,2; quick: 0,2)")
     add("--augment", choices=("no", "yes", "both"), help="random crops and mirror images (both for JPEG folders)")
     add("--rounds", type=int, metavar="N", help="epochs of every loader; from 6 on with intervals (8; quick: 2)")
-    add("--quick", action="store_true", help="few small pictures, in a minute: shows everything, times say little")
+    add("--quick", action="store_true", help="few small pictures, in some minutes: shows everything, times say little")
     add("--json", type=Path, metavar="FILE", help="write all numbers")
     args = parser.parse_args(argv)
     try:
