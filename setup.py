@@ -71,6 +71,7 @@ EXTRAS = {
         "datasets>=3",
         "h5py>=3.10",
         "lmdb>=1.4",
+        "psutil>=5.9",
         "pyarrow>=16",
         "pycocotools>=2.0.7",
         "soundfile>=0.12",

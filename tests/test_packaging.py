@@ -223,6 +223,8 @@ EXTRA_OF = {  # the files that may import what an extra brings
     ("tasks", "tokens.py"): "data",
     ("data", "audio.py"): "data",
     ("data", "text.py"): "data",
+    ("data_latency", "storage.py"): "data",
+    ("data_latency", "worker.py"): "data",
     ("formats", "arrow.py"): "data",
     ("formats", "hdf5.py"): "data",
     ("formats", "huggingface.py"): "data",
@@ -248,7 +250,7 @@ def test_every_import_is_a_declared_requirement(distributions: Path) -> None:
             allowed = declared[""] | declared.get(inside[1] if folder == "frameworks" else "", set())
             allowed |= declared.get(EXTRA_OF.get(inside[-2:], ""), set())
             allowed |= (
-                declared["pytorch"] | declared["jax"] if folder == "recipes" else set()
+                declared["pytorch"] | declared["jax"] | declared["tensorflow"] if folder == "recipes" else set()
             )  # a recipe is for one backend or more
             if undeclared := third_party_imports(path, known) - allowed:
                 missing[str(path.relative_to(ROOT))] = sorted(undeclared)

@@ -60,6 +60,7 @@ def test_every_decoder_gives_the_same_pixels(decoder):
         np.testing.assert_array_equal(pixels, DECODERS["Pillow"][1](data))
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # DataLoader's own, when its workers end
 @pytest.mark.parametrize("system", LOADERS)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("storage", ["raw", "JPEG folder"])

@@ -149,7 +149,7 @@ def peak_of(sections: Sequence[ChainSection]) -> float:
 
     Example:
         >>> peak_of([ChainSection(0, 0, 1, (), 1.0, 10, 0, 4), ChainSection(1, 1, 1, (), 1.0, 5, 7, 2)])
-        22
+        22.0
     """
     below, peak = 0.0, 0.0
     for section in sections:
