@@ -242,8 +242,8 @@ def test_command_works(
     files_of_the_page(ROOT / "docs" / "race.md")
     dry = not command.startswith(IN_FULL) and not {"--dry-run", "--list-mutable", "--plan", "--list"} & set(words)
     code = run_here([*words, *[DRY.get(words[1], "--dry-run")] * dry])
-    parts = words[1] == "compare" and "--against" in words  # two optimizers: the page says that they part
-    assert code == int(parts), capfd.readouterr()
+    part = words[1] == "compare" and "--against" in words  # two optimizers: the page says that they part
+    assert code == int(part), capfd.readouterr()
 
 
 @pytest.mark.parametrize("page, code", blocks("python"), ids=lambda value: value if value.endswith(".md") else "code")

@@ -14,6 +14,7 @@ from deep500.networks.execution.inputs import make_inputs
 from deep500.networks.network import Network
 from deep500.operators.registry import load_plugins
 from deep500.recipe.build import make_executor, make_optimizer, make_parts
+from deep500.recipe.recomputation import refuse_memory
 from deep500.registry import load_backend
 from deep500.tensors import digest
 from deep500.training.trainer import Trainer
@@ -29,6 +30,7 @@ class Training:
     def __init__(self, framework: str, **setting: Any) -> None:
         self.subject = Subject.load(Setting(**{**setting, "overrides": tuple(setting.get("overrides", ()))}), framework)
         values = self.subject.plan.values
+        refuse_memory(values, "a comparison of frameworks")
         batches = self.subject.batches(BATCHES)
         self.executor = make_executor(values, self.subject.network())
         self.executor.reseed(self.subject.seed)

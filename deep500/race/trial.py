@@ -23,6 +23,7 @@ from deep500.events import Event, StopTraining
 from deep500.race.submissions import find_submissions
 from deep500.race.workloads import Workload, quality_of
 from deep500.recipe.build import Notes, load_custom_ops, load_data, make_parts
+from deep500.recipe.recomputation import refuse_memory
 from deep500.training.run import Run
 from deep500.training.trainer import Trainer
 
@@ -175,6 +176,7 @@ def run_trial(request: Request, say: Callable[[dict[str, Any]], None] = lambda p
     submission.put_into(
         plan.values, submission.settings(request.index, request.point_seed, request.trial), workload.steps, folder
     )
+    refuse_memory(plan.values, "a race")
     untouched: list[Any] = []
     plan.values["optimizer"] = _watched(plan.values["optimizer"], untouched)
     load_custom_ops(plan.values["custom_ops"], folder)

@@ -89,6 +89,19 @@ def memory_plan_of_run(
     return memory_plan_from(agreed("memory", make, sampler, comm), "the memory plan of this run")
 
 
+def refuse_memory(values: Mapping[str, Any], where: str) -> None:
+    """Raise RecipeError where the key ``memory`` would have no effect.
+
+    Args:
+        values: of the recipe's keys.
+        where: the steps run, in words.
+    """
+    if values["memory"] is not None:
+        raise RecipeError(
+            f"got memory={values['memory']!r} in {where}; expected none, since no memory is planned there: leave it out"
+        )
+
+
 def agreed(key: str, make: Callable[[int], dict[str, Any]], sampler: Any, comm: Communicator) -> dict[str, Any]:
     """Let the first rank with a batch make something for the size of all batches, and share it with the others.
 

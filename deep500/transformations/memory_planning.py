@@ -1,9 +1,9 @@
 """`plan_memory`: from a budget of memory to a network and a plan, of recomputation and pieces of the batch together.
 
 The network's stages (between which one activation crosses) are each kept, computed again, or computed again piece by
-piece, as :mod:`deep500.transformations.recomputation.joint` chooses. What is chosen is made and held to what a step of
-it really holds; so are the best plan without pieces, and all of the network in pieces. The quickest that fits is taken:
-it is never worse than either means alone.
+piece, as :mod:`deep500.transformations.recomputation.joint` chooses. The memory of a step of that plan is measured, and
+that of the best plan without pieces and of the whole network in pieces. Of those that fit, the one with the fewest
+operations is taken: it is never worse than either means alone.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from deep500.transformations.recomputation.joint import ChainSection, JointChoic
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion
 from deep500.transformations.recomputation.planning import PLANNING, PlanningSubject, Target, planned
 from deep500.transformations.recomputation.regions import count_operations
-from deep500.transformations.recomputation.rewriting import recomputing
-from deep500.transformations.recomputation.training_step import training_step
+from deep500.transformations.recomputation.rewriting import Recomputing, recomputing
+from deep500.transformations.recomputation.training_step import TrainingStep, training_step
 
 _PIECES = (2, 4, 8, 16, 32)
 _PER_NODE = 200_000  # operations that take about as long as a framework takes to start a node, some 20 microseconds
@@ -79,7 +79,7 @@ def plan_memory(
 
 
 class _Planning:
-    """Candidates for one subject, each made and held to its peak."""
+    """Candidates for one network, with the peak of a step of each."""
 
     def __init__(self, subject: PlanningSubject) -> None:
         self.subject, self.network, self.batch, self.loss = subject, subject.network, subject.batch, subject.loss
@@ -155,7 +155,8 @@ class _Planning:
         except BudgetError as error:
             self.smallest = error.smallest
             return
-        share = 1 + plan.predicted_extra / self.base
+        again = recomputing(self.regions.step, [region.values for region in plan.regions])
+        _, _, share = self._operations(self.regions.step, again)
         yield replace(
             empty, checkpointing=plan, peak=plan.predicted_peak, operations=share, method="recomputation alone"
         )
@@ -189,10 +190,9 @@ class _Planning:
         for part, section in zip(parts, cut, strict=True):
             ends = section.last == len(self.parts) - 1
             regions += _piece_regions(network, part, part.pieces - ends, {v for n in step.forward for v in n.writes})
-        again, times = recomputing(step, [region.values for region in regions]), count_operations(step)
-        extra = sum(times[node.writes[0]] for node in again.repeated)
-        peak, total = peak_bytes(again.network), sum(times.values()) + extra
-        share = (total + _PER_NODE * len(again.network.nodes)) / self.base
+        again = recomputing(step, [region.values for region in regions])
+        total, extra, share = self._operations(step, again)
+        peak = peak_bytes(again.network)
         plan = CheckpointingPlan(
             *(structure_hash(network), self.batch, self.loss, "none", tuple(regions), empty.budget),
             *(peak, total, extra, "FLOP", method, peak_bytes(step.network)),
@@ -201,6 +201,13 @@ class _Planning:
         if choice is None:
             return divided
         return replace(divided, predicted=choice.time / self.base, bound=choice.bound / self.base)
+
+    def _operations(self, step: TrainingStep, again: Recomputing) -> tuple[float, float, float]:
+        """Operations of a step, those of them that run again, and the share of the undivided step's with its nodes."""
+        times = count_operations(step)
+        extra = sum(times[node.writes[0]] for node in again.repeated)
+        total = sum(times.values()) + extra
+        return total, extra, (total + _PER_NODE * len(again.network.nodes)) / self.base
 
     def _peak(self, network: Network, plan: CheckpointingPlan | None) -> tuple[int, bool]:
         """Bytes that a step holds at most, and whether the backend counted them; else they are counted here."""

@@ -180,10 +180,10 @@ class _Shortening:
             self._power(out, *operands)
 
     def _power(self, out: int, base: Any, exponent: Any) -> None:
-        known = {(0.5,): "sqrt", (2,): "square"} if isinstance(exponent, tuple) else {}
+        functions = {(0.5,): "sqrt", (2,): "square"} if isinstance(exponent, tuple) else {}
         values = [self._value(self._product(o)) if _is_place(o) else o for o in (base, exponent)]
-        if exponent in known:
-            self._add(known[exponent], values[0], out=out)
+        if exponent in functions:
+            self._add(functions[exponent], values[0], out=out)
         else:
             self._add("pow", *(self._add("spread", v) if v in self.rows else v for v in values), out=out)
 

@@ -204,12 +204,21 @@ class _Lists:
 
 
 _LISTS: dict[str, tuple[str, str | None]] = {
-    "scale": ("mul", None), "shift": ("add", None), "mul": ("mul", None), "rows": ("mul", None),
+    "scale": ("mul", None),
+    "shift": ("add", None),
+    "mul": ("mul", None),
+    "rows": ("mul", None),
     "truediv": ("div", None),
-    "axpy": ("add", "alpha"), "lerp": ("lerp", "weight"), "addcmul": ("addcmul", "value"), "square": ("mul", None),
-    "addcdiv": ("addcdiv", "value"), "sqrt": ("sqrt", None), "abs": ("abs", None), "pow": ("pow", None),
+    "axpy": ("add", "alpha"),
+    "lerp": ("lerp", "weight"),
+    "addcmul": ("addcmul", "value"),
+    "square": ("mul", None),
+    "addcdiv": ("addcdiv", "value"),
+    "sqrt": ("sqrt", None),
+    "abs": ("abs", None),
+    "pow": ("pow", None),
     "reciprocal": ("reciprocal", None),
-}  # fmt: skip
+}
 
 
 def _as_lists(program: RuleProgram, sizes: Sequence[int], chunks: int) -> bool:
@@ -231,12 +240,12 @@ def run_program(
     written = dict(program.writes)
     writable, lent = {id(value) for value in room.writable()}, set[int]()  # may be written into; belongs to the room
     slots: dict[str, list[torch.Tensor]] = {}
-    known: dict[str, Any] = {}
+    loaded: dict[str, Any] = {}
     for name, out, operands, coefficient, last in lower(program):
         if name == "slot":
             slot = operands[0]
             slots[slot] = [together[slot] for together in packed]
-            values[out] = known[slot] = room.slot(slot, slots[slot])
+            values[out] = loaded[slot] = room.slot(slot, slots[slot])
             if slot in written:
                 writable.add(id(values[out]))
             continue
@@ -264,7 +273,7 @@ def run_program(
     after = {}
     for slot, place in program.writes:
         value = values[place]
-        after[slot] = slots[slot] if value is known.get(slot) else room.pack(slot, value)
+        after[slot] = slots[slot] if value is loaded.get(slot) else room.pack(slot, value)
     sums = [room.total(values[place]) for place in program.sums]
     if program.result != 1:
         room.end(values[program.result])

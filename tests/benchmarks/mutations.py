@@ -24,7 +24,7 @@ FIGURES = {
     "careful lies flagged, written down before the relations": "at least 20 of 25",
     "honest runs with an alarm": "none of 200",
 }
-"""What is printed, and its bar."""
+"""Figures that are printed, and their bars."""
 
 
 def main() -> int:

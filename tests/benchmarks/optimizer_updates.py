@@ -135,12 +135,16 @@ WAYS: dict[str, tuple[type, dict[str, Any], dict[str, Callable[[Tensors], Work]]
     "lamb": (optimizers.LAMBOptimizer, {"lr": 1e-3, "weight_decay": 1e-2}, {"foreach": lamb}),
     "prodigy": (optimizers.ProdigyOptimizer, {}, {"foreach": prodigy, "prodigyopt": prodigyopt}),
     "schedule_free_sgd": (
-        optimizers.ScheduleFreeSGDOptimizer, {"lr": 0.1}, {"package": schedule_free("SGDScheduleFree", lr=0.1)},
+        optimizers.ScheduleFreeSGDOptimizer,
+        {"lr": 0.1},
+        {"package": schedule_free("SGDScheduleFree", lr=0.1)},
     ),
     "schedule_free_adamw": (
-        optimizers.ScheduleFreeAdamWOptimizer, {"lr": 1e-3}, {"package": schedule_free("AdamWScheduleFree", lr=1e-3)},
+        optimizers.ScheduleFreeAdamWOptimizer,
+        {"lr": 1e-3},
+        {"package": schedule_free("AdamWScheduleFree", lr=1e-3)},
     ),
-}  # fmt: skip
+}
 NETWORKS = {
     "resnet20": (lambda: add_loss(create("resnet", depth=20)), (3, 32, 32), 10, 2),
     "small": (small, (16,), 16, 2),

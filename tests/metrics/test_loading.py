@@ -1,4 +1,4 @@
-"""What data cost alone: latencies and rates of a loader whose times are known, and reasons where there is none."""
+"""Costs of data alone: latencies and rates of a loader whose times are known, and reasons where there is none."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def array_task(script: Path, task: str) -> subprocess.CompletedProcess[bytes]:
-    """What SLURM does for one index."""
+    """Run the script as SLURM does for one index."""
     environment = {**os.environ, "SLURM_ARRAY_TASK_ID": task}
     return subprocess.run(["bash", str(script)], env=environment, capture_output=True, check=False)
 

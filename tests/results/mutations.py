@@ -44,14 +44,26 @@ ANY = ("deleted", "null", "of another place")
 
 UNKNOWABLE = {
     "manifest.json": (
-        "data.*.digest", "data.*.provenance", "environment.volatile", "load", "processes", "warnings", "recipe_file",
-        "recipe_sha256", "numerics", "dtype", "task.qualities", "custom_ops", "turns", "started",
+        "data.*.digest",
+        "data.*.provenance",
+        "environment.volatile",
+        "load",
+        "processes",
+        "warnings",
+        "recipe_file",
+        "recipe_sha256",
+        "numerics",
+        "dtype",
+        "task.qualities",
+        "custom_ops",
+        "turns",
+        "started",
     ),
     "metrics.jsonl": ("load", "skipped_steps", "clock", "checks", "ranks", "acting"),
     "seeds.json": ("*.notes", "*.wall_seconds", "*.final"),
     "summary.json": ("load", "finished", "tuning", "repetition", "error"),
     "exhibits.json": ("",),
-}  # fmt: skip
+}
 """Facts that a change may leave in agreement with all others: nothing else of the folder determines them."""
 
 
@@ -124,7 +136,7 @@ def mutated(folder: Path, other: Path, file: str, path: tuple[str, ...], value: 
 
 
 def found(folder: Path, page: bool = False) -> list[str]:
-    """What ``verify`` and the rules say of a folder, its page left out unless asked for, or a refusal to read it.
+    """Findings of ``verify`` and the rules of a folder, its page left out unless asked for, or a refusal to read it.
 
     The page shows most facts, so it tells of a change by itself; who forges with care draws it anew.
     """

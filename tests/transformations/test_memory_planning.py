@@ -9,7 +9,8 @@ import pytest
 
 import deep500.frameworks.reference as d5ref
 from deep500 import cli
-from deep500.errors import BudgetError
+from deep500.compare.jobs import Training
+from deep500.errors import BudgetError, RecipeError
 from deep500.networks import add_loss, create
 from deep500.registry import load_backend
 from deep500.transformations.memory_plan import load_memory_plan
@@ -47,7 +48,7 @@ def test_results_are_those_without_a_plan(name, budget, backend):
 @pytest.mark.parametrize("share", [0.9, 0.6, 0.4])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_no_plan_of_one_means_alone_is_better(name, share):
-    """Every one that fits has as many operations at least, and where one fits the plan does."""
+    """Where a plan of one means fits, a plan of both does; that it is as quick, test_joint holds for the model."""
     network = network_of(name)
     alone = []
     try:
@@ -129,3 +130,9 @@ def test_memory_and_checkpointing_are_not_given_together(tmp_path, capsys):
     words = ["memory=0.6", "checkpointing=0.5", "--out", str(tmp_path)]
     assert cli.main(["run", str(tmp_path / "tiny.py"), *words]) == 2
     assert "memory plans recomputation, too" in capsys.readouterr().err
+
+
+def test_a_comparison_refuses_memory_that_nothing_would_plan(tmp_path):
+    (tmp_path / "tiny.py").write_text(RECIPE.replace('"seed": 3,', '"seed": 3, "memory": 0.8,'))
+    with pytest.raises(RecipeError, match=r"got memory=0\.8 in a comparison of frameworks; expected none"):
+        Training("reference", recipe=str(tmp_path / "tiny.py"))

@@ -90,7 +90,7 @@ def choose_sections(sections: Sequence[ChainSection], budget: float) -> JointCho
 
     Raises:
         BudgetError: no cover fits; ``smallest`` is the least budget that one fits, proven by the solver.
-        PlanError: the sections do not cover the chain.
+        PlanError: the sections do not cover the chain, or the solver needs longer than 20 seconds.
 
     Example:
         >>> keep = [ChainSection(s, s, 1, (), 3.0, 10, 0, 4) for s in range(2)]
@@ -120,6 +120,11 @@ def choose_sections(sections: Sequence[ChainSection], budget: float) -> JointCho
     solved = milp(
         np.append(times / unit, 0), integrality=whole, bounds=limits, constraints=[flow, within], options=options
     )
+    if solved.x is None and solved.status != 2:  # 2: proven that no cover fits
+        raise PlanError(
+            f"got no choice of {len(sections)} sections within {_SECONDS:g} s ({solved.message}); expected one: cut "
+            "the network in fewer stages, or plan recomputation alone"
+        )
     if solved.x is None:
         limits = Bounds(0, np.append(np.ones(len(sections)), np.inf))
         least = milp(

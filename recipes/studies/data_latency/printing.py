@@ -9,9 +9,19 @@ from deep500.measure.statistics import Interval
 from recipes.studies.data_latency.measuring import LatencyCase, LoaderResult
 
 HEAD = (
-    "loader", "workers", "first batch, ms", "cold, ms", "median, ms", "p99, ms", "images/s per core",
-    "CPU s per 1,000", "peak, MB", "same with any workers", "resumes", "CPU, ours/its",
-)  # fmt: skip
+    "loader",
+    "workers",
+    "first batch, ms",
+    "cold, ms",
+    "median, ms",
+    "p99, ms",
+    "images/s per core",
+    "CPU s per 1,000",
+    "peak, MB",
+    "same with any workers",
+    "resumes",
+    "CPU, ours/its",
+)
 
 
 def cell(interval: Interval | None, factor: float = 1.0, digits: int = 3) -> str:

@@ -28,9 +28,16 @@ from deep500.training.data.formats.webdataset import WebDatasetRows
 from recipes.studies.data_latency.decoders import DECODERS, Decode, pillow
 
 NEEDS = {
-    "raw": "", "JPEG folder": "", "PNG folder": "", "tar": "", "indexed tar": "", "TFRecord": "",
-    "HDF5": "h5py", "Parquet": "pyarrow", "LMDB": "lmdb",
-}  # fmt: skip
+    "raw": "",
+    "JPEG folder": "",
+    "PNG folder": "",
+    "tar": "",
+    "indexed tar": "",
+    "TFRecord": "",
+    "HDF5": "h5py",
+    "Parquet": "pyarrow",
+    "LMDB": "lmdb",
+}
 CLASSES, QUALITY, GROUP = 10, 90, 128
 
 
