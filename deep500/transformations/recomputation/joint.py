@@ -100,25 +100,13 @@ def choose_sections(sections: Sequence[ChainSection], budget: float) -> JointCho
     """
     count = 1 + max((section.last for section in sections), default=-1)
     scale = max((s.saved + max(s.forward, s.backward) for s in sections), default=0) or 1.0
-    follow, rows = lil_array((count + 1, len(sections) + 1)), lil_array((2 * count, len(sections) + 1))
-    for a, section in enumerate(sections):
-        follow[section.first, a] += 1
-        follow[section.last + 1, a] -= 1
-        for s in range(section.last + 1, count):
-            rows[2 * s, a] = rows[2 * s + 1, a] = section.saved / scale
-        for offset, need in enumerate((section.forward, section.backward)):
-            rows[2 * section.first + offset, a] = (section.saved + need) / scale
-    ends = np.zeros(count + 1)
-    ends[0], ends[count] = 1, -1
+    constraints = _constraints(sections, count, scale)
     times = np.array([section.time for section in sections])
     unit = float(times.max(initial=0)) or 1.0
-    rows[:, -1] = -1  # the last variable is the peak
-    flow = LinearConstraint(follow.tocsr(), ends, ends)
-    within = LinearConstraint(rows.tocsr(), -np.inf, 0)
     whole, options = np.append(np.ones(len(sections)), 0), {"mip_rel_gap": 0.0, "time_limit": _SECONDS}
     limits = Bounds(0, np.append(np.ones(len(sections)), max(budget, 0) / scale))
     solved = milp(
-        np.append(times / unit, 0), integrality=whole, bounds=limits, constraints=[flow, within], options=options
+        np.append(times / unit, 0), integrality=whole, bounds=limits, constraints=constraints, options=options
     )
     if solved.x is None and solved.status != 2:  # 2: proven that no cover fits
         raise PlanError(
@@ -128,7 +116,7 @@ def choose_sections(sections: Sequence[ChainSection], budget: float) -> JointCho
     if solved.x is None:
         limits = Bounds(0, np.append(np.ones(len(sections)), np.inf))
         least = milp(
-            np.append(0 * times, 1), integrality=whole, bounds=limits, constraints=[flow, within], options=options
+            np.append(0 * times, 1), integrality=whole, bounds=limits, constraints=constraints, options=options
         )
         if least.x is None:
             raise PlanError(
@@ -143,6 +131,23 @@ def choose_sections(sections: Sequence[ChainSection], budget: float) -> JointCho
     bound = solved.fun if solved.mip_dual_bound is None else solved.mip_dual_bound
     chosen = _taken(sections, solved.x)
     return JointChoice(chosen, sum(section.time for section in chosen), peak_of(chosen), float(bound) * unit)
+
+
+def _constraints(sections: Sequence[ChainSection], count: int, scale: float) -> list[LinearConstraint]:
+    """The rows above, of one variable for every section and, last, the peak."""
+    follow, rows = lil_array((count + 1, len(sections) + 1)), lil_array((2 * count, len(sections) + 1))
+    for a, section in enumerate(sections):
+        follow[section.first, a] += 1
+        follow[section.last + 1, a] -= 1
+        for s in range(section.last + 1, count):
+            rows[2 * s, a] = rows[2 * s + 1, a] = section.saved / scale
+        for offset, need in enumerate((section.forward, section.backward)):
+            rows[2 * section.first + offset, a] = (section.saved + need) / scale
+    ends = np.zeros(count + 1)
+    ends[0], ends[count] = 1, -1
+    rows[:, -1] = -1  # the last variable is the peak
+    flow = LinearConstraint(follow.tocsr(), ends, ends)
+    return [flow, LinearConstraint(rows.tocsr(), -np.inf, 0)]
 
 
 def _taken(sections: Sequence[ChainSection], x: np.ndarray) -> tuple[ChainSection, ...]:
