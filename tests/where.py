@@ -197,6 +197,7 @@ TABLE: dict[str, dict[str, str]] = {
         "accelegrad adaptive base descent hyperparameters states tunable": "training/test_optimizers",
         "*": "test_rules",
     },
+    "deep500/transformations/parallel": {"shardings": "distributed/test_collectives"},
     "deep500/transformations": {"stages": "distributed/schemes/test_parameters"},
     "deep500/transformations/recomputation": {
         "region_tree": "test_profiler",

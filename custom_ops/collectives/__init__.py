@@ -1,0 +1,1 @@
+"""Plugin: see collectives.py."""

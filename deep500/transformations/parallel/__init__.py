@@ -1,0 +1,1 @@
+"""Parallel plans: one network divided among ranks, proven equal to the serial one."""
