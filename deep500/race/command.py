@@ -10,6 +10,7 @@ from pathlib import Path
 from deep500.errors import RecipeError
 from deep500.progress import above
 from deep500.race.course import budget
+from deep500.race.held_out import draw_variants
 from deep500.race.judging import detectable
 from deep500.race.running import Race, RaceOptions
 from deep500.race.standing import PAGE, text_of, write_standing
@@ -37,6 +38,8 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add("--memory", type=float, default=4.0, metavar="GIB", help="most memory of a trial (4)")
     add("--framework", metavar="NAME", help="run on another backend than the recipes'")
     add("--data", type=Path, metavar="DIR", help="the folder with data sets ($DATA_ROOT, ./data)")
+    add("--held-out", type=int, default=0, metavar="N",
+        help="variants of workloads, drawn when tuning has ended, to which the settings found are taken (0)")
     add("--whole", action="store_true", help="let trials run on that can no longer count; the result is the same")
     add("--plan", action="store_true", help="say what this race can find and may take, and stop")
     add("--noise", type=float, metavar="CV", help="with --plan: scatter of a study's time, from an earlier race")
@@ -55,7 +58,7 @@ def _race(args: argparse.Namespace) -> int:
         words = tuple(word for word in args.submissions.split(",") if word)
         data = None if args.data is None else str(args.data.resolve())
         shared = args.studies, args.trials, args.seed, args.jobs, args.memory
-        options = RaceOptions(args.suite, words, *shared, args.framework, data, not args.whole)
+        options = RaceOptions(args.suite, words, *shared, args.framework, data, not args.whole, args.held_out)
         if args.plan:
             return _plan(options, args)
         if args.noise is not None:
@@ -78,8 +81,11 @@ def _plan(options: RaceOptions, args: argparse.Namespace) -> int:
     shape = len(submissions), len(workloads), options.studies
     plans = [detectable(noise, shape) for noise in (PLANNED if args.noise is None else (args.noise,))]
     counts = {s.name: options.studies * s.trials(options.trials) for s in submissions}
-    most = sum(counts[s.name] * budget(s, w)[0] for s in submissions for w in workloads) / options.jobs
-    trials = sum(counts.values()) * len(workloads)
+    variants = draw_variants(workloads, submissions, options.held_out, options.seed)
+    runs = [(s, w, counts[s.name]) for s in submissions for w in workloads]
+    runs += [(s, v.workload, options.studies) for s in submissions for v in variants]
+    most = sum(count * budget(s, w)[0] for s, w, count in runs) / options.jobs
+    trials = sum(count for *_, count in runs)
     if args.json:
         answers = [{"noise": plan.noise, "here": plan.here, "elsewhere": plan.elsewhere} for plan in plans]
         sys.stdout.write(to_json({"plan": answers, "trials": trials, "most_seconds": most}) + "\n")

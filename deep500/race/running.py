@@ -15,6 +15,7 @@ from deep500.errors import RecipeError, ResultsError, nearest
 from deep500.measure.fingerprint import full_environment
 from deep500.race.course import Heat, budget, course, limit
 from deep500.race.folder import DO, begin_folder, definition_of, run_all
+from deep500.race.held_out import HeldOutVariant, draw_variants, held_out_course, variants_of
 from deep500.race.scores import TrialTime
 from deep500.race.submissions import Submission, find_submissions
 from deep500.race.trial import Request
@@ -30,6 +31,8 @@ from deep500.training.data import dataset_info
 
 SCHEMA = "deep500-race-1"
 DEFINITION, TRIALS = "race.json", "trials"
+PHASES = "tuning", "entries"
+"""Lists of trials, the second known when all of the first have ended."""
 _POSITIVE = number(0, 1e300)
 _TRIAL = declare(
     {
@@ -61,6 +64,7 @@ class RaceOptions:
         memory: GiB that a trial's process may take.
         framework, data: as for ``deep500 run``.
         prune: stop trials that cannot count any more.
+        held_out: variants of workloads that are drawn when tuning has ended.
     """
 
     suite: str
@@ -73,8 +77,11 @@ class RaceOptions:
     framework: str | None = None
     data: str | None = None
     prune: bool = True
+    held_out: int = 0
 
     def __post_init__(self) -> None:
+        if self.held_out < 0:
+            raise RecipeError(f"got --held-out {self.held_out}; expected 0 or more: give a larger number")
         for name in ("studies", "trials", "jobs"):
             if getattr(self, name) < 1:
                 raise RecipeError(f"got --{name} {getattr(self, name)}; expected at least 1: give a larger number")
@@ -134,18 +141,33 @@ class Race:
                 f"{path}: got recipes or submissions other than the race began with; expected the same: restore them, "
                 "or begin another race"
             )
-        known = {entry.name: entry for entry in race.entries}
-        for file in sorted((path / TRIALS).glob("*.json")):
-            record = read_json(file, _TRIAL, do=DO)
-            if file.stem in known:
-                race._take(known[file.stem], record)
+        records = {file.stem: read_json(file, _TRIAL, do=DO) for file in sorted((path / TRIALS).glob("*.json"))}
+        for phase in PHASES:
+            for entry in getattr(race, phase):
+                if entry.name in records:
+                    race._take(entry, records[entry.name])
         return race
 
     @property
-    def entries(self) -> list[Heat]:
-        """All trials, in the order in which they run."""
+    def tuning(self) -> list[Heat]:
+        """All trials on the workloads, in the order in which they run."""
         o = self.options
         return course(self.submissions, self.workloads, o.studies, o.trials, o.seed)
+
+    @property
+    def variants(self) -> list[HeldOutVariant]:
+        """The variants that are held out of tuning: empty before it has ended."""
+        o = self.options
+        if not o.held_out or any(entry not in self.done for entry in self.tuning):
+            return []
+        return draw_variants(self.workloads, self.submissions, o.held_out, o.seed)
+
+    @property
+    def entries(self) -> list[Heat]:
+        """All trials that are known so far, in the order in which they run: those on variants follow from tuning."""
+        tuning, variants, o = self.tuning, self.variants, self.options
+        tuned = [self.done[entry] for entry in tuning if entry in self.done]
+        return tuning + held_out_course(variants, self.submissions, tuned, o.studies, o.seed)
 
     def run(self, say: Say, run_trial: RunTrial = run_isolated) -> None:
         """Run what is left; every finished trial is on the disk before the next begins.
@@ -158,7 +180,7 @@ class Race:
             KeyboardInterrupt: with how to go on.
             ResultsError: results cannot be written.
         """
-        guard, count = threading.Lock(), len(self.entries)
+        guard = threading.Lock()
 
         def one_trial(entry: Heat, stopped: Callable[[], bool]) -> None:
             with guard:
@@ -171,8 +193,12 @@ class Race:
                 self._keep(entry, request, result)
                 say(f"{len(self.done)}/{count} {self.line(entry)}")
 
-        left = [entry for entry in self.entries if entry not in self.done]
-        run_all(self.path, left, one_trial, self.options.jobs, "race")
+        for phase in PHASES:
+            entries = getattr(self, phase)
+            count, left = len(entries), [entry for entry in entries if entry not in self.done]
+            if phase == "entries" and left:
+                say(f"held out: {', '.join(f'{v.base} with {v.word}' for v in self.variants)}")
+            run_all(self.path, left, one_trial, self.options.jobs, "race")
 
     def line(self, entry: Heat) -> str:
         """Return what became of a trial, in words."""
@@ -184,9 +210,12 @@ class Race:
         """Return what the process of a trial is asked for."""
         o, submission, workload = self.options, self._submission(entry), self._workload(entry)
         seconds, steps = budget(submission, workload)
-        seeds = np.random.SeedSequence([o.seed, entry.study, entry.trial]).generate_state(1)
+        drawn = (
+            entry.trial if workload in self.workloads else o.trials
+        )  # on variants, trials of a pair have other numbers
+        seeds = np.random.SeedSequence([o.seed, entry.study, drawn]).generate_state(1)
         return Request(
-            {**asdict(workload), "words": list(workload.words)},
+            workload.fields(),
             list(o.submissions),
             entry.submission,
             entry.study * o.trials + entry.trial,
@@ -228,7 +257,8 @@ class Race:
         return next(s for s in self.submissions if s.name == entry.submission)
 
     def _workload(self, entry: Heat) -> Workload:
-        return next(w for w in self.workloads if w.title == entry.workload)
+        known = next((w for w in self.workloads if w.title == entry.workload), None)
+        return known or next(v.workload for v in self.variants if v.workload.title == entry.workload)
 
     def _limits(self, entry: Heat) -> Limits:
         seconds, _ = budget(self._submission(entry), self._workload(entry))
@@ -237,17 +267,25 @@ class Race:
     def _facts(self) -> dict[str, Any]:
         facts = {
             "schema": SCHEMA,
-            "options": {**asdict(self.options), "submissions": list(self.options.submissions)},
+            "options": _options_of(self.options),
             "workloads": [workload.facts() for workload in self.workloads],
             "submissions": [submission.facts() for submission in self.submissions],
         }
         return {**facts, "sha256": full_hash(json.loads(to_json(facts)))}
 
 
+def _options_of(options: RaceOptions) -> dict[str, Any]:
+    """The words of a race; what it does not use is left out, so that races of before are gone on with."""
+    plain = {key: value for key, value in asdict(options).items() if (key, value) != ("held_out", 0)}
+    return {**plain, "submissions": list(options.submissions)}
+
+
 def _checked(options: RaceOptions) -> tuple[tuple[Workload, ...], list[Submission]]:
     """The workloads and submissions of a race, after every submission was put into every recipe."""
     workloads, submissions = find_suite(options.suite), find_submissions(options.submissions)
-    for workload in workloads:
+    draw_variants(workloads, submissions, options.held_out, options.seed)  # enough of them
+    variants = [v.workload for w in workloads for v in variants_of(w)] if options.held_out else []
+    for workload in (*workloads, *variants):
         data = None if options.data is None else Path(options.data)
         plan, folder = workload.plan(options.framework, data), workload.source().parent
         name = plan.values["dataset"]

@@ -9,9 +9,20 @@ from typing import Any
 import numpy as np
 
 from deep500.measure.comparison import EQUIVALENT, FASTER, SLOWER, Comparison
+from deep500.race.held_out import does_it_hold
 from deep500.race.judging import BEYOND, PairOfSubmissions, detectable, judge, noise
 from deep500.race.running import Race
-from deep500.race.scores import R_MAX, StudyTable, fastest, first_again, leave_one_out, profile, ratios, scores
+from deep500.race.scores import (
+    R_MAX,
+    StudyTable,
+    TrialTime,
+    fastest,
+    first_again,
+    leave_one_out,
+    profile,
+    ratios,
+    scores,
+)
 from deep500.report.figures import Figure
 from deep500.report.plot import Axis, Plot
 from deep500.results.files import to_json, write_atomic
@@ -21,13 +32,14 @@ RESULT, PAGE = "result.json", "race.html"
 
 def standing_of(race: Race) -> dict[str, Any]:
     """Return what is known after the trials so far, the best score first; random draws are the race's own."""
-    names = [s.name for s in race.submissions], [w.title for w in race.workloads]
-    tables = [fastest(race.done.values(), by, (*names, race.options.studies)) for by in ("seconds", "steps")]
-    order = sorted(names[0], key=lambda name: -scores(tables[0])[name])
+    names, trials = [s.name for s in race.submissions], _tuned(race)
+    field = names, [w.title for w in race.workloads], race.options.studies
+    tables = [fastest(trials, by, field) for by in ("seconds", "steps")]
+    order = sorted(names, key=lambda name: -scores(tables[0])[name])
     # beyond four times the best all is a miss, as trials stop there: nothing below sees whether they were stopped
     table, in_steps = tables[0].only(order).capped(), tables[1].only(order)
     in_steps = replace(in_steps, times=np.where(np.isinf(table.times), np.inf, in_steps.times))
-    trials, pairs, spread = list(race.done.values()), judge(table), noise(table)
+    pairs, spread = judge(table), noise(table)
     values, steps = scores(table), scores(in_steps)
     again = [first_again(table, np.random.default_rng(race.options.seed), workloads=over) for over in (False, True)]
     rows = [
@@ -45,11 +57,12 @@ def standing_of(race: Race) -> dict[str, Any]:
     ]
     return {
         "suite": race.options.suite,
-        "finished": len(trials) == len(race.entries),
+        "finished": len(race.done) == len(race.entries),
         "scores": rows,
         "pairs": [_pair(pair) for pair in pairs],
         "noise": spread,
         "times": _times(race, table),
+        "held_out": _held_out(race, values),
         "leave_one_out": leave_one_out(table),
         "remarks": _remarks(race, table, spread),
         "misses": _misses(race),
@@ -57,16 +70,44 @@ def standing_of(race: Race) -> dict[str, Any]:
     }
 
 
-def _pair(pair: PairOfSubmissions) -> dict[str, Any]:
+def _tuned(race: Race) -> list[TrialTime]:
+    """The outcomes on the workloads, not those on variants of them."""
+    titles = {workload.title for workload in race.workloads}
+    return [trial for trial in race.done.values() if trial.workload in titles]
+
+
+def _held_out(race: Race, tuned: Mapping[str, float]) -> dict[str, Any] | None:
+    """The settings found, taken to variants that nobody tuned for; None before any was drawn."""
+    variants = race.variants
+    if not variants:
+        return None
+    titles = {variant.workload.title: variant for variant in variants}
+    trials = [trial for trial in race.done.values() if trial.workload in titles]
+    table = fastest(trials, field=(list(tuned), list(titles), race.options.studies))
+    whole = len(race.done) == len(race.entries)  # a study without settings to take misses; others may be still to come
+    table = (replace(table, times=np.nan_to_num(table.times, nan=np.inf, posinf=np.inf)) if whole else table).capped()
+    return {
+        "drawn": [{"name": name, "workload": v.base, "word": v.word} for name, v in titles.items()],
+        "holds": does_it_hold(tuned, table),
+        "scores": scores(table),
+        "pairs": [_pair(pair, ("for these variants", "for variants like these")) for pair in judge(table)],
+        "times": _times(race, table),
+        "spent_seconds": sum(trial.spent for trial in trials),
+    }
+
+
+def _pair(
+    pair: PairOfSubmissions, where: Sequence[str] = ("for these workloads", "for workloads like these")
+) -> dict[str, Any]:
     here, elsewhere = (
         {
             "ratio": comparison.ratio.median,
             "interval": [comparison.ratio.low, comparison.ratio.high],
             "p": comparison.p,
             "verdict": comparison.verdict,
-            "sentence": _sentence(comparison, where),
+            "sentence": _sentence(comparison, words),
         }
-        for comparison, where in ((pair.here, "for these workloads"), (pair.elsewhere, "for workloads like these"))
+        for comparison, words in zip((pair.here, pair.elsewhere), where, strict=True)
     )
     names = {"first": pair.here.first, "second": pair.here.second}
     return _finite(
@@ -116,6 +157,8 @@ def _times(race: Race, table: StudyTable) -> list[dict[str, Any]]:
 
 def _remarks(race: Race, table: StudyTable, spread: float | None) -> list[str]:
     o, remarks = race.options, []
+    if race.options.held_out and not race.variants:
+        remarks.append(f"{race.options.held_out} variants are drawn when tuning has ended.")
     if len(race.done) < len(race.entries):
         remarks.append(f"Unfinished: {len(race.done)} of {len(race.entries)} trials; go on with --resume {race.path}.")
     clock = "processor seconds, as trials shared the machine" if o.jobs > 1 else "seconds by the wall's clock"
@@ -182,7 +225,7 @@ def write_standing(race: Race) -> dict[str, Any]:
     standing = standing_of(race)
     write_atomic(race.path / RESULT, to_json(standing))
     field = [row["submission"] for row in standing["scores"]], [w.title for w in race.workloads], race.options.studies
-    figure = profile_figure(fastest(race.done.values(), field=field))
+    figure = profile_figure(fastest(_tuned(race), field=field))
     plans = {"studies": race.options.studies, "trials": race.options.trials, "seed": race.options.seed}
     page = render_template("race.html.j2", race=standing, figure=figure, plans=plans, workloads=race.workloads)
     write_atomic(race.path / PAGE, page)
@@ -202,5 +245,10 @@ def text_of(standing: Mapping[str, Any]) -> str:
     sentences: Sequence[str] = [
         pair[question]["sentence"] for pair in standing["pairs"] for question in ("here", "elsewhere")
     ]
+    held_out = standing["held_out"]
+    if held_out is not None:
+        drawn = "; ".join(f"{entry['workload']} with {entry['word']}" for entry in held_out["drawn"])
+        sentences = [*sentences, "", f"Held out of tuning: {drawn}.", held_out["holds"]]
+        sentences += [pair["here"]["sentence"] for pair in held_out["pairs"]]
     reasons = [f"{m['submission']} on {m['workload']}, {m['count']} times: {m['reason']}" for m in standing["misses"]]
     return "\n".join([*lines, "", *sentences, "", *reasons, *standing["remarks"]])

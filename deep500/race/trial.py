@@ -168,7 +168,7 @@ def run_trial(request: Request, say: Callable[[dict[str, Any]], None] = lambda p
     Raises:
         Deep500Error: the recipe or the submission is wrong.
     """
-    workload = Workload(**{**request.workload, "words": tuple(request.workload["words"])})
+    workload = Workload.from_fields(request.workload)
     submission = next(s for s in find_submissions(request.words) if s.name == request.submission)
     data_root = None if request.data is None else Path(request.data)
     plan = workload.plan(request.framework, data_root)

@@ -33,6 +33,7 @@ class Workload:
         words: ``key=value`` words that change the recipe, its FIXED keys too.
         quality: which is to reach the target; the first of the recipe's task if empty.
         name: within the race; the recipe's if empty.
+        variants: ``key=a,b,c``; a variant that is held out of tuning has one value of one of them.
 
     Raises:
         RecipeError: a budget that is not positive, or fewer steps than an evaluation takes.
@@ -46,6 +47,7 @@ class Workload:
     words: tuple[str, ...] = ()
     quality: str = ""
     name: str = ""
+    variants: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not LABEL.fullmatch(self.title):
@@ -74,24 +76,39 @@ class Workload:
 
     def facts(self) -> dict[str, Any]:
         """Return what it is, as JSON that tells two workloads apart."""
-        return {**asdict(self), "words": list(self.words), "sha256": RecipeFile.at(self.source()).sha256()}
+        return {**self.fields(), "sha256": RecipeFile.at(self.source()).sha256()}
+
+    def fields(self) -> dict[str, Any]:
+        """Return its fields as JSON has them."""
+        return {**asdict(self), **{name: list(getattr(self, name)) for name in _LISTS}}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Workload:
+        """Return the workload of :meth:`fields`, of which lists may be left out."""
+        return cls(**{**fields, **{name: tuple(fields.get(name, ())) for name in _LISTS}})
 
 
+_LISTS = "words", "variants"
 CPU = ("executor_kwargs={}",)
 LENET = (*CPU, "model='lenet'", "model_kwargs={}")
 PROSE = (*CPU, "dataset='python_prose'", "model_kwargs={'width':64,'embedding':32}")
+SPLIT, CNN = "validation_split=0.15,0.2,0.3", "model=simple_cnn"
+LATE, WIDTH, DEPTH = "validation_split=0.03,0.05", "model_kwargs.width=48,80,96", "model_kwargs.depth=14,26"
+MIRROR, PLAIN = "augmentation=['deep500:Flip']", "augmentation=[]"
 
 SUITES: dict[str, tuple[Workload, ...]] = {
     "smoke": (
-        Workload("digits_lenet", 75.0, 4.0, 500, 10, CPU),
-        Workload("digits32_resnet20", 45.0, 12.0, 400, 20, LENET, name="digits32_lenet"),
+        Workload("digits_lenet", 75.0, 4.0, 500, 10, CPU, variants=(SPLIT, CNN, MIRROR)),
+        Workload(
+            "digits32_resnet20", 45.0, 12.0, 400, 20, LENET, name="digits32_lenet", variants=(SPLIT, CNN, MIRROR, PLAIN)
+        ),
     ),
     "small": (
-        Workload("digits_lenet", 85.0, 8.0, 800, 20, CPU),
-        Workload("digits32_resnet20", 25.0, 60.0, 200, 20, CPU),
-        Workload("number_translation", 50.0, 40.0, 300, 30, CPU),
-        Workload("digit_scenes_ssd", 0.15, 40.0, 200, 25, CPU),
-        Workload("kjv_language_model", 3.7, 30.0, 400, 10, PROSE, name="python_prose"),
+        Workload("digits_lenet", 85.0, 8.0, 800, 20, CPU, variants=(SPLIT, CNN, MIRROR)),
+        Workload("digits32_resnet20", 25.0, 60.0, 200, 20, CPU, variants=(SPLIT, DEPTH, MIRROR, PLAIN)),
+        Workload("number_translation", 50.0, 40.0, 300, 30, CPU, variants=(LATE, WIDTH)),
+        Workload("digit_scenes_ssd", 0.15, 40.0, 200, 25, CPU, variants=(SPLIT, "model_kwargs.width=12,20,24")),
+        Workload("kjv_language_model", 3.7, 30.0, 400, 10, PROSE, name="python_prose", variants=(LATE, WIDTH)),
     ),
 }
 """Workloads by suite; their recipes need no download."""
@@ -104,6 +121,7 @@ _KIND = declare(
         "steps": number(1, 10**9, whole=True),
         "every": number(1, 10**9, whole=True),
         "words?": [str],
+        "variants?": [str],
         "quality?": str,
         "name?": str,
         "*": NO_OTHER,
@@ -122,6 +140,7 @@ def find_suite(name: str) -> tuple[Workload, ...]:
         seconds = 10
         steps = 600
         every = 10
+        variants = ["validation_split=0.2,0.3"]
 
     Raises:
         RecipeError: no such suite, or a workload without a recipe, with an unknown one, or of the name of another.
@@ -151,7 +170,7 @@ def _in_file(path: Path) -> tuple[Workload, ...]:
         problem = problem_of(entry, _KIND)
         if problem:
             raise RecipeError(f"{path}, workload {place}: {problem}: correct it")
-    return tuple(Workload(**{**entry, "words": tuple(entry.get("words", ()))}) for entry in entries)
+    return tuple(map(Workload.from_fields, entries))
 
 
 def quality_of(workload: Workload, qualities: Sequence[Any]) -> tuple[str, bool]:

@@ -27,7 +27,7 @@ class Curves:
     def seconds(self, request: Request) -> float:
         """Lognormal around what settings of this number take, or never."""
         name = request.workload["name"]
-        rng = np.random.default_rng([self.seed, ord(request.submission), ord(name), request.index])
+        rng = np.random.default_rng([self.seed, ord(request.submission), *map(ord, name), request.index])
         lognormal = math.exp(rng.normal(0.3 * request.trial, 0.6)) / self.gains.get(request.submission, 1)
         return math.inf if rng.random() < self.missing else 3 * lognormal
 
