@@ -46,6 +46,7 @@ METRICS = [
     (metrics.OfflineThroughput(32), None),
     (metrics.DatasetLatency(), None),
     (metrics.LoaderThroughput(), None),
+    (metrics.FrameworkOverhead(), None),
     (metrics.FlopRate(), None),
     (metrics.RoofShare(), None),
     (metrics.PeakMemory("host"), None),

@@ -5,7 +5,7 @@
   network `NgramBits` and `PackedBits`.
 * Time: `WallTime`, `TrainingTime`, `TimeToQuality`, `TimeToAccuracy`, `Throughput`, `StepLatency`,
   `InferenceLatency`, `ServerRate`, `OfflineThroughput`, `DatasetLatency`, `LoaderThroughput`, `TimingBreakdown`,
-  `IOShare`, `CommunicationShare`.
+  `IOShare`, `CommunicationShare`, `FrameworkOverhead`.
 * Work and resources: `Flops`, `FlopRate`, `RoofShare`, `PeakMemory`, `CPUUtilisation`, `GPUUtilisation`, `EnergyUse`,
   `Carbon`, `Cost`.
 * Several processes: `CommunicationVolume`, `Messages`, `LoadImbalance`, `WaitShare`, `ScalingEfficiency`.
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from deep500.metrics.latency import StepLatency as StepLatency
     from deep500.metrics.loading import DatasetLatency as DatasetLatency
     from deep500.metrics.loading import LoaderThroughput as LoaderThroughput
+    from deep500.metrics.overhead import FrameworkOverhead as FrameworkOverhead
     from deep500.metrics.quality import TestAccuracy as TestAccuracy
     from deep500.metrics.quality import TestLoss as TestLoss
     from deep500.metrics.quality import TestQuality as TestQuality

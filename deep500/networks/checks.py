@@ -48,13 +48,18 @@ def as_shape(name: str, shape: Sequence[Dim] | None) -> tuple[Dim, ...] | None:
     return sizes
 
 
-def check_dtype(name: str, dtype: str | None) -> None:
-    """The dtype must be one of ONNX's, possibly nested as in ``"sequence(float32)"``."""
-    if dtype is not None:
-        try:
-            type_proto(TensorDescriptor(dtype))
-        except ValueError as error:
-            raise NetworkError(f"input {name!r}: {error}") from error
+def as_dtype(name: str, dtype: Any) -> str | None:
+    """The name of a dtype of ONNX's, possibly nested as in ``"sequence(float32)"``; NumPy's dtypes are taken too."""
+    if dtype is None:
+        return None
+    try:
+        named = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+        type_proto(TensorDescriptor(named))
+        return named
+    except TypeError as error:
+        raise NetworkError(f"input {name!r}: got dtype {dtype!r}; expected one of ONNX's: 'float32'?") from error
+    except ValueError as error:
+        raise NetworkError(f"input {name!r}: {error}") from error
 
 
 def as_parameter(name: str, value: Any, trainable: bool, copy: bool = True) -> np.ndarray:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from deep500.errors import NetworkError, nearest
-from deep500.networks.checks import as_parameter, as_shape, check_dtype, check_name, check_storable, sort_nodes
+from deep500.networks.checks import as_dtype, as_parameter, as_shape, check_name, check_storable, sort_nodes
 from deep500.networks.hashing import content_hash
 from deep500.networks.node import Node, check_node, first_variadic, most_outputs
 from deep500.networks.shapes import infer_descriptors
@@ -158,17 +159,16 @@ class Graph:
         return dict(self._known)
 
     # -- editing ----------------------------------------------------------------------------------------------------
-    def add_input(self, name: str, shape: Sequence[Dim] | None, dtype: str = "float32") -> None:
+    def add_input(self, name: str, shape: Sequence[Dim] | None, dtype: DTypeLike = "float32") -> None:
         """Declare an input; a string in the shape is a symbolic size, None in place of the shape an unknown rank."""
         self._check_new_value(name, outermost=True)
-        check_dtype(name, dtype)
-        self.inputs[name] = TensorDescriptor(dtype, as_shape(name, shape))
+        self.inputs[name] = TensorDescriptor(as_dtype(name, dtype), as_shape(name, shape))
         self._touch()
 
-    def set_input(self, name: str, shape: Sequence[Dim] | None, dtype: str | None = None) -> None:
+    def set_input(self, name: str, shape: Sequence[Dim] | None, dtype: DTypeLike | None = None) -> None:
         """Give an input another shape and, if one is given, another dtype."""
         old = self._input(name)
-        self.inputs[name] = TensorDescriptor(dtype or old.dtype, as_shape(name, shape))
+        self.inputs[name] = TensorDescriptor(as_dtype(name, dtype) or old.dtype, as_shape(name, shape))
         self._touch()
 
     def add_parameter(self, name: str, value: Any, trainable: bool = True, doubt: str = "", copy: bool = True) -> None:

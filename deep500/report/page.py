@@ -230,7 +230,8 @@ def _breakdown(record: Record, series: Mapping[str, Any], claims: Sequence[Mappi
     claimed = next((c for c in claims if c.get("type") == "breakdown"), None)
     if claimed is not None:
         parts = {str(name): float(s) for name, s in sorted(claimed["parts"].items(), key=lambda part: -part[1])}
-        return bar_figure(parts, "s", "Where did the time go?", f"parts of {format_time(claimed['wall'])}; observation")
+        caption = f"parts of {format_time(claimed['wall'])}; {_overhead(record)}observation"
+        return bar_figure(parts, "s", "Where did the time go?", caption)
     samples = record.samples
     sums = {
         name: sum(float(samples.durations(name, launch["launch"]).sum()) for launch in series[name]["launches"])
@@ -241,8 +242,16 @@ def _breakdown(record: Record, series: Mapping[str, Any], claims: Sequence[Mappi
         return None
     parts = {"steps": sums["step"], "rest of epochs": max(0.0, sums["epoch"] - sums["step"])}
     parts |= {"validation": sums["validation"]} if "validation" in sums else {}
-    caption = f"{format_time(sum(parts.values()))} in all, warm-up included; one sum each: observation"
+    whole = format_time(sum(parts.values()))
+    caption = f"{whole} in all, warm-up included; {_overhead(record)}one sum each: observation"
     return bar_figure(parts, "s, all seeds together", "Where did the time go?", caption)
+
+
+def _overhead(record: Record) -> str:
+    """Deep500's share of a step, where it was measured."""
+    metrics = (record.summary() or {"metrics": []})["metrics"]
+    value = next((m["value"] for m in metrics if m["name"] == "framework_overhead"), None)
+    return "" if value is None else f"{value:.2g} % of forward and backward is Deep500's own; "
 
 
 def _bounds(claims: Sequence[Mapping[str, Any]]) -> Any:

@@ -8,8 +8,10 @@ keys are arguments. Buffers of parameters are never donated: callers who fetched
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +27,7 @@ from deep500.frameworks.jax.memory import step_memory
 from deep500.frameworks.jax.network import JaxNetwork
 from deep500.keywords import hands_on
 from deep500.networks.execution.differentiating import DifferentiatingExecutor
+from deep500.networks.execution.framework_clock import FrameworkClock
 from deep500.networks.execution.guards import guarded
 from deep500.networks.execution.options import ExecutorOptions
 from deep500.networks.execution.program import Program, from_network
@@ -164,6 +167,17 @@ class Executor(DifferentiatingExecutor):
         self.tensors.update(state)
         self.gradients = {**dict(zip(compiled.trained, gradients, strict=True)), **compiled.unreached}
         return {name: results[name] for name in compiled.outputs}
+
+    def clocked(self, compiled: Compiled, clock: FrameworkClock) -> Compiled:
+        def whole(function: Callable[..., Any]) -> Callable[..., Any]:
+            return clock.timed(lambda *operands: jax.block_until_ready(function(*operands)))
+
+        watched = copy(compiled)
+        watched.variants = OrderedDict((key, whole(function)) for key, function in compiled.variants.items())
+        return watched
+
+    def wait(self) -> None:
+        """Nothing: what is called under the clock waits for its own results."""
 
     def update_engine(self) -> type:
         """The class that compiles updates: jitted functions."""

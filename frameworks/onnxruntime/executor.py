@@ -11,7 +11,8 @@ Custom operators run between sessions: see :mod:`deep500.frameworks.onnxruntime.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +21,14 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from deep500.devices import Device, fall_back, to_device
-from deep500.frameworks.onnxruntime.program import SessionProgram
+from deep500.frameworks.onnxruntime.program import ClockedSession, SessionProgram
 from deep500.frameworks.onnxruntime.segments import Segments, make_program
 from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, open_session
 from deep500.frameworks.onnxruntime.session import options as session_options
 from deep500.keywords import hands_on
 from deep500.networks import protos
-from deep500.networks.execution.emitted_gradient import EmittedGradientExecutor
+from deep500.networks.execution.emitted_gradient import CompiledStep, EmittedGradientExecutor
+from deep500.networks.execution.framework_clock import FrameworkClock
 from deep500.networks.execution.options import ExecutorOptions
 from deep500.networks.execution.precision import used_precision
 from deep500.networks.graph import Graph
@@ -158,6 +160,20 @@ class Executor(EmittedGradientExecutor):
         live = self.network.parameters
         variables = [*variables, *_beyond(network, variables)]
         return make_program(network, outputs, variables, live, settings or self.settings, self.providers, self.seed)
+
+    @contextmanager
+    def clocked(self, training: CompiledStep, clock: FrameworkClock) -> Iterator[CompiledStep]:
+        """See the base class; of a single session its own runs alone, without what goes in and comes out."""
+        program = training.program
+        if not isinstance(program, SessionProgram) or program.session is None:
+            yield training._replace(run=clock.timed(training.run))
+            return
+        session = program.session
+        program.session = ClockedSession(session, clock)
+        try:
+            yield training
+        finally:
+            program.session = session
 
     def step_profiler(self, loss: str | None) -> Any:
         """See :class:`ProfilesSteps`."""

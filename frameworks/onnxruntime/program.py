@@ -12,6 +12,7 @@ import onnxruntime as ort
 from deep500.frameworks.onnxruntime.compiler import compile_session
 from deep500.frameworks.onnxruntime.dtypes import is_plain, to_array, to_value
 from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, run_error
+from deep500.networks.execution.framework_clock import FrameworkClock
 from deep500.networks.execution.slicing import needed_nodes, values_read
 from deep500.networks.graph import Graph, Parameter
 from deep500.networks.node import from_proto
@@ -45,11 +46,11 @@ class SessionProgram:
         self._variables = [n for n in dict.fromkeys(variables) if n in used]
         self.constants = {n for n in network.parameters if n in used} & set(live) - {*self._variables}
         self.is_random = any(_draws(node) for node in nodes)
-        self.session: ort.InferenceSession | None = None
+        self.session: ort.InferenceSession | ClockedSession | None = None
         if self._computed:
-            self.session = compile_session(network, self._computed, self._variables, settings, providers, seed)
-            self._fed = [v.name for v in self.session.get_inputs()]
-            self._plain = is_plain(self.session)
+            session = compile_session(network, self._computed, self._variables, settings, providers, seed)
+            self.session, self._plain = session, is_plain(session)
+            self._fed = [v.name for v in session.get_inputs()]
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The wanted values by name."""
@@ -69,8 +70,22 @@ class SessionProgram:
         return values
 
 
+class ClockedSession:
+    """A session whose runs go through a clock."""
+
+    def __init__(self, session: ort.InferenceSession, clock: FrameworkClock) -> None:
+        self._session = session
+        self.run = clock.timed(getattr(session, "_sess", session).run)
+        self.run_with_iobinding = clock.timed(session.run_with_iobinding)
+        self.io_binding = session.io_binding
+
+    @property
+    def _sess(self) -> ClockedSession:
+        return self
+
+
 def run_session(
-    session: ort.InferenceSession, outputs: Sequence[str], feeds: Mapping[str, Any], plain: bool
+    session: ort.InferenceSession | ClockedSession, outputs: Sequence[str], feeds: Mapping[str, Any], plain: bool
 ) -> dict[str, Any]:
     """Run a session; arrays go in and come out without a copy, through bound values where ``plain`` is not true.
 

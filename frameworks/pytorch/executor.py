@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from deep500.frameworks.pytorch.numerics import adopt
 from deep500.frameworks.pytorch.options import TorchOptions
 from deep500.frameworks.pytorch.sending import Sender
 from deep500.keywords import hands_on
+from deep500.networks.execution.framework_clock import FrameworkClock
 from deep500.networks.execution.input_check import InputCheck, input_check
 from deep500.networks.execution.labels import check_range, label_checks
 from deep500.networks.execution.precision import Numerics
@@ -213,6 +214,9 @@ class Executor(Capabilities):
             events.emit(events.after_backward, self)
         self._results = {name: value.detach() for name, value in values.items()}
         return dict(self._results)
+
+    def clocked(self, compiled: Compiled, clock: FrameworkClock) -> Compiled:
+        return replace(compiled, call=clock.timed(compiled.call), backward=clock.timed(compiled.backward))
 
     def _run(self, compiled: Compiled, inputs: Mapping[str, Any]) -> dict[str, Any]:
         if self.torch_device.type == "cuda":

@@ -19,6 +19,7 @@ from torch import fx
 from torch.profiler import ProfilerActivity, profile
 
 from deep500.errors import UnsupportedOperator
+from deep500.networks.execution.framework_clock import FrameworkClock
 from deep500.networks.execution.step_profile import BACKWARD, Kernel, KernelPlace, Places, ProfiledStep, run_step
 
 _RANGE, _STEP = "deep500:", "deep500 step"
@@ -64,7 +65,7 @@ class StepProfiler:
         self.nodes = list(self.plain.module.program.nodes)
         self.places = Places(executor.network.nodes)
         self.places.learn([(node.name, node.reads, node.writes) for node in self.nodes])
-        self._inside: list[tuple[float, float]] = []
+        self._clock = FrameworkClock()
         self._memory: dict[KernelPlace, int] | None = None
         self._steps: list[ProfiledStep] = []
 
@@ -76,8 +77,7 @@ class StepProfiler:
             self._memory = _memory(self._run(inputs, memory=True)[0], self._place)
         events, seconds = self._run(inputs)
         kernels = _kernels(events, self._place, self._memory)
-        inside = sum(end - begin for begin, end in self._inside)
-        self._steps.append(ProfiledStep(seconds, inside, tuple(kernels)))
+        self._steps.append(ProfiledStep(seconds, self._clock.seconds, tuple(kernels)))
 
     def finish(self) -> list[ProfiledStep]:
         """The steps that were run."""
@@ -92,10 +92,10 @@ class StepProfiler:
         return list(profiler.profiler.kineto_results.events()), seconds
 
     def _step(self, inputs: Mapping[str, Any]) -> float:
-        executor, self._inside = self.executor, []
+        executor, self._clock = self.executor, FrameworkClock()
         self.module.train(self.loss is not None)
-        watched = replace(self.plain, call=self._timed(self.module), backward=self._timed(self.plain.backward))
-        executor._compiled[self.key] = watched
+        ranged = replace(self.plain, call=self.module)
+        executor._compiled[self.key] = executor.clocked(ranged, self._clock)
         try:
             begin = perf_counter()
             with torch.profiler.record_function(_STEP):
@@ -104,15 +104,6 @@ class StepProfiler:
             return perf_counter() - begin
         finally:
             executor._compiled[self.key] = self.plain
-
-    def _timed(self, function: Any) -> Any:
-        def call(*operands: Any) -> Any:
-            begin = perf_counter()
-            results = function(*operands)
-            self._inside.append((begin, perf_counter()))
-            return results
-
-        return call
 
 
 def with_ranges(module: Any) -> fx.GraphModule:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deep500.devices import Device
@@ -20,6 +20,7 @@ from deep500.frameworks.tensorflow.runtime import tf
 from deep500.frameworks.tensorflow.tracing import traced
 from deep500.keywords import hands_on
 from deep500.networks.execution.differentiating import DifferentiatingExecutor
+from deep500.networks.execution.framework_clock import FrameworkClock
 from deep500.networks.execution.grouping import planned
 from deep500.networks.execution.guards import guarded
 from deep500.networks.execution.input_check import InputCheck, input_check
@@ -188,6 +189,9 @@ class Executor(DifferentiatingExecutor):
     def step(self, compiled: Compiled, inputs: Mapping[str, Any]) -> dict[str, Any]:
         results, gradients = self.run(compiled, inputs)
         return self.keep(compiled, results, gradients)
+
+    def clocked(self, compiled: Compiled, clock: FrameworkClock) -> Compiled:
+        return replace(compiled, call=clock.timed(compiled.call))
 
     def keep(self, compiled: Compiled, results: Sequence[Any], gradients: Sequence[Any]) -> dict[str, Any]:
         """Remember what a training run left behind; returns its outputs."""

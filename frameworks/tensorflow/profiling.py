@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from deep500.errors import UnsupportedOperator
 from deep500.frameworks.tensorflow.compiler import TARGET, scopes
 from deep500.frameworks.tensorflow.runtime import tf
+from deep500.networks.execution.framework_clock import FrameworkClock
 from deep500.networks.execution.program import from_network
 from deep500.networks.execution.step_profile import BACKWARD, Kernel, KernelPlace, Places, ProfiledStep, run_step
 
@@ -58,7 +58,7 @@ class StepProfiler:
         self.compiled = executor.compiled(outputs, None) if loss is None else executor.training_step(loss)
         self.key = next(key for key, compiled in executor._compiled.items() if compiled is self.compiled)
         self.places = places_of(executor, self.compiled)
-        self._inside = 0.0
+        self._clock = FrameworkClock()
         self._steps: list[ProfiledStep] = []
 
     def step(self, inputs: Mapping[str, Any]) -> None:
@@ -77,27 +77,21 @@ class StepProfiler:
                 tf.profiler.experimental.stop()
             (file,) = Path(folder).rglob("*.xplane.pb")
             kernels = _kernels(file.read_bytes(), self.places)
-        self._steps.append(ProfiledStep(seconds, self._inside, tuple(kernels)))
+        self._steps.append(ProfiledStep(seconds, self._clock.seconds, tuple(kernels)))
 
     def finish(self) -> list[ProfiledStep]:
         """The steps that were run."""
         return self._steps
 
     def _run(self, inputs: Mapping[str, Any]) -> float:
-        executor, compiled = self.executor, self.executor._compiled
-        compiled[self.key] = replace(self.compiled, call=self._call)
+        executor, compiled, self._clock = self.executor, self.executor._compiled, FrameworkClock()
+        compiled[self.key] = executor.clocked(self.compiled, self._clock)
         begin = perf_counter()
         try:
             run_step(executor, inputs, self.loss)
             return perf_counter() - begin
         finally:
             compiled[self.key] = self.compiled
-
-    def _call(self, *tensors: Any) -> Any:
-        begin = perf_counter()
-        results = self.compiled.call(*tensors)
-        self._inside = perf_counter() - begin
-        return results
 
 
 def places_of(executor: Any, compiled: Any) -> dict[str, KernelPlace]:

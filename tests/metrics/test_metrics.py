@@ -89,6 +89,7 @@ WATCHING = [  # (metric, name, unit, direction, kind); their values have files o
     (d5m.StepLatency(0.99), "step_latency_p99", "s", "lower", "cost"),
     (d5m.InferenceLatency(), "single_stream_p90", "s", "lower", "cost"),
     (d5m.DatasetLatency(0.99), "dataset_latency_p99", "s", "lower", "cost"),
+    (d5m.FrameworkOverhead(), "framework_overhead", "%", "lower", "ratio"),
     (d5m.LoaderThroughput(), "loader_throughput", "samples/s", "higher", "rate"),
     (d5m.OfflineThroughput(), "offline_throughput", "samples/s", "higher", "rate"),
     (d5m.ServerRate(0.1), "server_rate_0.1s", "queries/s", "higher", "rate"),

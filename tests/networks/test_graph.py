@@ -83,6 +83,9 @@ REFUSED: list[tuple[str, Callable[[Network], object], str]] = [
     ("fractional size", lambda n: n.add_input("i", (1.5,)), "sizes >= 0"),
     ("shape that is a number", lambda n: n.add_input("i", 3), "list of sizes"),
     ("unknown dtype", lambda n: n.add_input("i", (1,), "flaot32"), "did you mean 'float32'"),
+    ("unknown dtype later", lambda n: n.set_input("x", (1,), "flaot32"), "did you mean 'float32'"),
+    ("no dtype", lambda n: n.add_input("i", (1,), object()), "input 'i'"),
+    ("dtype that ONNX lacks", lambda n: n.add_input("i", (1,), np.longdouble), "input 'i'"),
     ("trainable integers", lambda n: n.add_parameter("p", np.ones(2, int)), "trainable=False"),
     ("objects", lambda n: n.add_parameter("p", np.array([object()]), trainable=False), "numbers or strings"),
     ("ragged rows", lambda n: n.add_parameter("p", [[1.0], [1.0, 2.0]]), "equally long"),
@@ -419,3 +422,12 @@ def test_emitter_shares_equal_constants() -> None:
     parts = op.many("Split", "x", op.ints(1, 2), outputs=2, axis=1)
     assert op("Neg", parts[0], output="out") == "out" and parts == ["p/Split:0", "p/Split:1"]
     assert not net.parameters[axis].trainable
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.dtype("float64"), float, "float64"])
+def test_an_input_takes_numpys_dtypes(dtype):
+    net = Network()
+    net.add_input("x", ("N",), dtype)
+    net.add_input("y", ("N",))
+    net.set_input("y", ("N",), dtype)
+    assert net.inputs["x"].dtype == net.inputs["y"].dtype == "float64"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from deep500.networks.graph import Graph
 
 if TYPE_CHECKING:
+    from deep500.networks.execution.framework_clock import ClockedStep
     from deep500.networks.execution.step_profile import ProfiledStep
 
 
@@ -119,6 +120,14 @@ class ProfilesSteps(Protocol):
         Raises:
             UnsupportedOperator: for a choice of the executor's under which nodes have no kernels that are known.
         """
+
+
+@runtime_checkable
+class ClocksFramework(Protocol):
+    """An executor that tells its framework's share of a training step from Deep500's."""
+
+    def clocked_step(self, inputs: Mapping[str, Any], loss: str = "loss") -> ClockedStep:
+        """Run forward and backward once, and wait for the device; what is compiled at first use is in the time."""
 
 
 @runtime_checkable

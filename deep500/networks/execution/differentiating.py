@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from deep500.devices import Device, fall_back, to_device
 from deep500.networks.execution.bound import BoundNetwork
@@ -21,6 +21,9 @@ from deep500.networks.execution.refusals import unknown_parameter, unknown_value
 from deep500.networks.graph import Graph, Parameter
 from deep500.networks.losses import find_loss, gradient_name
 from deep500.networks.quantization import differentiable
+
+if TYPE_CHECKING:
+    from deep500.networks.execution.framework_clock import ClockedStep, FrameworkClock
 
 
 class CompiledProgram(Protocol):
@@ -118,6 +121,10 @@ class DifferentiatingExecutor(GraphExecutor):
         """Run what was compiled for a loss, leave the gradients behind, and return the outputs in a dict of its own."""
         raise NotImplementedError
 
+    def clocked(self, compiled: Any, clock: FrameworkClock) -> Any:
+        """The compiled program with its calls of the framework through a clock."""
+        raise NotImplementedError
+
     def current(self, name: str) -> Any:
         """The tensor of a parameter as it is now, in ONNX's layout."""
         return self.tensors[name]
@@ -208,6 +215,22 @@ class DifferentiatingExecutor(GraphExecutor):
             events.emit(events.after_forward_backward, self)
         self._results = results
         return dict(results)
+
+    def clocked_step(self, inputs: Mapping[str, Any], loss: str = "loss") -> ClockedStep:
+        """See :class:`~deep500.networks.execution.capabilities.ClocksFramework`."""
+        from deep500.networks.execution.framework_clock import FrameworkClock
+
+        plain, clock = self.training_step(loss), FrameworkClock(self.wait)
+        key = next(key for key, compiled in self._compiled.items() if compiled is plain and key[1] == loss)
+        self._compiled[key] = self.clocked(plain, clock)
+        try:
+            return clock.step(self, inputs, loss)
+        finally:
+            self._compiled[key] = plain
+
+    def wait(self) -> None:
+        """Wait for what a call of the framework asked the device for, while it is under the clock."""
+        self.synchronize()
 
     # -- what the network asks --------------------------------------------------------------------------------------
     def tensor(self, name: str) -> Any:

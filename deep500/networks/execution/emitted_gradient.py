@@ -8,8 +8,9 @@ the new running statistics. A backend supplies programs: what it compiles a netw
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from deep500.networks.execution.refusals import unfit_parameter, unknown_value, 
 from deep500.networks.execution.slicing import check_outputs, sources
 from deep500.networks.graph import Graph
 from deep500.networks.losses import find_loss, gradient_name
+
+if TYPE_CHECKING:
+    from deep500.networks.execution.framework_clock import ClockedStep, FrameworkClock
 
 
 class ArrayNetwork(BoundNetwork):
@@ -168,6 +172,23 @@ class EmittedGradientExecutor(GraphExecutor):
 
     def synchronize(self) -> None:
         """Nothing to wait for: a run returns when it is done."""
+
+    def clocked_step(self, inputs: Mapping[str, Any], loss: str = "loss") -> ClockedStep:
+        """See :class:`~deep500.networks.execution.capabilities.ClocksFramework`."""
+        from deep500.networks.execution.framework_clock import FrameworkClock
+
+        plain, clock = self._training(loss), FrameworkClock()
+        with self.clocked(plain, clock) as watched:
+            self._trainings[loss] = watched
+            try:
+                return clock.step(self, inputs, loss)
+            finally:
+                self._trainings[loss] = plain
+
+    @contextmanager
+    def clocked(self, training: CompiledStep, clock: FrameworkClock) -> Iterator[CompiledStep]:
+        """A step whose kernels run through a clock."""
+        yield training._replace(run=clock.timed(training.run))
 
     # -- compiling --------------------------------------------------------------------------------------------------
     def _refresh(self) -> None:

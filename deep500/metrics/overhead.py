@@ -1,0 +1,107 @@
+"""The time of the meta-layer: how much of a training step is Deep500's, and how much the framework's."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from deep500.errors import InputError
+from deep500.measure.statistics import median_interval, paired_ratio
+from deep500.metrics.base import Kind, ProbingMetric
+
+WARM_UP = 3
+
+
+class FrameworkOverhead(ProbingMetric):
+    """Percent of a training step's forward and backward that passes outside of the framework's own calls.
+
+    That is Deep500's: checks of inputs, arrays turned into tensors and placed, names, events. Steps with a clock around
+    the framework's calls tell it from inside; plain steps in turns with them are held against those calls alone
+    (``details["over_framework"]``, with its interval: what a loop of the framework's own would take is 1). Parameters
+    and running statistics are afterwards what they were. Updates are not in it.
+
+    Args:
+        steps: how many of each.
+        seconds: after which no further step is begun.
+        level: of the intervals.
+
+    Raises:
+        InputError: fewer than two steps, or no time.
+
+    Example:
+        >>> FrameworkOverhead().name, FrameworkOverhead().unit
+        ('framework_overhead', '%')
+    """
+
+    name, unit, direction = "framework_overhead", "%", "lower"
+    kind: Kind = "ratio"
+
+    def __init__(self, steps: int = 30, seconds: float = 5.0, level: float = 0.95) -> None:
+        if steps < 2 or seconds <= 0:
+            raise InputError(f"got steps={steps}, seconds={seconds}; expected at least two steps, and some time")
+        self.steps, self.seconds, self.level = steps, seconds, level
+
+    def measure(self, statistics: Any) -> float | None:
+        """The median share over the steps."""
+        if not self.ready():
+            return None
+        executor, batch = self.run.executor, self._batch()
+        if batch is None or not hasattr(executor, "clocked_step"):
+            self.reason = self.reason or f"{executor.backend} has no clock around its framework's calls"
+            return None
+        bound = self.run.executor.network
+        fixed = [name for name, parameter in bound.parameters.items() if not parameter.trainable]
+        before = [np.array(bound.to_numpy(tensor)) for tensor in bound.fetch_tensors(fixed)]
+        plain, whole, inside = self._steps(executor, batch)
+        for name, value, tensor in zip(fixed, before, bound.fetch_tensors(fixed), strict=True):
+            if not np.array_equal(value, bound.to_numpy(tensor)):
+                bound.feed_tensor(name, value)
+        share = median_interval([100 * (w - i) / w for w, i in zip(whole, inside, strict=True)], self.level)
+        over = paired_ratio(plain, inside, self.level)
+        self.details = {
+            "low": share.low,
+            "high": share.high,
+            "level": self.level,
+            "n": len(whole),
+            "step_seconds": float(np.median(plain)),
+            "own_seconds": float(np.median(np.subtract(whole, inside))),
+            "over_framework": over.median,
+            "over_framework_low": over.low,
+            "over_framework_high": over.high,
+        }
+        return share.median
+
+    def _batch(self) -> dict[str, Any] | None:
+        """The first batch of the epoch that comes next; None, and a reason, where there is none."""
+        sampler = self.run.trainer.train_sampler
+        if not (hasattr(sampler, "state") and hasattr(sampler, "resume")):
+            self.reason = f"{type(sampler).__name__} cannot go back to where it was"
+            return None
+        place = sampler.state()
+        sampler.set_epoch(sampler.epoch + 1)
+        batches = iter(sampler)
+        batch: dict[str, Any] | None = next(batches, None)
+        if hasattr(batches, "close"):
+            batches.close()  # threads that prefetch end here
+        sampler.resume(place)
+        self.reason = "" if batch is not None else "there is no batch"
+        return batch
+
+    def _steps(self, executor: Any, batch: dict[str, Any]) -> tuple[list[float], list[float], list[float]]:
+        """Seconds of plain steps, of steps under the clock, and of the framework's calls in those."""
+        loss, plain, whole, inside = self.run.trainer.loss, [], [], []
+        end = perf_counter() + self.seconds
+        for number in range(WARM_UP + self.steps):
+            begin = perf_counter()
+            executor.inference_and_backprop(batch, loss)
+            executor.synchronize()
+            took, step = perf_counter() - begin, executor.clocked_step(batch, loss)
+            if number >= WARM_UP:
+                plain.append(took)
+                whole.append(step.seconds)
+                inside.append(step.inside)
+                if perf_counter() > end and len(plain) > 1:
+                    break
+        return plain, whole, inside
