@@ -203,8 +203,8 @@ def test_command_works(
     if words[0] == "make":
         assert subprocess.run(["make", "-n", *words[1:]], cwd=ROOT, capture_output=True, check=False).returncode == 0
         return
-    if words[0] == "sbatch":  # tests/race/test_sweeping.py runs what a sweep writes, index by index
-        assert words[1:] and words[1].endswith("/sweep.sbatch"), words
+    if words[0] == "sbatch":  # tests/race/test_engines.py runs what is written, index by index
+        assert words[1:] and words[1].endswith(("/sweep.sbatch", "/race.sbatch")), words
         return
     assert words[0] in ("python", "deep500"), f"got {command!r}; expected make, python or deep500: teach this test"
     if words[1] == "-m":
@@ -230,7 +230,7 @@ def test_command_works(
         monkeypatch.setenv("DEEP500_CACHE", request.getfixturevalue("prices"))
         check_on_a_model(words, capfd)
         return
-    if covered(words) or words[:3] == ["deep500", "sweep", "--resume"]:  # of a sweep that a page's reader began
+    if covered(words) or words[2:3] == ["--resume"]:  # of what a page's reader began
         return
     for package in sorted({"ray", "optuna"} & set(words)):
         pytest.importorskip(package, reason=f"{package} is not installed: pip install {package}")

@@ -154,7 +154,7 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "deep500/race": {
         "folder": "test_running",
-        "adaptive engines sweep_command": "test_sweeping",
+        "adaptive sweep_command": "test_sweeping",
     },
     "deep500/scaling": {
         "model pretend": "test_simulation",

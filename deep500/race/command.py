@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from deep500.errors import RecipeError
 from deep500.progress import above
 from deep500.race.course import budget
+from deep500.race.engines import ENGINES, RayTasks, write_array
 from deep500.race.held_out import draw_variants
 from deep500.race.judging import detectable
-from deep500.race.running import Race, RaceOptions
+from deep500.race.running import Race, RaceOptions, RunTrial
 from deep500.race.standing import PAGE, text_of, write_standing
 from deep500.race.submissions import BUILT_IN, find_submissions
+from deep500.race.trial import Request
+from deep500.race.worker import Limits, TrialProcess, run_described, run_isolated
 from deep500.race.workloads import SUITES, find_suite
 from deep500.results.command import add_json
 from deep500.results.files import to_json
@@ -35,6 +40,10 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add("--seed", type=int, default=0, metavar="S", help="of settings, training and order (0)")
     add("--jobs", type=int, default=1, metavar="N",
         help="trials at a time, on a core each; with several, times are CPU seconds (1)")
+    add("--engine", choices=ENGINES, default="processes",
+        help="where trials run: processes, tasks of ray (--jobs at a time), or an array of slurm, whose script is "
+        "written (processes)")
+    add("--trial", type=int, metavar="N", help="with --resume: run this trial only, as the array of slurm does")
     add("--memory", type=float, default=4.0, metavar="GIB", help="most memory of a trial (4)")
     add("--framework", metavar="NAME", help="run on another backend than the recipes'")
     add("--data", type=Path, metavar="DIR", help="the folder with data sets ($DATA_ROOT, ./data)")
@@ -52,27 +61,60 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
 
 
 def _race(args: argparse.Namespace) -> int:
+    if args.trial is not None and args.resume is None:
+        raise RecipeError(f"got --trial {args.trial} without a race; expected its folder: add --resume DIR")
+    tasks = RayTasks(run_described) if args.engine == "ray" and not args.plan else None  # before a folder is made
     if args.resume is not None:
         race = Race.reopen(args.resume)
+        if args.engine != "processes" and not race.options.processor_time:
+            raise RecipeError(
+                f"got --engine {args.engine} for a race by the wall's clock; expected this machine alone: leave it out"
+            )
     else:
         words = tuple(word for word in args.submissions.split(",") if word)
         data = None if args.data is None else str(args.data.resolve())
         shared = args.studies, args.trials, args.seed, args.jobs, args.memory
-        options = RaceOptions(args.suite, words, *shared, args.framework, data, not args.whole, args.held_out)
+        options = RaceOptions(
+            args.suite, words, *shared, args.framework, data, not args.whole, args.held_out, args.engine
+        )
         if args.plan:
             return _plan(options, args)
         if args.noise is not None:
             raise RecipeError(f"got --noise {args.noise:g} without --plan; expected both or none: add --plan")
         race = Race.begin(options, args.out)
     say = _silent if args.quiet or args.json else above
+    if args.trial is not None:
+        race.run_one(args.trial, above)
+        return 0
     say(f"results: {race.path}")
-    race.run(say)
+    left = [number for number, entry in enumerate(race.entries) if entry not in race.done]
+    if args.engine == "slurm" and left:
+        return _write_script(race, left, say, args.json)
+    race.run(say, run_isolated if tasks is None else _as_tasks(tasks))
     standing = write_standing(race)
     place = {"path": str(race.path), "page": str(race.path / PAGE)}
     sys.stdout.write(
         to_json({**standing, **place}) + "\n" if args.json else f"{text_of(standing)}\n\npage: {place['page']}\n"
     )
     return 0 if any(row["misses"] < row["trials"] for row in standing["scores"]) else 1
+
+
+def _write_script(race: Race, left: Sequence[int], say: Callable[[str], None], as_json: bool) -> int:
+    """Write the array of the trials that are left, and say how it is submitted."""
+    script = write_array(race.path, "race", "--trial", Path(race.options.suite).stem, left)
+    then = " --engine slurm, for the variants" if race.options.held_out and not race.variants else ""
+    say(f"then: deep500 race --resume {race.path}{then}")
+    shown = {"path": str(race.path), "script": str(script)}
+    sys.stdout.write((to_json(shown) if as_json else f"sbatch {shlex.quote(str(script))}") + "\n")
+    return 0
+
+
+def _as_tasks(tasks: RayTasks) -> RunTrial:
+    def run_trial(request: Request, limits: Limits, stopped: Callable[[], bool]) -> TrialProcess:
+        result: TrialProcess = tasks(asdict(request), asdict(limits), stopped=stopped)
+        return result
+
+    return run_trial
 
 
 def _plan(options: RaceOptions, args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Sweeps on a larger machine: cells as tasks of Ray, or as an array of SLURM, in the same folder.
+"""Sweeps and races on a larger machine: parts as tasks of Ray, or as an array of SLURM, in the same folder.
 
 Both need a file system that all machines share.
 """
@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from typing import Any
 from deep500.errors import RecipeError
 from deep500.results.files import write_atomic
 
-SCRIPT = "sweep.sbatch"
 ENGINES = ("processes", "ray", "slurm")
+TICK = 0.1
+"""Seconds between two questions whether all stops."""
 
 
 def load_ray() -> Any:
@@ -38,44 +39,76 @@ def load_ray() -> Any:
     return ray
 
 
-class RayCells:
-    """Runs cells as tasks of Ray, one core each; called from as many threads as there are cells at a time."""
+class RayTasks:
+    """Runs a function as tasks of Ray, one core each; called from as many threads as there are tasks at a time.
 
-    def __init__(self) -> None:
+    Args:
+        function: at the top level of a module, which the machine of a task imports; takes plain values.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
         ray = self.ray = load_ray()
+        module, name = function.__module__, function.__name__
 
         @ray.remote(num_cpus=1)
-        def cell(words: list[str], folder: str, path: list[str]) -> tuple[int, str, str]:
+        def task(arguments: tuple[Any, ...], folder: str, path: list[str]) -> Any:
             sys.path[:] = path
             os.chdir(folder)
-            from deep500.race.sweeping import run_apart  # on the machine of the task
+            return getattr(import_module(module), name)(*arguments)
 
-            return run_apart(words, jobs=2)
+        self.task = task
 
-        self.cell = cell
+    def __call__(self, *arguments: Any, stopped: Callable[[], bool] = lambda: False) -> Any:
+        """Run the function somewhere; raises KeyboardInterrupt, and ends the task, when ``stopped`` says so."""
+        reference = self.task.remote(arguments, str(Path.cwd()), sys.path)
+        while not self.ray.wait([reference], timeout=TICK)[0]:
+            if stopped():
+                self.ray.cancel(reference)
+                raise KeyboardInterrupt
+        return self.ray.get(reference)
 
-    def __call__(self, words: Sequence[str]) -> tuple[int, str, str]:
-        """Run ``deep500`` with these words somewhere; returns exit code, output and last error."""
-        outcome: tuple[int, str, str] = self.ray.get(self.cell.remote(list(words), str(Path.cwd()), sys.path))
-        return outcome
 
+def write_array(path: Path, kind: str, option: str, name: str, numbers: Sequence[int]) -> Path:
+    """Write a script for ``sbatch`` whose tasks each run one part of a sweep or race; returns its path.
 
-def write_array(path: Path, name: str, cells: int) -> Path:
-    """Write a script for ``sbatch`` whose task N runs cell N of the sweep in a folder; returns the script's path."""
+    Args:
+        path: the folder.
+        kind: ``"sweep"`` or ``"race"``, the command.
+        option: of the command, which takes the number of a part.
+        name: of the job, beside its kind.
+        numbers: of the parts.
+    """
     whole = path.resolve()
     python, folder = shlex.quote(sys.executable), shlex.quote(str(Path.cwd()))
     search = os.pathsep.join(dict.fromkeys(entry for entry in sys.path if entry))
     text = f"""#!/bin/bash
-#SBATCH --job-name=sweep-{re.sub(r"[^A-Za-z0-9_.-]", "_", name)}
-#SBATCH --array=0-{cells - 1}
+#SBATCH --job-name={kind}-{re.sub(r"[^A-Za-z0-9_.-]", "_", name)}
+#SBATCH --array={ranges(numbers)}
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task=1
 #SBATCH --output={whole}/slurm-%a.txt
-# Each task runs one cell and may be submitted again: finished cells are left, stopped ones go on.
-# When all have ended: deep500 sweep --resume {shlex.quote(str(whole))}
+# Each task runs one part and may be submitted again: finished parts are left, stopped ones go on.
+# When all have ended: deep500 {kind} --resume {shlex.quote(str(whole))}
 cd {folder} || exit 1
 export PYTHONPATH={shlex.quote(search)}
-exec {python} -m deep500 sweep --resume {shlex.quote(str(whole))} --cell "$SLURM_ARRAY_TASK_ID"
+exec {python} -m deep500 {kind} --resume {shlex.quote(str(whole))} {option} "$SLURM_ARRAY_TASK_ID"
 """
-    write_atomic(whole / SCRIPT, text)
-    return whole / SCRIPT
+    script = whole / f"{kind}.sbatch"
+    write_atomic(script, text)
+    return script
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Write numbers as SLURM reads those of an array.
+
+    Example:
+        >>> ranges([0, 1, 2, 5, 7, 8])
+        '0-2,5,7-8'
+    """
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ",".join("-".join(map(str, run)) for run in runs)

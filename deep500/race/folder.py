@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 import itertools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from deep500.results.record import Record
 
 T = TypeVar("T")
 RunPart = Callable[[T, Callable[[], bool]], None]
+LOCKS = "locks"
 DO = "name the folder of a race or a sweep"
 
 
@@ -49,6 +51,16 @@ def definition_of(path: Path, schema: str) -> dict[str, Any]:
     kind = declare({"schema": word(schema), "options": dict, "sha256": str})
     definition: dict[str, Any] = read_json(path, kind, do=DO)
     return definition
+
+
+@contextmanager
+def part_lock(path: Path, name: str) -> Iterator[None]:
+    """Keep other processes, also of other machines, from a part; raises ResultsError where one is at it."""
+    place = path / LOCKS / name
+    with writing(place):
+        place.mkdir(parents=True, exist_ok=True)
+    with Record(place).lock():
+        yield
 
 
 def run_all(path: Path, parts: Sequence[T], run_part: RunPart[T], jobs: int, go: str) -> None:

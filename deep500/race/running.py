@@ -14,7 +14,7 @@ import numpy as np
 from deep500.errors import RecipeError, ResultsError, nearest
 from deep500.measure.fingerprint import full_environment
 from deep500.race.course import Heat, budget, course, limit
-from deep500.race.folder import DO, begin_folder, definition_of, run_all
+from deep500.race.folder import DO, begin_folder, definition_of, part_lock, run_all
 from deep500.race.held_out import HeldOutVariant, draw_variants, held_out_course, variants_of
 from deep500.race.scores import TrialTime
 from deep500.race.submissions import Submission, find_submissions
@@ -65,6 +65,7 @@ class RaceOptions:
         framework, data: as for ``deep500 run``.
         prune: stop trials that cannot count any more.
         held_out: variants of workloads that are drawn when tuning has ended.
+        engine: where trials run; others than processes of this machine time by their processors' clocks.
     """
 
     suite: str
@@ -78,6 +79,7 @@ class RaceOptions:
     data: str | None = None
     prune: bool = True
     held_out: int = 0
+    engine: str = "processes"
 
     def __post_init__(self) -> None:
         if self.held_out < 0:
@@ -87,6 +89,11 @@ class RaceOptions:
                 raise RecipeError(f"got --{name} {getattr(self, name)}; expected at least 1: give a larger number")
         if not self.memory > 0:
             raise RecipeError(f"got --memory {self.memory:g}; expected GiB above 0: give a larger number")
+
+    @property
+    def processor_time(self) -> bool:
+        """Whether trials share machines, so that times are those of their processes."""
+        return self.jobs > 1 or self.engine != "processes"
 
 
 @dataclass
@@ -183,14 +190,11 @@ class Race:
         guard = threading.Lock()
 
         def one_trial(entry: Heat, stopped: Callable[[], bool]) -> None:
-            with guard:
-                request = self.request(entry)
             try:
-                result = run_trial(request, self._limits(entry), stopped)
+                self._run_entry(entry, run_trial, stopped, guard)
             except KeyboardInterrupt:
                 return  # stopped
             with guard:
-                self._keep(entry, request, result)
                 say(f"{len(self.done)}/{count} {self.line(entry)}")
 
         for phase in PHASES:
@@ -199,6 +203,34 @@ class Race:
             if phase == "entries" and left:
                 say(f"held out: {', '.join(f'{v.base} with {v.word}' for v in self.variants)}")
             run_all(self.path, left, one_trial, self.options.jobs, "race")
+
+    def run_one(self, number: int, say: Say, run_trial: RunTrial = run_isolated) -> None:
+        """Run one trial, for an array of jobs that share the folder.
+
+        Raises:
+            RecipeError: there is no such trial.
+            ResultsError: another process is at it.
+        """
+        entries = self.entries
+        if not 0 <= number < len(entries):
+            raise RecipeError(f"got --trial {number}; expected 0 to {len(entries) - 1}: choose one of the race's")
+        if entries[number] not in self.done:
+            self._run_entry(entries[number], run_trial, lambda: False, threading.Lock())
+        say(f"trial {number}, {self.line(entries[number])}")
+
+    def _run_entry(self, entry: Heat, run_trial: RunTrial, stopped: Callable[[], bool], guard: threading.Lock) -> None:
+        """Run a trial and write its file, or read what another process has written meanwhile."""
+        with part_lock(self.path, entry.name):
+            file = self.path / TRIALS / f"{entry.name}.json"
+            if file.exists():
+                with guard:
+                    self._take(entry, read_json(file, _TRIAL, do=DO))
+                return
+            with guard:
+                request = self.request(entry)
+            result = run_trial(request, self._limits(entry), stopped)
+            with guard:
+                self._keep(entry, request, result)
 
     def line(self, entry: Heat) -> str:
         """Return what became of a trial, in words."""
@@ -224,7 +256,7 @@ class Race:
             int(seeds[0] % 2**31),
             limit(entry, self.done.values(), seconds, o.studies) if o.prune else seconds,
             steps,
-            o.jobs > 1,
+            o.processor_time,
             o.framework,
             o.data,
         )
@@ -276,7 +308,8 @@ class Race:
 
 def _options_of(options: RaceOptions) -> dict[str, Any]:
     """The words of a race; what it does not use is left out, so that races of before are gone on with."""
-    plain = {key: value for key, value in asdict(options).items() if (key, value) != ("held_out", 0)}
+    unused = {"held_out": 0, "engine": "processes"}
+    plain = {key: value for key, value in asdict(options).items() if key not in unused or value != unused[key]}
     return {**plain, "submissions": list(options.submissions)}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from deep500.errors import RecipeError
 from deep500.progress import above
-from deep500.race.engines import ENGINES, RayCells, write_array
+from deep500.race.engines import ENGINES, RayTasks, write_array
 from deep500.race.sweeping import RecipeSweep, SweepAxis, SweepOptions, run_apart
 from deep500.report.figures import Figure
 from deep500.report.plot import Axis, Plot
@@ -62,7 +62,7 @@ def _sweep(args: argparse.Namespace) -> int:
         raise RecipeError(
             f"got --engine slurm and --sampler {args.sampler}, which sees all cells; expected one of them"
         )
-    ray = RayCells() if args.engine == "ray" else None  # before a folder is made
+    ray = RayTasks(run_apart) if args.engine == "ray" else None  # before a folder is made
     if args.resume is not None:
         sweep = RecipeSweep.reopen(args.resume)
     elif args.recipe is None:
@@ -86,12 +86,12 @@ def _sweep(args: argparse.Namespace) -> int:
     if args.cell is not None:
         return 0 if sweep.run_one(args.cell, above, alone) else 1
     if args.engine == "slurm":
-        script = write_array(sweep.path, Path(sweep.options.recipe).stem, len(sweep.cells))
+        script = write_array(sweep.path, "sweep", "--cell", Path(sweep.options.recipe).stem, range(len(sweep.cells)))
         say(f"then, with what all have found: deep500 sweep --resume {sweep.path}")
         shown = {"path": str(sweep.path), "script": str(script)}
         sys.stdout.write((to_json(shown) if args.json else f"sbatch {shlex.quote(str(script))}") + "\n")
         return 0
-    sweep.run(say, ray or alone)
+    sweep.run(say, alone if ray is None else lambda words: ray(list(words), 2))
     result = write_result(sweep)
     place = {"path": str(sweep.path), "page": str(sweep.path / PAGE)}
     sys.stdout.write(

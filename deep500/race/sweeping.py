@@ -20,7 +20,7 @@ from deep500.errors import RecipeError, ResultsError
 from deep500.guard import INTERRUPTED
 from deep500.measure.machine import usable_cores
 from deep500.race.adaptive import AdaptiveCells, load_optuna
-from deep500.race.folder import DO, begin_folder, definition_of, run_all
+from deep500.race.folder import DO, begin_folder, definition_of, part_lock, run_all
 from deep500.race.submissions import Choices, Span, point
 from deep500.race.worker import THREADS
 from deep500.reading import declare, read_json, word
@@ -28,11 +28,11 @@ from deep500.recipe.loader import find_recipe, load_recipe
 from deep500.recipe.options import parse_options
 from deep500.recipe.plan import RecipeFile
 from deep500.recipe.steps import make_plan
-from deep500.results.files import to_json, write_atomic, writing
+from deep500.results.files import to_json, write_atomic
 from deep500.results.record import Record, full_hash
 
 SCHEMA = "deep500-sweep-1"
-DEFINITION, CELLS, RUNS, LOCKS = "sweep.json", "cells", "runs", "locks"
+DEFINITION, CELLS, RUNS = "sweep.json", "cells", "runs"
 MOST_CELLS = 10_000
 RunCell = Callable[[Sequence[str]], tuple[int, str, str]]
 _CELL = declare({"schema": word(SCHEMA), "words": [str], "run": (str, None), "reason": str, "values": [(float, None)]})
@@ -275,10 +275,7 @@ class RecipeSweep:
 
     def _run_cell(self, cell: int, run_cell: RunCell) -> dict[str, Any] | None:
         """Run a cell and write its file; None if it was interrupted."""
-        place = self.path / LOCKS / f"{cell:04d}"
-        with writing(place):
-            place.mkdir(parents=True, exist_ok=True)
-        with Record(place).lock():
+        with part_lock(self.path, f"{cell:04d}"):
             code, out, error = run_cell(self.command(cell))
             if code == INTERRUPTED:
                 return None

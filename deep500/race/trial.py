@@ -20,6 +20,7 @@ from typing import Any
 
 from deep500.errors import Deep500Error, TrainingError
 from deep500.events import Event, StopTraining
+from deep500.measure.machine import hardware
 from deep500.race.submissions import find_submissions
 from deep500.race.workloads import Workload, quality_of
 from deep500.recipe.build import Notes, load_custom_ops, load_data, make_parts
@@ -218,7 +219,13 @@ def run_trial(request: Request, say: Callable[[dict[str, Any]], None] = lambda p
         "best": watch.best,
         "reason": "" if seconds is not None else reason or watch.reason,
         "warnings": notes.warnings,
+        "processor": processor(),
     }
+
+
+def processor() -> str:
+    """Tell the kind of this machine's processor from others."""
+    return " ".join(str(hardware()[key]) for key in ("vendor", "family", "model_number", "stepping"))
 
 
 def _watched(optimizer: Callable[..., Any], untouched: list[Any]) -> Callable[..., Any]:

@@ -86,6 +86,11 @@ def run_isolated(request: Request, limits: Limits, stopped: Callable[[], bool] =
     return result
 
 
+def run_described(request: Mapping[str, Any], limits: Mapping[str, Any]) -> TrialProcess:
+    """Run :func:`run_isolated` with the fields of its arguments, as another machine gets them."""
+    return run_isolated(Request(**request), Limits(**limits))
+
+
 def _follow(
     process: subprocess.Popen[bytes],
     request: Request,
