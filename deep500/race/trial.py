@@ -219,7 +219,6 @@ def run_trial(request: Request, say: Callable[[dict[str, Any]], None] = lambda p
         "best": watch.best,
         "reason": "" if seconds is not None else reason or watch.reason,
         "warnings": notes.warnings,
-        "processor": processor(),
     }
 
 
@@ -255,7 +254,7 @@ def main() -> None:
         text = "".join(traceback.format_exception_only(type(error), error)).strip()
         outcome = {"seconds": None, "steps": None, "spent": 0.0, "best": None, "warnings": []}
         outcome["reason"] = "out of memory" if isinstance(error, MemoryError) else f"crashed: {text}"
-    say({"outcome": outcome})
+    say({"outcome": {**outcome, "processor": processor()}})
 
 
 if __name__ == "__main__":

@@ -51,6 +51,11 @@ class Instruction(NamedTuple):
     coefficient: Coefficient = ONE
     last: frozenset[int] = frozenset()
 
+    @property
+    def plain(self) -> bool:
+        """Whether all operands are values, and not numbers or exponents."""
+        return all(map(_is_place, self.operands))
+
 
 @dataclass
 class _Product:

@@ -8,6 +8,7 @@ the copies.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
@@ -95,11 +96,10 @@ class _Flat:
         if self.single:
             self._free.clear()
 
-    def compute(self, instruction: Instruction, operands: list[Any], c: float, out: Any) -> Any:
+    def compute(self, name: str, operands: list[Any], c: float, out: Any) -> Any:
         """Run an instruction into memory that is given, or into some that the room has."""
         if out is None:
             out = self._free.pop() if self._free else self.empty()
-        name = instruction.name
         if name in ("rows", "spread") and not self.single:
             if name == "spread":
                 torch._foreach_copy_(self.views(out), list(operands[0].unbind()))
@@ -139,6 +139,8 @@ class _Lists:
         self._views: dict[str, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
         self._free: list[list[torch.Tensor]] = []
         self._keeps = sum(param.numel() for param in params) <= KEPT
+        kinds = {(param.dtype, param.device.type) for param in params}
+        self._exact = len(kinds) == 1 and next(iter(kinds)) in ((torch.float32, "cpu"), (torch.float64, "cpu"))
 
     def begin(self, grads: list[Any]) -> Values:
         return {0: grads, 1: self.params}
@@ -182,28 +184,34 @@ class _Lists:
     def clear(self) -> None:
         """Nothing."""
 
-    def compute(self, instruction: Instruction, operands: list[Any], c: float, out: Any) -> Any:
-        name = instruction.name
+    def _number(self, c: float) -> Any:
+        """A number, on a CPU as a tensor where that gives the same bits: Python's take functions twice as long."""
+        return torch.tensor(c, dtype=self.params[0].dtype) if self._exact else c
+
+    def compute(self, name: str, operands: list[Any], c: float, out: Any) -> Any:
         if name == "spread":
             return [row.expand(p.shape).clone() for row, p in zip(operands[0].unbind(), self.params, strict=True)]
         if name == "rows":
             operands = [operands[0], list(operands[1].unbind())]
         if name == "square":
             operands = [operands[0], operands[0]]
-        function, keyword = _LISTS[name]
+        plain, over, keyword = _LISTS[name]
         if self._free and not (out is not None and out is operands[0]) and isinstance(operands[0], list):
             out = self._free.pop()  # memory that is new costs more than a copy
             torch._foreach_copy_(out, operands[0])
             operands = [out, *operands[1:]] if name != "square" else [out, out]
-        over = "_" if out is not None and out is operands[0] else ""
+        if name == "scale":
+            operands = [operands[0], self._number(c)]
+        elif name == "shift":
+            operands = [operands[0], [self._number(c)] * len(self.params) if self._exact else c]
         more = {} if keyword is None else {keyword: c}
-        if name in ("scale", "shift"):
-            operands, more = [operands[0], c], {}
-        result = getattr(torch, f"_foreach_{function}{over}")(*operands, **more)
-        return out if over else list(result)
+        if out is not None and out is operands[0]:
+            over(*operands, **more)
+            return out
+        return list(plain(*operands, **more))
 
 
-_LISTS: dict[str, tuple[str, str | None]] = {
+_OF_LISTS: dict[str, tuple[str, str | None]] = {
     "scale": ("mul", None),
     "shift": ("add", None),
     "mul": ("mul", None),
@@ -219,6 +227,11 @@ _LISTS: dict[str, tuple[str, str | None]] = {
     "pow": ("pow", None),
     "reciprocal": ("reciprocal", None),
 }
+_LISTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], str | None]] = {
+    name: (getattr(torch, f"_foreach_{function}"), getattr(torch, f"_foreach_{function}_"), keyword)
+    for name, (function, keyword) in _OF_LISTS.items()
+}
+"""By the names of instructions: a function of lists, the one that writes over its first, and where a number goes."""
 
 
 def _as_lists(program: RuleProgram, sizes: Sequence[int], chunks: int) -> bool:
@@ -232,6 +245,12 @@ def _as_lists(program: RuleProgram, sizes: Sequence[int], chunks: int) -> bool:
     return len(sizes) > chunks and 0.65 * (len(names) - rows) * len(sizes) < copied
 
 
+@lru_cache(256)
+def _lowered(program: RuleProgram) -> tuple[tuple[bool, Instruction], ...]:
+    """The instructions of a program, and whether the operands of each are values all."""
+    return tuple((instruction.plain, instruction) for instruction in lower(program))
+
+
 def run_program(
     room: _Flat | _Lists, program: RuleProgram, grads: list[Any], packed: Sequence[Packed], numbers: Sequence[float]
 ) -> tuple[dict[str, list[torch.Tensor]], list[torch.Tensor]]:
@@ -241,7 +260,7 @@ def run_program(
     writable, lent = {id(value) for value in room.writable()}, set[int]()  # may be written into; belongs to the room
     slots: dict[str, list[torch.Tensor]] = {}
     loaded: dict[str, Any] = {}
-    for name, out, operands, coefficient, last in lower(program):
+    for plain, (name, out, operands, coefficient, last) in _lowered(program):
         if name == "slot":
             slot = operands[0]
             slots[slot] = [together[slot] for together in packed]
@@ -249,21 +268,27 @@ def run_program(
             if slot in written:
                 writable.add(id(values[out]))
             continue
-        taken: list[Any] = [
-            values[o] if isinstance(o, int) and o >= 0 else numbers[~o] if isinstance(o, int) else o[0]
-            for o in operands
-        ]
+        taken: list[Any] = (
+            [values[o] for o in operands]
+            if plain
+            else [
+                values[o] if isinstance(o, int) and o >= 0 else numbers[~o] if isinstance(o, int) else o[0]
+                for o in operands
+            ]
+        )
         if name.startswith("row "):
             values[out] = FUNCTIONS[name[4:]](*taken)
         elif name == "norm":
             values[out] = room.norms(taken[0])
         else:
-            over = next((values[o] for o in operands if o in last and id(values[o]) in writable), None)
-            c = coefficient.value(numbers)
-            values[out] = room.compute(Instruction(name, out, operands), taken, c, over)
-            if over is not values[out]:
-                lent.add(id(values[out]))
-                writable.add(id(values[out]))
+            over = (
+                next((values[o] for o in operands if o in last and id(values[o]) in writable), None) if last else None
+            )
+            c = coefficient.value(numbers) if coefficient.factors else float(coefficient.sign)
+            result = values[out] = room.compute(name, taken, c, over)
+            if over is not result:
+                lent.add(id(result))
+                writable.add(id(result))
         for place in last:
             gone = values.pop(place)
             if id(gone) in lent and gone is not values[out]:
@@ -329,8 +354,7 @@ class Updater(UpdateEngine):
         written, sums, tensors = [dict(slots) for slots in packed], [], self.executor.tensors
         for chunks, names, program, first, room in jobs:
             if gradients is None:
-                params = [tensors[name] for name in names]
-                grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
+                grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in map(tensors.__getitem__, names)]
             else:
                 grads = [gradients[name] for name in names]
             mine = numbers[first : first + program.count]

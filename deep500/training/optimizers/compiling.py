@@ -217,7 +217,8 @@ class CompiledUpdates(Updates):
         chunks = self._engine.chunks
         for number, (chunk, slots) in enumerate(zip(chunks, written, strict=True)):
             self._packed[number].update(slots)
-            chunks[number] = chunk._replace(slots=chunk.slots.union(slots))
+            if not chunk.slots.issuperset(slots):
+                chunks[number] = chunk._replace(slots=chunk.slots.union(slots))
 
     def _ready(
         self, optimizer: Any, names: tuple[str, ...], method: str = "update_rule"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deep500.training.optimizers.arithmetic import norm, sign
+from deep500.training.optimizers.arithmetic import norm
 from deep500.training.optimizers.base import UpdateRuleOptimizer
 from deep500.training.optimizers.hyperparameters import hyperparameter
 
@@ -18,8 +18,9 @@ def trust_ratio(param: Any, update: Any, eps: float = 0.0, coefficient: float = 
         (2.5, 1.0)
     """
     weights, change = norm(param), norm(update)
-    both = sign(weights) * sign(change)  # 1, or 0 if one of them is
-    return coefficient * both * weights / (change + eps + (1 - both)) + (1 - both)
+    none = 0.0 ** (weights * change)  # 1 where one of them is 0, else 0
+    above = (1 - none) * weights * coefficient if coefficient != 1 else (1 - none) * weights
+    return above / ((change + eps if eps else change) + none) + none
 
 
 class LARSOptimizer(UpdateRuleOptimizer):

@@ -53,6 +53,14 @@ class RuleProgram:
     result: int
     sums: tuple[int, ...] = ()
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Computed once: a program is a key in every step."""
+        return hash((self.steps, self.writes, self.result, self.sums))
+
     @cached_property
     def reads(self) -> tuple[str, ...]:
         """The slots that are read."""
@@ -157,15 +165,18 @@ class Symbol:
 
 
 def _binary(symbol: Symbol, name: str, other: Any, mirrored: bool) -> Any:
-    trace = symbol.trace
-    if type(other) is Symbol and other.trace is trace:
+    trace, kind = symbol.trace, type(other)
+    if kind is Symbol and other.trace is trace:
         place = other.place
-    elif type(other) in (int, float, bool):  # not NumPy's scalars, which widen tensors
-        trace.numbers.append(float(other))
-        place = ~(len(trace.numbers) - 1)
+    elif kind is float or kind is int or kind is bool:  # not NumPy's scalars, which widen tensors
+        numbers = trace.numbers
+        numbers.append(float(other))
+        place = -len(numbers)
     else:
         return NotImplemented
-    return trace.add(name, place, symbol.place) if mirrored else trace.add(name, symbol.place, place)
+    steps = trace.steps
+    steps.append((name, place, symbol.place) if mirrored else (name, symbol.place, place))
+    return Symbol(trace, len(steps) + 1)
 
 
 def _method(name: str, mirrored: bool) -> Callable[[Symbol, Any], Any]:
@@ -316,8 +327,14 @@ def trace(
         if any(type(tensor) is not Symbol or tensor.trace is not traced for tensor in results):
             raise Untraceable("it returns no tensor")
         ends = (results[0].place, ()) if method == "update_rule" else (1, tuple(tensor.place for tensor in results))
-        program = RuleProgram(tuple(traced.steps), tuple(traced.writes.items()), *ends)
-        runs.append((program, traced.numbers))
+        runs.append((traced.steps, traced.writes, ends, traced.numbers))
     if runs[0] != runs[1]:
         raise Untraceable(RANDOM)
-    return runs[0]
+    steps, writes, ends, numbers = runs[0]
+    return _known(RuleProgram(tuple(steps), tuple(writes.items()), *ends)), numbers
+
+
+@lru_cache(256)
+def _known(program: RuleProgram) -> RuleProgram:
+    """The same object for equal programs, so that a step finds what was compiled without comparing them."""
+    return program
