@@ -154,7 +154,7 @@ def _run(args: argparse.Namespace) -> int:
     command = ["-m", "deep500", *args.argv]  # starts this again, on every rank
     del args.recipe, args.argv
     against, options = Against.taken_from(args), take_options(args)
-    if not against.nothing:
+    if not against.nothing or (options.resume or "").endswith(".json"):
         from deep500.compare.against import run_against
 
         return run_against(path, options, against)

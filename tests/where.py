@@ -30,7 +30,7 @@ TABLE: dict[str, dict[str, str]] = {
         "claims": "report/test_claims",
         "checks dropout first_difference subject traces": "test_gate",
         "differences history": "test_runs",
-        "launches revision": "test_against",
+        "launches revision unfinished": "test_against",
         "review": "test_package",
         "report": "results/test_report_runs",
         "*": "test_compare",

@@ -22,8 +22,16 @@ from deep500.errors import ResultsError
 from deep500.guard import INTERRUPTED
 from deep500.recipe.turns import DESCRIPTOR, GO
 
-START = "import sys; sys.path[:] = [p for p in sys.path if p]; from deep500.cli import main; raise SystemExit(main())"
-"""Program of a launch: not ``-m``, which would prefer the code in the current folder to that of another revision."""
+START = """
+import ctypes, sys
+getattr(ctypes.CDLL(None), "prctl", lambda *_: None)(1, 15)
+sys.path[:] = [p for p in sys.path if p]
+from deep500.cli import main
+raise SystemExit(main())
+"""
+"""Program of a launch, which ends (SIGTERM) when the process that started it does: prctl(PR_SET_PDEATHSIG), of Linux.
+
+Not ``-m``, which would prefer the code in the current folder to that of another revision."""
 
 
 class LaunchFailed(ResultsError):
@@ -45,9 +53,11 @@ class Side:
         shown: those of them that the user knows.
         out: where results go.
         root: the folder whose package ``deep500`` is run.
+        turns: name of the comparison, and this side's, as the option has it.
         revision: of the code, None for the one at hand.
         summary: what the newest launch printed; ``path`` is the results folder.
         warnings: what it said on stderr.
+        apart: seeds that were not trained in turns.
     """
 
     name: str
@@ -56,9 +66,11 @@ class Side:
     shown: list[str]
     out: Path
     root: Path
+    turns: str
     revision: Revision | None = None
     summary: dict[str, Any] = dataclasses.field(default_factory=dict)
     warnings: str = ""
+    apart: Sequence[int] = ()
 
     def __str__(self) -> str:
         at = "" if self.revision is None else f" at {self.revision}"
@@ -80,11 +92,12 @@ class Side:
             "verdict": self.summary.get("verdict"),
         }
 
-    def command(self) -> list[str]:
-        """The next launch."""
+    def command(self, end: bool = False) -> list[str]:
+        """The next launch, or the process that judges and seals the seeds so far."""
         goes_on = ["--resume", str(self.result)] if self.summary else self.words
-        once = [] if "--dry-run" in self.words else ["--stop-after", "1"]
-        words = ["run", str(self.recipe), *goes_on, *once, "--out", str(self.out), "--json"]
+        once = [] if "--dry-run" in self.words else ["--end"] if end else ["--stop-after", "1"]
+        turns = ["--in-turns", f"{self.turns}:{','.join(map(str, self.apart))}"]
+        words = ["run", str(self.recipe), *goes_on, *once, *turns, "--out", str(self.out), "--json"]
         return [sys.executable, "-c", START, *words]
 
     def environment(self) -> dict[str, str]:
@@ -96,8 +109,10 @@ class Side:
         return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONSAFEPATH": "1"}
 
 
-def launch_in_turns(sides: Sequence[Side], rng: np.random.Generator, say: Callable[[str], None]) -> None:
-    """Train the next seed of every side, in processes of their own that take turns.
+def launch_in_turns(
+    sides: Sequence[Side], rng: np.random.Generator, say: Callable[[str], None], end: bool = False
+) -> None:
+    """Train the next seed of every side, in processes of their own that take turns; with ``end`` judge those so far.
 
     All are started; then one after the other trains an epoch while the others wait, in an order drawn anew for every
     round (:mod:`deep500.recipe.turns`). Sides of several ranks, whose waiting would take cores, are launched one
@@ -110,11 +125,11 @@ def launch_in_turns(sides: Sequence[Side], rng: np.random.Generator, say: Callab
     drawn = [sides[place] for place in rng.permutation(len(sides))]
     if any("--ranks" in side.words for side in sides):
         for side in drawn:
-            with _started([side]) as processes:
+            with _started([side], end) as processes:
                 _take_turns(processes, rng)
                 _take_result(side, processes[0], say)
         return
-    with _started(drawn) as processes:
+    with _started(drawn, end) as processes:
         _take_turns(processes, rng)
         for side, process in zip(drawn, processes, strict=True):
             _take_result(side, process, say)
@@ -146,7 +161,7 @@ class LaunchProcess:
 
 
 @contextlib.contextmanager
-def _started(sides: Sequence[Side]) -> Iterator[list[LaunchProcess]]:
+def _started(sides: Sequence[Side], end: bool) -> Iterator[list[LaunchProcess]]:
     """The next launch of each; whatever still runs at the end is ended."""
     processes: list[LaunchProcess] = []
     try:
@@ -156,7 +171,7 @@ def _started(sides: Sequence[Side]) -> Iterator[list[LaunchProcess]]:
             environment = {**side.environment(), DESCRIPTOR: str(theirs.fileno())}
             with theirs:
                 process = subprocess.Popen(
-                    side.command(), env=environment, stdout=out, stderr=errors, pass_fds=[theirs.fileno()]
+                    side.command(end), env=environment, stdout=out, stderr=errors, pass_fds=[theirs.fileno()]
                 )
             processes.append(LaunchProcess(process, ours, out, errors))
         yield processes

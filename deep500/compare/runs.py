@@ -23,36 +23,21 @@ from deep500.compare.differences import as_lines, short
 from deep500.compare.history import floor_from_earlier
 from deep500.compare.quality import QualityComparison, compare_qualities
 from deep500.errors import ResultsError
-from deep500.measure.comparison import (
-    EQUIVALENT,
-    FASTER,
-    MARGIN,
-    SLOWER,
-    UNRESOLVED,
-    holm,
-    rounds_needed,
-    signed_rank,
-    verdict,
-)
+from deep500.measure.comparison import EQUIVALENT, FASTER, MARGIN, SLOWER, UNRESOLVED, holm, verdict
 from deep500.measure.fingerprint import VOLATILE, differences
-from deep500.measure.launch_comparison import (
-    FEWEST_ALONE,
-    Floor,
-    LaunchComparison,
-    compare_launches,
-    paired_shift,
-    pairs_to_find,
-)
+from deep500.measure.launch_comparison import FEWEST_ALONE, Floor, LaunchComparison, compare_launches
 from deep500.measure.launches import over_launches
 from deep500.measure.pairs import control_bias
+from deep500.measure.sequential import FEWEST, anytime_p, anytime_pairs, anytime_ratio, depends
 from deep500.measure.statistics import Interval
 from deep500.measure.steady import SteadyState
 from deep500.notebooks import folded
 from deep500.recipe.options import TURNS
-from deep500.results.files import read_json
-from deep500.results.record import MANIFEST, SUMMARY
+from deep500.results.files import read_json, read_lines
+from deep500.results.quiet import disturbed, lower_series
+from deep500.results.record import MANIFEST, METRICS, SUMMARY
 from deep500.results.samples import SampleStore
-from deep500.results.stats import STATS
+from deep500.results.stats import STATS, compute
 from deep500.results.verify import verify
 
 SAME_OR_FASTER, IS_WORSE, IS_UNRESOLVED, INVALID = 0, 1, 2, 3
@@ -245,9 +230,10 @@ def _sound_manifest(path: Path) -> dict[str, Any]:
 class FinishedRun:
     """The times of one finished run, as its figures report them."""
 
-    def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, manifest: Mapping[str, Any], stats: Mapping[str, Any] | None = None) -> None:
         self.path, self.manifest = path, manifest
-        self.stats: dict[str, Any] = read_json(path / STATS)["series"] if (path / STATS).exists() else {}
+        known = read_json(path / STATS)["series"] if stats is None and (path / STATS).exists() else {}
+        self.stats: Mapping[str, Any] = known if stats is None else stats
 
     def launches(self, series: str) -> list[np.ndarray]:
         """Samples of every launch after its warm-up, in seconds."""
@@ -333,12 +319,31 @@ def _observed(name: str, runs: Sequence[FinishedRun]) -> str:
     return ", ".join(words)
 
 
+def look_at(paths: Sequence[Path], apart: Sequence[int], margin: float = MARGIN) -> tuple[SeriesComparison, ...]:
+    """Compare launches that took turns while their runs are not finished yet.
+
+    Args:
+        paths: results folders of the base, of the run that is judged, and perhaps of the control.
+        apart: seeds that were not trained in turns.
+        margin: the smallest effect of interest.
+    """
+    runs = []
+    for path in paths:
+        manifest = read_json(path / MANIFEST)
+        stats = compute(SampleStore(path), manifest.get("series", {}))
+        stats = lower_series(stats, disturbed(read_lines(path / METRICS), manifest))
+        runs.append(FinishedRun(path, {**manifest, TURNS: {"apart": list(apart)}}, stats["series"]))
+    shared = [name for name in runs[0].stats if name in runs[1].stats]
+    return _compare_turns(runs, shared, margin)
+
+
 def _compare_turns(runs: Sequence[FinishedRun], shared: Sequence[str], margin: float) -> tuple[SeriesComparison, ...]:
     times, units = [{} for _ in runs], {}  # type: ignore[var-annotated]
+    apart = {seed for run in runs for seed in run.manifest[TURNS].get("apart", ())}
     for name in shared:
         (first, second), units[name] = _work(name, runs[:2])
         for run, size, side in zip(runs, (first, second, first), times, strict=False):
-            side[name] = {number: median / size for number, median in run.by_launch(name).items()}
+            side[name] = {seed: median / size for seed, median in run.by_launch(name).items() if seed not in apart}
     busy = any(run.disturbed(name) for run in runs for name in shared)
     compared = compare_pairs(times[0], times[1], margin, times[2] if len(times) > 2 else None, busy)
     return tuple(dataclasses.replace(series, basis=series.basis + units[series.series]) for series in compared)
@@ -354,7 +359,8 @@ def compare_pairs(
     """Compare launches that took turns: per series the ratios of the launches with the same number.
 
     The steps decide, as was known before anything was measured: their p value is not corrected for the other series,
-    which are corrected together (Holm).
+    which are corrected together (Holm). All hold at every look (:mod:`deep500.measure.sequential`); where pairs depend
+    on each other, or are too few to tell, there is no verdict.
 
     Args:
         first, second: per series the median of each launch by its number.
@@ -363,25 +369,27 @@ def compare_pairs(
         busy: whether others used the machine: then an interval must leave 1 out by more than the margin.
 
     Example:
-        >>> times = {number: 1.0 + 0.01 * number for number in range(8)}
+        >>> times = {number: 1.0 + 0.01 * number for number in range(12)}
         >>> print(compare_pairs({"step": times}, {"step": {n: 1.1 * t for n, t in times.items()}})[0])
-        step: slower, time ratio 1.100 [1.100, 1.100] (p 0.0078, over 8 pairs of launches in turns)
+        step: slower, time ratio 1.100 [1.100, 1.100] (p 0.0018, over 12 pairs of launches in turns)
     """
-    shared = [name for name in first if name in second]
-    sides = {name: _pairs(first[name], second[name]) for name in shared}
-    tested = {name: signed_rank(b, a) for name, (a, b) in sides.items()}
-    rest = [name for name in shared if name != HEADLINE]
+    sides = {name: _pairs(first[name], second[name]) for name in first if name in second}
+    sides = {name: pairs for name, pairs in sides.items() if pairs[0]}
+    logs = {name: np.log(b) - np.log(a) for name, (a, b) in sides.items()}
+    tested: dict[str, float | None] = {name: anytime_p(ratios) for name, ratios in logs.items()}
+    rest = [name for name in sides if name != HEADLINE]
     tested |= dict(zip(rest, holm([tested[name] for name in rest]), strict=True))
     comparisons = []
     for name, (a, b) in sides.items():
-        again = None if control is None else paired_shift(*_pairs(first[name], control[name]))
+        again = None if control is None else anytime_ratio(*_pairs(first[name], control[name]))
         noise = 0.0 if again is None else control_bias(again)
         if busy and noise is not None:
             noise = max(noise, math.log1p(margin))
-        ratio, p, needed = paired_shift(a, b), tested[name], rounds_needed(1 if name == HEADLINE else len(rest))
-        basis = f"over {len(a)} pairs of launches in turns"
-        basis += "" if again is None else f"; A/A control {again.median:.3f} [{again.low:.3f}, {again.high:.3f}]"
-        reason = "" if len(a) >= needed else f"{len(a)} pairs: {needed} are needed"
+        ratio, p, reason = anytime_ratio(a, b), tested[name], depends(logs[name])
+        basis = f"over {len(a)} pair{'s' * (len(a) > 1)} of launches in turns"
+        if again is not None:
+            ends = "" if again.low is None else f" [{again.low:.3f}, {again.high:.3f}]"
+            basis += f"; A/A control {again.median:.3f}{ends}"
         word = verdict(ratio, p, noise, margin) if not reason else UNRESOLVED
         comparisons.append(SeriesComparison(name, ratio, p, word, basis, reason))
     return tuple(comparisons)
@@ -397,30 +405,16 @@ def _in_turns(manifests: Sequence[Mapping[str, Any]]) -> bool:
     return ids[0] is not None and ids[0] == ids[1]
 
 
-def scatter(base: Path, judged: Path) -> float:
-    """Standard deviation of the log ratios of the steps of launches that took turns.
-
-    Args:
-        base, judged: results folders of the two sides.
-    """
-    runs = [FinishedRun(path, _sound_manifest(path)) for path in (base, judged)]
-    return float(np.std(_log_ratios(runs), ddof=1))
-
-
-def _log_ratios(runs: Sequence[FinishedRun]) -> np.ndarray:
-    first, second = _pairs(runs[0].by_launch(HEADLINE), runs[1].by_launch(HEADLINE))
-    return np.log(second) - np.log(first)
-
-
 def _scatter_remark(runs: Sequence[FinishedRun]) -> list[str]:
     """Say how many pairs would show a difference of the size that this comparison may have missed."""
     if any(HEADLINE not in run.stats for run in runs):
         return []
-    logs = _log_ratios(runs)
-    if logs.size < rounds_needed(1) or not np.isfinite(logs).all():
+    first, second = _pairs(runs[0].by_launch(HEADLINE), runs[1].by_launch(HEADLINE))
+    logs = np.log(second) - np.log(first)
+    if logs.size < FEWEST or not np.isfinite(logs).all():
         return []
     sd = float(np.std(logs, ddof=1))
-    needed = ", ".join(f"{effect:.0%} takes {pairs_to_find(effect, sd)} pairs" for effect in (0.05, 0.03, 0.02))
+    needed = ", ".join(f"{effect:.0%} takes {anytime_pairs(effect, sd)} pairs" for effect in (0.05, 0.03, 0.02))
     return [f"step: pairs lie {100 * sd:.2g} % apart; to find a difference four times in five, {needed}"]
 
 

@@ -30,11 +30,8 @@ AUTO = "auto"
 """``--repeat`` until the intervals are tight, see :mod:`deep500.recipe.repetition`."""
 
 
-PAIRS = 8
-"""Pairs if not told otherwise: they find 3 % in nine of ten cases where two launches of a turn lie 2 % apart."""
-
-EFFECT, MOST_PAIRS = 0.03, 60
-"""Difference that ``--pairs auto`` is to find, and how many pairs it makes at most."""
+PAIRS, MOST_PAIRS = 24, 60
+"""Pairs at most, if not told otherwise, and with ``--pairs auto``: a comparison ends when it is decided."""
 
 
 @dataclass
@@ -63,6 +60,7 @@ class Options:
     list_mutable: bool = False
     stop_after: int | None = None
     turns: str | None = None
+    end: bool = False
 
     def defining(self) -> list[str]:
         """Overrides and options that define the run, as words that parse to the same again."""
@@ -76,15 +74,19 @@ class Options:
         return words
 
 
-def turns_of(options: Options) -> dict[str, dict[str, str]]:
+def turns_of(options: Options) -> dict[str, dict[str, Any]]:
     """The manifest's entry :data:`TURNS`; empty for a run that is on its own.
 
+    Seeds that are ``apart`` were not trained in turns with the other side, because one of the two was stopped.
+
     Example:
-        >>> turns_of(parse_options(["--turns", "1f00:first"]))
-        {'turns': {'id': '1f00', 'side': 'first'}}
+        >>> turns_of(parse_options(["--in-turns", "1f00:first:3,7"]))
+        {'turns': {'id': '1f00', 'side': 'first', 'apart': [3, 7]}}
     """
-    name, _, side = (options.turns or "").partition(":")
-    return {TURNS: {"id": name, "side": side}} if name else {}
+    name, side, apart = f"{options.turns or ''}::".split(":")[:3]
+    return (
+        {TURNS: {"id": name, "side": side, "apart": [int(seed) for seed in apart.split(",") if seed]}} if name else {}
+    )
 
 
 class _Nothing(argparse.Action):
@@ -155,7 +157,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "start a job again")
     add("--stop-after", type=_at_least(1), metavar="SEEDS",
         help="train at most this many seeds now; --resume goes on with the next, in a process of its own")
-    add("--turns", metavar="NAME:SIDE", help=argparse.SUPPRESS)  # said by 'deep500 run A --against B' to its launches
+    # the next two are said by 'deep500 run A --against B' to its launches
+    add("--in-turns", dest="turns", metavar="NAME:SIDE:APART", help=argparse.SUPPRESS)
+    add("--end", action="store_true", help=argparse.SUPPRESS)
     add("--strict", action="store_true", help="missing hardware or data is an error, not a fall-back")
     add("--open", action="store_true", help="allow changes to FIXED keys; the report says so")
     add("--download", action="store_true", help="fetch an absent data set")
@@ -183,8 +187,8 @@ def add_against(parser: argparse.ArgumentParser) -> None:
         "--pairs",
         type=_pairs,
         metavar="N",
-        help=f"launches of each side ({PAIRS}), each with a seed of its own; auto: {PAIRS} tell how far they lie "
-        f"apart, then as many new ones as find a difference of {EFFECT:.0%}% four times in five, {MOST_PAIRS} at most",
+        help=f"launches of each side at most ({PAIRS}; auto: {MOST_PAIRS}), each with its own seed: no further ones "
+        "are made as soon as they decide",
     )
     add("--control", action="store_true", help="a third launch in each turn, of the other run again (A/A)")
 

@@ -73,7 +73,8 @@ def options_of(record: Record, now: Options) -> Options:
             f"got --resume with {' '.join(now.defining())}; expected what {record.path.name} was started with "
             f"({' '.join(stored) or 'nothing'}); leave those words out, or start a new run"
         )
-    of_now = {name: getattr(now, name) for name in ("out", "resume", "quiet", "json", "stop_after", "log")}
+    names = ("out", "resume", "quiet", "json", "stop_after", "log", "turns", "end")
+    of_now = {name: getattr(now, name) for name in names}
     options = dataclasses.replace(parse_options(stored), **of_now, ranks=now.ranks)
     if options.ranks is None and not started() and current_world().size == 1:
         options.ranks = record.manifest().get("ranks", 1)

@@ -19,7 +19,7 @@ from deep500.recipe.build import Notes, Parts, load_custom_ops, load_data, make_
 from deep500.recipe.console import Console
 from deep500.recipe.describing import describe
 from deep500.recipe.model import check_qualities
-from deep500.recipe.options import turns_of
+from deep500.recipe.options import TURNS, turns_of
 from deep500.recipe.plan import RecipeFile, RunPlan
 from deep500.recipe.ranks import (
     check_agreement,
@@ -172,6 +172,9 @@ class Session:
         values = []
         try:
             for seed in self._seeds(record):
+                if self.options.end and not self._is_finished(record, seed):
+                    self._end_before(seed, record)
+                    break
                 if self.trained == self.options.stop_after:
                     return self._stop_before(seed, record)
                 values.append(self._values_of(record, seed, data, parts if seed == self.plan.seeds[0] else None))
@@ -197,6 +200,16 @@ class Session:
         """``--stop-after``: leave the run unfinished, for ``--resume``."""
         self.console.stopped(record.path, seed)
         return RecipeResult(f"{UNJUDGED} (stopped before seed {seed})", [], str(record.path), labels=self.labels)
+
+    def _is_finished(self, record: Record, seed: int) -> bool:
+        """Whether rank 0 knows what a seed came to."""
+        return bool(self.comm.gather_facts(self.comm.rank == 0 and record.finished_seed(seed) is not None)[0])
+
+    def _end_before(self, seed: int, record: Record) -> None:
+        """``--end``: judge the seeds that are trained, as if no more had been asked for."""
+        self.seeds = self.seeds[: self.seeds.index(seed)]
+        if not self.seeds:
+            raise ResultsError(f"{record.path}: got no finished seed; expected one to judge: train it with --resume")
 
     def _label(self, data: tuple[Dataset, ...]) -> None:
         facts = (
@@ -385,6 +398,10 @@ class Session:
     def _finish(self, record: Record, result: RecipeResult, error: TrainingError | None = None) -> RecipeResult:
         changed, why = mixed(record.manifest()), disturbed(record.epochs(), record.manifest())
         self.labels = (*self.labels, *([RANKS_CHANGED] if changed else ()), *([BUSY] if why else ()))
+        if TURNS in turns_of(self.options):
+            ended = {"ended": len(self.seeds)} if self.options.end else {}
+            turns = {TURNS: {**turns_of(self.options)[TURNS], **ended}}
+            record.write_manifest({**record.manifest(), **turns, "seeds": self.seeds})
         result = dataclasses.replace(result, labels=self.labels)
         if why:
             self.console.warn(f"the machine was busy ({'; '.join(why)}): times are observations; deep500 env --check")

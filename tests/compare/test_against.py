@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +19,30 @@ from deep500.compare.against import base_of
 from deep500.compare.launches import Side
 from deep500.compare.revision import Revision, checked_out
 from deep500.compare.runs import compare_runs
-from deep500.errors import RecipeError
+from deep500.compare.unfinished import ComparisonFile, wait_until_free
+from deep500.errors import RecipeError, ResultsError
 from deep500.recipe.options import Against, parse_options
 from deep500.recipe.turns import ASK, DESCRIPTOR, GO, TakeTurns, turn_listeners
+from deep500.results import Record
 from deep500.results.verify import verify
 
 RECIPE = """
+import time
+
 import deep500 as d5
 import deep500.frameworks.reference as d5fw
 
 class Fails(d5.Event):
     def before_epoch(self, run):
         raise d5.errors.DataError("got no luck; expected some: try again")
+
+class Slow(d5.Event):
+    def before_batch(self, run):
+        time.sleep(0.005)
+
+class Slower(d5.Event):
+    def before_epoch(self, run):
+        time.sleep(1.0)
 
 FIXED = {"model": "mlp", "model_kwargs": {"hidden": (4,)}, "dataset": "digits", "epochs": 2}
 MUTABLE = {
@@ -44,12 +60,26 @@ def recipe(tmp_path_factory):
     return path
 
 
+@pytest.fixture
+def few(monkeypatch):
+    """Seven pairs can decide, so that little time is spent."""
+    few_pairs(monkeypatch)
+
+
+def few_pairs(monkeypatch, fewest=7):
+    for module in ("compare.against", "measure.sequential", "compare.runs"):
+        monkeypatch.setattr(f"deep500.{module}.FEWEST", fewest)
+    monkeypatch.setattr("deep500.measure.sequential.INDEPENDENT", 0.0)
+
+
 @pytest.fixture(scope="module")
 def compared(recipe, tmp_path_factory):
-    """What six pairs say, where they are, and the exit code."""
+    """What nine pairs at most say where the base is much slower, where they are, and the exit code."""
     out = tmp_path_factory.mktemp("results")
-    command = ["run", str(recipe), "optimizer_kwargs.lr=0.2", "--against", "batch_size=512", "--pairs", "6"]
-    code = cli.main([*command, "--out", str(out), "--quiet"])
+    command = ["run", str(recipe), "optimizer_kwargs.lr=0.2", "--against", f"batch_size=512 events={recipe}:Slow"]
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        few_pairs(monkeypatch)
+        code = cli.main([*command, "--pairs", "9", "--out", str(out), "--quiet"])
     (place,) = (out / "against-tiny").glob("*.json")
     return json.loads(place.read_text()), out, code
 
@@ -60,20 +90,31 @@ def sides(facts):
 
 def test_both_sides_are_ordinary_runs(compared):
     facts, out, _ = compared
-    for path, words in zip(sides(facts), (["lr=0.2", "batch_size=512"], ["lr=0.2"]), strict=True):
+    for path, words in zip(sides(facts), (["lr=0.2", "512", ":Slow"], ["lr=0.2"]), strict=True):
         manifest, summary = (json.loads((path / name).read_text()) for name in ("manifest.json", "summary.json"))
         assert verify(path) == [] and (path / "report.html").is_file() and summary["verdict"] == "PASSED"
-        assert manifest["seeds"] == summary["seeds"] == [3, 4, 5, 6, 7, 8] and len(manifest["resumed"]) == 5
+        assert manifest["seeds"] == summary["seeds"] == [3, 4, 5, 6, 7, 8, 9]
+        assert manifest["resolved"]["seeds"] == list(range(3, 12)) and len(manifest["resumed"]) == 7
         assert all(any(word.endswith(wanted) for word in manifest["argv"]) for wanted in words)
-        assert manifest["turns"]["id"] == facts["turns"]
+        assert manifest["turns"] == {**manifest["turns"], "id": facts["turns"], "apart": [], "ended": 7}
         launches = json.loads((path / "stats.json").read_text())["series"]["step"]["launches"]
         assert [launch["launch"] for launch in launches] == manifest["seeds"]
     assert len((out / "tiny" / "ledger.jsonl").read_text().splitlines()) == 2
-    assert facts["sides"]["base"]["words"] == ["optimizer_kwargs.lr=0.2", "batch_size=512"]
-    assert facts["changed"] == {"resolved.recipe.batch_size": [512, 128]} and facts["seconds"] > 0
+    assert facts["sides"]["base"]["words"][:2] == ["optimizer_kwargs.lr=0.2", "batch_size=512"]
+    assert facts["changed"]["resolved.recipe.batch_size"] == [512, 128] and facts["seconds"] > 0
 
 
-def test_the_comparison_is_that_of_the_pairs_and_can_be_made_again(compared):
+def test_the_first_look_that_decides_ends_it(compared):
+    facts, _, code = compared
+    assert [look["pairs"] for look in facts["looks"]] == list(range(1, 8)) and facts["status"] == "finished"
+    assert [look["verdict"] for look in facts["looks"]] == ["unresolved"] * 6 + ["faster"] and code == 0
+    (step,) = (series for series in facts["series"] if series["series"] == "step")
+    last = facts["looks"][-1]
+    assert (last["ratio"], last["low"], last["p"]) == (step["ratio"], step["low"], step["p"])
+    assert [pair["seed"] for pair in facts["pairs"]] == list(range(3, 10)) and facts["most"] == 9
+
+
+def test_the_comparison_is_that_of_the_pairs_and_can_be_made_again(compared, few):
     facts, _, code = compared
     again = compare_runs(*sides(facts))
     assert code == facts["exit_code"] == again.exit_code
@@ -83,23 +124,87 @@ def test_the_comparison_is_that_of_the_pairs_and_can_be_made_again(compared):
     (step,) = (series for series in again.series if series.series == "step")
     by_sample = np.exp(np.median(np.log(np.array(b) / a))) * 512 / 128
     assert (
-        step.ratio.median == pytest.approx(by_sample) and "over 6 pairs of launches in turns, per sample" in step.basis
+        step.ratio.median == pytest.approx(by_sample) and "over 7 pairs of launches in turns, per sample" in step.basis
     )
     assert not any(remark.startswith("taken apart") for remark in again.remarks)
 
 
-def test_pairs_auto_makes_as_many_as_a_pilot_tells(recipe, tmp_path, monkeypatch):
-    # enough that little time is spent: steps of this recipe scatter by far more than what 3 pairs can show
-    monkeypatch.setattr("deep500.compare.against.PAIRS", 2)
-    monkeypatch.setattr("deep500.compare.against.MOST_PAIRS", 3)
-    monkeypatch.setattr("deep500.compare.against.rounds_needed", lambda groups: 2)
-    monkeypatch.setattr("deep500.compare.against.EFFECT", 1e-4)
-    cli.main(["run", str(recipe), "--against", "", "--pairs", "auto", "--out", str(tmp_path), "--quiet"])
-    (place,) = (tmp_path / "against-tiny").glob("*.json")
+def begin(recipe, out, words=()):
+    """A comparison in a process of its own, as soon as its second pair has begun; its file."""
+    command = [sys.executable, "-m", "deep500", "run", str(recipe), *words, "--against", "", "--out", str(out)]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        assert running.poll() is None, running.communicate()
+        for place in (out / "against-tiny").glob("*.json"):
+            if json.loads(place.read_text())["begun"] == 2:
+                time.sleep(0.5)  # its launches have begun, too
+                return running, place
+        time.sleep(0.05)
+    raise AssertionError("no second pair within two minutes")
+
+
+def launches_of(group):
+    """Processes that a comparison has started and that still run ten seconds after it has ended."""
+    end = time.monotonic() + 10
+    while True:
+        text = subprocess.run(["ps", "-eo", "pgid,pid,stat"], capture_output=True, text=True, check=True).stdout
+        rows = (line.split() for line in text.splitlines()[1:])
+        running = [pid for leader, pid, state in rows if int(leader) == group and not state.startswith("Z")]
+        if not running or time.monotonic() > end:
+            return running
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_is_stopped_leaves_what_there_is_and_says_how_to_go_on(recipe, tmp_path, number):
+    running, place = begin(recipe, tmp_path)
+    if number == signal.SIGINT:
+        os.killpg(running.pid, number)  # as a terminal does
+    else:
+        running.send_signal(number)
+    out, errors = (text.decode() for text in running.communicate(timeout=60))
+    assert running.returncode == 130 and not launches_of(running.pid)
+    assert "a verdict takes 12 pairs or more, about" in out and "; all 24 take about" in out
+    assert "stopped after 1 pair; unresolved so far, time ratio" in errors and f"--resume {place}" in errors
     facts = json.loads(place.read_text())
-    assert facts["pilot"]["pairs"] == 2 and facts["pilot"]["scatter"] > 0 and facts["pilot"]["wanted"] > 3
-    seeds = [len(json.loads((path / "manifest.json").read_text())["seeds"]) for path in sides(facts)]
-    assert seeds == [3, 3] and not {*facts["pilot"]["runs"]} & {str(path) for path in sides(facts)}
+    assert facts["status"] == "unfinished" and len(facts["pairs"]) == len(facts["looks"]) == 1
+
+
+def test_who_is_killed_is_gone_on_with_and_the_pair_that_was_cut_does_not_count(recipe, tmp_path, monkeypatch, capsys):
+    running, place = begin(recipe, tmp_path, [f"events={recipe}:Slower"])
+    running.kill()
+    running.communicate()
+    assert not launches_of(running.pid)
+    facts = json.loads(place.read_text())
+    assert [look["pairs"] for look in facts["looks"]] == [1] and facts["status"] == "unfinished"
+    place.write_text(json.dumps({**facts, "most": 2}))  # enough of it
+    few_pairs(monkeypatch, fewest=2)
+    again = ["run", str(recipe), "--resume", str(place)]
+    code, said = cli.main(again), capsys.readouterr()
+    assert code == 2 and "pair 2 was stopped" in said.out, said.err
+    facts = json.loads(place.read_text())
+    assert said.err == ""
+    assert facts["apart"] == [4] and facts["status"] == "finished" and len(facts["pairs"]) == 2
+    for path in sides(facts):
+        manifest = json.loads((path / "manifest.json").read_text())
+        assert verify(path) == [] and manifest["seeds"] == [3, 4] and manifest["turns"]["apart"] == [4]
+    (step,) = (series for series in facts["series"] if series["series"] == "step")
+    assert "over 1 pair of launches in turns" in step["basis"] and facts["exit_code"] == 2
+    assert "2 seeds: --repeat" in facts["qualities"][0]["test"]  # both seeds count for quality
+    with pytest.raises(ResultsError, match="is finished"):
+        ComparisonFile.open(place)
+    assert cli.main(["run", "digits_lenet", "--resume", str(place)]) != 0
+    place.write_text(json.dumps({**facts, "status": "unfinished", "most": "many"}))
+    assert cli.main(again) == 2 and "got most: " in capsys.readouterr().err
+
+
+def test_who_goes_on_waits_for_launches_that_end_with_their_epoch(tmp_path, monkeypatch):
+    record = Record.create(tmp_path, "job", {"resolved": {}})
+    monkeypatch.setattr("deep500.compare.unfinished.PATIENCE", 0.3)
+    wait_until_free(record.path)
+    with record.lock(), pytest.raises(ResultsError, match="another process"):
+        wait_until_free(record.path)
 
 
 def test_a_dry_run_starts_each_side_once(recipe, tmp_path, capsys):
@@ -151,7 +256,7 @@ def test_a_revisions_code_comes_first(checkout, monkeypatch):
     monkeypatch.chdir(checkout)
     monkeypatch.setenv("PYTHONPATH", f"{checkout}/src:/elsewhere")
     revision = Revision("HEAD~1", "0" * 40, checkout.resolve(), Path("/at"))
-    side = Side("base", checkout / "tiny.py", [], [], Path("results"), revision.moved(checkout), revision)
+    side = Side("base", checkout / "tiny.py", [], [], Path("results"), revision.moved(checkout), "1f:base", revision)
     assert side.environment()["PYTHONPATH"] == "/at:/at/src:/elsewhere:/at"
     assert str(side) == "tiny.py at HEAD~1 (000000000000)"
     with pytest.raises(RecipeError, match="which has no other"):
@@ -191,9 +296,10 @@ def test_words_that_both_sides_share_are_refused(words):
     [
         (["--pairs", "8"], "without another run"),
         (["--control"], "without another run"),
-        (["--against", "", "--pairs", "5"], "expected 6 or more"),
+        (["--against", "", "--pairs", "11"], "expected 12 or more"),
         (["--against", "", "--repeat", "5"], "expected --pairs"),
-        (["--against", "", "--resume"], "expected a new comparison"),
+        (["--against", "", "--resume"], "expected the file of a comparison"),
+        (["--resume", "no/such.json"], "no such file"),
         (["--against", "no_such_recipe"], "no_such_recipe"),
         (["--against", "epochs=3"], "FIXED"),
     ],

@@ -285,7 +285,7 @@ def test_seed_after_seed_is_the_run_in_one_go(tmp_path, capsys):
     whole = run_recipe(*recipe, argv=["--repeat", "3", "--quiet", "--out", str(tmp_path / "whole")])
     words = ["--stop-after", "1", "--json", "--out", str(tmp_path)]
     capsys.readouterr()
-    first = run_recipe(*recipe, argv=["--repeat", "3", "--turns", "f00:second", *words])
+    first = run_recipe(*recipe, argv=["--repeat", "3", "--in-turns", "f00:second", *words])
     assert first.verdict == "UNJUDGED (stopped before seed 1)" and first.exit_code == 0
     assert json.loads(capsys.readouterr().out) == {"path": first.path, "stopped_before": 1}
     assert Record(Path(first.path)).summary() is None
@@ -295,7 +295,7 @@ def test_seed_after_seed_is_the_run_in_one_go(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["verdict"] == last.verdict == "PASSED"
     assert last["test_accuracy"].values == whole["test_accuracy"].values and verify(Path(last.path)) == []
     manifest = Record(Path(last.path)).manifest()
-    assert manifest["turns"] == {"id": "f00", "side": "second"} and manifest["argv"] == ["--repeat", "3"]
+    assert manifest["turns"] == {"id": "f00", "side": "second", "apart": []} and manifest["argv"] == ["--repeat", "3"]
     assert "turns" not in Record(Path(whole.path)).manifest()
 
 

@@ -13,6 +13,8 @@ FIGURES = {
     "simulated: 1, 3, 12 launches of runs 0, 1, 3 % apart, earlier runs known": "<= 6 %",
     "simulated: 2 % found, 12 launches 1 % apart": ">= 80 % of those compared, coverage >= 94 %",
     "simulated: false verdicts, 12, 16, 30 launches that depend on those before them, AR(.3), (.5), (.9)": "<= 6 %",
+    "simulated: false verdicts in turns, looked at after every pair, AR(0), (.5), (.9)": "<= 6 %",
+    "simulated: 1, 1.5, 3 standard deviations found by 24 pairs": ">= 80 %",
     "apart: false verdicts of real A/A runs of 12 launches": "<= 5 % of 30",
     "turns: false verdicts of real A/A comparisons": "<= 5 % of 30",
     "planted: 3 % found in turns": ">= 80 % of 20",

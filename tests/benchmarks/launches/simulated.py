@@ -11,6 +11,7 @@ from deep500.measure.comparison import UNRESOLVED, verdict
 from deep500.measure.launch_comparison import Floor, compare_launches
 from deep500.measure.launches import over_launches
 from deep500.measure.quantiles import quantile
+from deep500.measure.sequential import FEWEST, anytime_p, depends
 from deep500.measure.statistics import Interval
 
 SAMPLES, NOISE = 500, 0.02  # of each launch
@@ -38,6 +39,24 @@ def tables(trials: int) -> None:
     for memory in (0.0, 0.3, 0.5, 0.9):
         cells = [" {:.1f} of {:.0f} %".format(*(100 * s for s in remembered(memory, n, trials))) for n in (12, 16, 30)]
         print(f"{memory:8.1f} | 12, 16, 30 launches:{','.join(cells)}", flush=True)
+    print("in turns, looked at after every pair, 24 pairs at most: a verdict, ever")
+    for memory in (0.0, 0.5, 0.9):
+        print(f"{memory:8.1f} | no effect: {100 * in_turns(memory, 0.0, trials):.1f} %", flush=True)
+    for effect in (1.0, 1.5, 3.0):
+        found = 100 * in_turns(0.0, effect, trials)
+        print(f"{effect:8.1f} | standard deviations of pairs, independent: {found:.1f} %", flush=True)
+
+
+def in_turns(memory: float, effect: float, trials: int, most: int = 24) -> float:
+    """Share of comparisons in turns, of pairs with ``x[i] = memory x[i-1] + noise``, that end in a verdict."""
+    rng, said_so = np.random.default_rng([3, int(10 * memory), int(10 * effect)]), 0
+    for _ in range(trials):
+        logs = [rng.standard_normal()]
+        for noise in rng.standard_normal(most - 1):
+            logs.append(memory * logs[-1] + math.sqrt(1 - memory**2) * noise)
+        pairs = effect + np.array(logs)
+        said_so += any(anytime_p(pairs[:n]) < 0.05 and not depends(pairs[:n]) for n in range(FEWEST, most + 1))
+    return said_so / trials
 
 
 def remembered(memory: float, count: int, trials: int) -> tuple[float, float]:
