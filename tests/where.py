@@ -42,6 +42,7 @@ TABLE: dict[str, dict[str, str]] = {
         "clocks": "test_timing",
         "gradient_log": "distributed/schemes/test_asynchronous",
         "parcels staged stage_runs": "distributed/schemes/test_pipeline",
+        "rank_runs": "distributed/schemes/test_divided",
         "world": "test_launch",
     },
     "deep500/distributed/compression": {"*": "distributed/test_compression"},
@@ -197,7 +198,13 @@ TABLE: dict[str, dict[str, str]] = {
         "accelegrad adaptive base descent hyperparameters states tunable": "training/test_optimizers",
         "*": "test_rules",
     },
-    "deep500/transformations/parallel": {"shardings": "distributed/test_collectives"},
+    "deep500/transformations/parallel": {
+        "blocks costs plan_file": "test_planning",
+        "dividing joint": "test_checking",
+        "shardings": "distributed/test_collectives",
+        "strategies": "test_rules",
+    },
+    "deep500/transformations/parallel/rules": {"*": "transformations/parallel/test_rules"},
     "deep500/transformations": {"stages": "distributed/schemes/test_parameters"},
     "deep500/transformations/recomputation": {
         "region_tree": "test_profiler",

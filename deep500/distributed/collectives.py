@@ -81,7 +81,7 @@ def run_collective(op_type: str, array: np.ndarray, attributes: Mapping[str, Any
             f"{op_type}: got the network of rank {attributes['rank']} on rank {comm.rank}; expected this rank's: run "
             "each rank's own network"
         )
-    return _KERNELS[op_type](np.ascontiguousarray(array), attributes, comm)
+    return _KERNELS[op_type](np.asarray(array, order="C"), attributes, comm)
 
 
 def _all_reduce(array: np.ndarray, attributes: Mapping[str, Any], comm: Communicator) -> np.ndarray:

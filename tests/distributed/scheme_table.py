@@ -81,6 +81,8 @@ SCHEMES = [
     SchemeRow("DiLoCo-1", partial(schemes.DiLoCo, every=1, outer_lr=1, outer_momentum=0), "average", several(WHOLE)),
     SchemeRow("DiLoCo-2", partial(schemes.DiLoCo, every=2), "outer", several(WHOLE / 2)),
     SchemeRow("ShardedOptimizer", schemes.ShardedOptimizer, "serial", several(2 * WHOLE), native=False),
+    SchemeRow("DividedNetwork", partial(schemes.DividedNetwork, pins={"MatMul_p1": "n", "MatMul_p2": "k"}),
+           "serial", None, native=False),
     SchemeRow("ShardedParameters", schemes.ShardedParameters, "serial", several_parts, native=False),
     SchemeRow("TopK", partial(schemes.TopK, ratio=0.1), "conserved", always(math.ceil(0.1 * COUNT) * (4 + 8))),
     SchemeRow("TopK-all", partial(schemes.TopK, ratio=1), "serial", always(COUNT * (4 + 8))),

@@ -120,6 +120,7 @@ ROWS: dict[str, tuple[dict[str, Any], Step | None, tuple[int, ...]]] = {
     "ConsistentParameterServer": ({}, exchanged, (0, 1, 2)),
     "ShardedOptimizer": ({}, exchanged, (0, 1, 2)),
     "ShardedParameters": ({}, exchanged, (0, 1, 2)),
+    "DividedNetwork": ({}, exchanged, (0, 1, 2)),
     "Pipeline": ({"micro_batches": 2}, exchanged, (0,)),
     "TopK": ({"ratio": 1}, exchanged, (0, 1, 2)),
     "SparseAllreduce": ({}, exchanged, (0, 1, 2)),

@@ -167,6 +167,7 @@ ADAM = {"optimizer": optimizers.AdamOptimizer, "optimizer_kwargs": {"lr": 0.01}}
         "ShardedOptimizer",
         "ShardedParameters",
         "Pipeline",
+        "DividedNetwork",
         "SparseAllreduce",
     ],
 )

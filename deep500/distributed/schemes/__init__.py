@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from deep500.distributed.schemes.averaging import LocalSGD as LocalSGD
     from deep500.distributed.schemes.averaging import ModelAverage as ModelAverage
     from deep500.distributed.schemes.diloco import DiLoCo as DiLoCo
+    from deep500.distributed.schemes.divided import DividedNetwork as DividedNetwork
     from deep500.distributed.schemes.gossip import ConsistentNeighbors as ConsistentNeighbors
     from deep500.distributed.schemes.gossip import InconsistentDecentralized as InconsistentDecentralized
     from deep500.distributed.schemes.parameters import ShardedParameters as ShardedParameters

@@ -77,7 +77,7 @@ class ShardedParameters(Staged):
     changes_parameters = True
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None, crossing: int = 1) -> None:
-        _check_base(base_optimizer)
+        check_elementwise(base_optimizer, "ShardedParameters")
         super().__init__(base_optimizer, comm)
         self.stages, self.absent = [], []
         if self.comm.size == 1:
@@ -255,13 +255,14 @@ class ShardedParameters(Staged):
         self.steps = int(state.get("scheme.steps", base.steps))
 
 
-def _check_base(base: Any) -> None:
+def check_elementwise(base: Any, scheme: str) -> None:
+    """Raise InputError unless an optimizer's update rule may be applied to some elements of a parameter alone."""
     if isinstance(base, Optimizer) and not (
         isinstance(base, UpdateRuleOptimizer) and vars(type(base)).get("elementwise")
     ):
         kind = type(base)
         raise InputError(
-            f"got {kind.__module__}.{kind.__qualname__} for ShardedParameters, whose ranks update some elements of a "
+            f"got {kind.__module__}.{kind.__qualname__} for {scheme}, whose ranks update some elements of a "
             "parameter each; expected an update rule that says elementwise = True of itself: use one of "
             "deep500.training.optimizers (AdamOptimizer, AdamWOptimizer, MomentumOptimizer, ...), or ShardedOptimizer"
         )

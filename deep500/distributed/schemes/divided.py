@@ -1,0 +1,303 @@
+"""`DividedNetwork`: the network itself is shared out among ranks, as a parallel plan says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from deep500.distributed.collectives import run_collective
+from deep500.distributed.rank_runs import RankRun
+from deep500.distributed.schemes.parameters import check_elementwise
+from deep500.distributed.staged import Staged, check_options
+from deep500.distributed.transports.communicator import Communicator
+from deep500.errors import CommunicationError
+from deep500.networks.execution.bound import BoundNetwork
+from deep500.networks.network import Network
+from deep500.training.optimizers.base import Optimizer
+from deep500.transformations.parallel.checking import check_division
+from deep500.transformations.parallel.dividing import part
+from deep500.transformations.parallel.joint import joint_network
+from deep500.transformations.parallel.plan_file import ParallelPlan, load_parallel_plan, parallel_plan_from
+from deep500.transformations.parallel.planning import Wishes, parallelize
+from deep500.transformations.parallel.shardings import R, Sharding, collective_attributes
+
+
+class DividedNetwork(Staged):
+    """Training with layers divided among ranks (tensor parallelism), the batch, or both, as a parallel plan chooses.
+
+    The step, forward and backward, is one network; a :class:`~deep500.transformations.parallel.plan_file.ParallelPlan`
+    says for each of its nodes how the ranks share it, and each rank runs a plain network with collectives between its
+    pieces, on any backend. Rank 0 plans; the plan is checked before it runs. It holds for a batch size; for another one
+    the rest is planned again while parameters stay where they are. The norm of
+    :class:`~deep500.training.clipping.ClipGradientNorm` is summed over pieces.
+
+    Each rank has a share of the batch, as in other schemes; the shares are gathered first, and every rank reads of the
+    whole what its plan says. Outputs are this rank's share.
+
+    What a rank holds: its pieces of parameters, gradients and optimizer state. In a validation, and when a state is
+    asked for (all ranks together), all of them; when it is made the whole network. JAX and TensorFlow do not let go
+    of the whole, and hold it besides. States are those of the whole: they load on any number of ranks and plan. On one
+    rank the base optimizer trains as it is.
+
+    Args:
+        base_optimizer: with an update rule that is elementwise, see
+            :attr:`~deep500.training.optimizers.base.ThreeStepOptimizer.elementwise`.
+        comm: see :class:`~deep500.distributed.optimizer.DistributedOptimizer`.
+        plan: a plan, or a file of it; None plans for the first batch.
+        memory, pins: of the plan that is made; see :class:`~deep500.transformations.parallel.planning.Wishes`.
+
+    Attributes:
+        plan: of the first batch; None before it, and on one rank.
+
+    Raises:
+        InputError: another optimizer, ``accumulate``, a gradient transform but ``ClipGradientNorm``.
+        PlanError: a plan for another network or number of ranks.
+
+    Example:
+        >>> from deep500.distributed import Threads
+        >>> from deep500.frameworks import reference
+        >>> from deep500.networks import add_loss, create
+        >>> from deep500.training.optimizers import AdamOptimizer
+        >>> def train(comm):
+        ...     executor = reference.from_model(add_loss(create("mlp", shape=(4,), hidden=(8,), classes=2)))
+        ...     scheme = DividedNetwork(AdamOptimizer(executor), comm, pins={"fc1": "n", "fc2": "k"})
+        ...     scheme.step({"input": np.ones((2, 4), "float32"), "label": np.zeros(2, "int64")})
+        ...     return scheme.shapes()["fc1.weight"]
+        >>> Threads(2).run(train)
+        [(4, 4), (4, 4)]
+    """
+
+    changes_parameters = True
+
+    def __init__(
+        self,
+        base_optimizer: Optimizer,
+        comm: Communicator | None = None,
+        plan: ParallelPlan | str | None = None,
+        memory: int | None = None,
+        pins: Mapping[str, str] | None = None,
+    ) -> None:
+        check_elementwise(base_optimizer, "DividedNetwork")
+        super().__init__(base_optimizer, comm)
+        self.stages, self.absent = [], []
+        self.plan: ParallelPlan | None = load_parallel_plan(plan) if isinstance(plan, str) else plan
+        self.wishes = Wishes(memory=memory, pins=dict(pins or {}))
+        if self.comm.size == 1:
+            return
+        advice = ", as no rank has whole gradients: leave it out, or use ConsistentDecentralized"
+        check_options(base_optimizer, "DividedNetwork", advice, modifier=False)
+        if self.plan is not None and self.plan.ranks != self.comm.size:
+            raise CommunicationError(
+                f"got a plan for {self.plan.ranks} ranks on {self.comm.size}; expected the same number: start that "
+                "many, or plan again"
+            )
+        self._serial = _hollow(self.network, set(self.parameter_names()))
+        self.shardings: dict[str, Sharding] = {}
+        self._mine: dict[str, Any] = {}
+        self._runs: dict[tuple[tuple[str, tuple[int, ...]], ...], tuple[RankRun, ParallelPlan]] = {}
+        self._gradients: dict[str, Any] = {}
+        self._updates: dict[str, str] = {}
+        if self.plan is not None:
+            self._settle(self.plan)
+        self._begin()
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of this rank's parts of parameters."""
+        return {name: tuple(self.network.to_numpy(tensor).shape) for name, tensor in self._mine.items()}
+
+    # -- plans --------------------------------------------------------------------------------------------------------
+    def _settle(self, plan: ParallelPlan) -> None:
+        """Take this rank's parts of parameters and running statistics, and let go of the rest."""
+        self.plan = plan
+        joint = joint_network(self._serial, plan.shapes, self.loss)
+        moving = [*joint.gradients, *(name for name in self.network.parameters if name in joint.moving)]
+        self.shardings = {name: Sharding.parse(plan.sources.get(name, "R")) for name in moving}
+        whole = dict(zip(moving, self.arrays(self.network.fetch_tensors(moving)), strict=True))
+        self._mine = {name: self._part(name, array) for name, array in whole.items()}
+        self.absent = list(joint.gradients)
+        self.release(self.absent)
+        for tensors in self.base_optimizer.state.values():  # type: ignore[attr-defined]  # loaded before the plan
+            for name, tensor in tensors.items():
+                if name in self._mine and tuple(tensor.shape) == whole[name].shape:
+                    tensors[name] = self._part(name, self.network.to_numpy(tensor))
+
+    def release(self, names: list[str]) -> None:
+        """Let go of parameters' memory, where the backend can."""
+        if type(self.network).release_tensor is not BoundNetwork.release_tensor:
+            super().release(names)
+
+    def _part(self, name: str, whole: np.ndarray) -> Any:
+        mine = part(whole, self.shardings[name], self.comm.size, self.comm.rank)
+        return self.network.to_tensor(np.array(mine, order="C"))
+
+    def _run_of(self, inputs: Mapping[str, np.ndarray]) -> tuple[RankRun, ParallelPlan]:
+        """This rank's network for a batch of these sizes."""
+        key = tuple((name, inputs[name].shape) for name in sorted(inputs))
+        if key not in self._runs:
+            plan = self._plan_for({name: array.shape for name, array in inputs.items()})
+            division = plan.division(self._serial)
+            if self.comm.rank == 0:
+                check_division(division, [division.network(rank) for rank in range(self.comm.size)])
+            if not self.shardings:
+                self._settle(plan)
+            self._updates = dict(division.graph.joint.updates)
+            run = RankRun(division.network(self.comm.rank), self._mine, self.executor, self.comm)
+            self._runs[key] = run, plan
+        return self._runs[key]
+
+    def _plan_for(self, shapes: Mapping[str, tuple[int, ...]]) -> ParallelPlan:
+        """The plan for a batch of these sizes; what is planned is planned by rank 0, for the solver has no seed."""
+        plan, fits = self.plan, False
+        if plan is not None:
+            fits = all(tuple(plan.shapes[name]) == tuple(shape) for name, shape in shapes.items())
+        if plan is None or not fits:
+            wishes = self.wishes
+            if plan is not None:  # parameters stay where they are
+                wishes = replace(wishes, memory=None, pins={name: str(s) for name, s in self.shardings.items()})
+            made = None
+            if self.comm.rank == 0:
+                made = parallelize(self._serial, self.comm.size, shapes, self.loss, wishes).data()
+            return parallel_plan_from(self.comm.gather_facts(made)[0], "the plan of rank 0")
+        hashes = self.comm.gather_facts(plan.data()["hash"])
+        if len(set(hashes)) > 1:
+            raise CommunicationError(
+                f"got different plans on the ranks ({', '.join(h[:8] for h in hashes)}); expected one: give every rank "
+                "the same plan file"
+            )
+        return plan
+
+    # -- a step -------------------------------------------------------------------------------------------------------
+    def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """One step of all ranks on the samples of all of them; the outputs are those of this rank's samples."""
+        return self.base_optimizer.step(inputs)
+
+    def run_stages(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The step on the whole batch; this rank's gradients are left in ``_gradients``."""
+        with self.communicating():
+            whole, begin, count = self._gathered_inputs(inputs)
+        run, plan = self._run_of(whole)
+        feeds = {
+            name: part(array, Sharding.parse(plan.sources.get(name, "R")), self.comm.size, self.comm.rank)
+            for name, array in whole.items()
+        }
+        seed = int(
+            np.random.SeedSequence([self.executor.seed, self.base_optimizer.backprops]).generate_state(1)[0] >> 8
+        )
+        results = run({**feeds, **self._mine}, seed)
+        to_tensor = self.network.to_tensor
+        results = {name: to_tensor(v) if isinstance(v, np.ndarray) else v for name, v in results.items()}
+        for name, value in self._updates.items():
+            self._mine[name] = results.pop(value)
+        self._gradients = {name: results.pop(f"{name}.grad") for name in self.absent}
+        samples = next(iter(whole.values())).shape[0]
+        return {name: self._share(results[name], samples, begin, count) for name in self._outputs()}
+
+    def _outputs(self) -> list[str]:
+        return list(dict.fromkeys([*self.network.outputs, self.loss]))
+
+    def _share(self, value: Any, samples: int, begin: int, count: int) -> Any:
+        """The rows of this rank's samples; what has none as it is."""
+        return value[begin : begin + count] if value.shape[:1] == (samples,) and count < samples else value
+
+    def _gathered_inputs(self, inputs: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int, int]:
+        """The inputs of all ranks in their order, and where this rank's begin."""
+        declared, whole, begin, count = self.network.inputs, dict[str, np.ndarray](), 0, 0
+        for name in sorted(inputs):
+            array = np.asarray(self.network.to_numpy(inputs[name]), order="C")
+            if array.ndim == 0 or tuple(declared[name].shape or ()) == array.shape:
+                whole[name] = array  # no axis of samples, the same on every rank
+                continue
+            parts = self.comm.all_gather_ragged(array.reshape(-1))
+            rows = [p.reshape(-1, *array.shape[1:]) for p in parts]
+            begin, count = sum(len(r) for r in rows[: self.comm.rank]), len(rows[self.comm.rank])
+            whole[name] = np.concatenate(rows)
+        return whole, begin, count
+
+    def update_parts(self) -> None:
+        """The base optimizer's rule on this rank's parts."""
+        base, network = self.base_optimizer, self.network
+        factor = self._clip_factor()
+        for name, gradient in self._gradients.items():
+            clipped = gradient if factor is None else network.weighted_sum([[gradient]], [factor])[0]
+            self._mine[name] = base.update_rule(clipped, self._mine[name], name)
+        self._gradients = {}
+
+    def _clip_factor(self) -> float | None:
+        """Of clipping by the norm of all gradients; pieces are summed over ranks, whole ones counted once."""
+        clip: Any = self.base_optimizer.gradient_transform
+        if clip is None:
+            return None
+        squares = np.zeros(2)
+        for name, gradient in self._gradients.items():
+            array = self.network.to_numpy(gradient)
+            squares[int(self.shardings[name] == R)] += float(np.vdot(array, array))
+        pieces = squares[:1].copy()
+        with self.communicating():
+            self.comm.all_reduce(pieces, control=pieces.nbytes)
+        return float(clip.factor(float(pieces[0] + squares[1]) ** 0.5))
+
+    # -- states -------------------------------------------------------------------------------------------------------
+    def _whole(self, name: str, array: np.ndarray) -> np.ndarray:
+        """An array of which each rank has its part of a parameter's shape."""
+        sharding = self.shardings[name]
+        if sharding == R:
+            return np.array(array)
+        shape = self._serial.parameter(name).value.shape
+        attributes = collective_attributes(sharding, R, shape, self.comm.size, self.comm.rank)
+        return run_collective("AllGather", array, attributes, self.comm)
+
+    def gathered(self) -> Iterator[tuple[str, np.ndarray]]:
+        """All parameters and running statistics."""
+        for name, tensor in self._mine.items():
+            yield name, self._whole(name, self.network.to_numpy(tensor))
+
+    def whole_state(self) -> dict[str, np.ndarray]:
+        """``network.state()``, of all ranks together."""
+        whole = dict(self.gathered())
+        names = [name for name in self.network.parameters if name not in whole]
+        whole.update(zip(names, map(np.array, self.arrays(self.network.fetch_tensors(names))), strict=True))
+        return {name: whole[name] for name in self.network.parameters}
+
+    def load_whole_state(self, state: Mapping[str, Any]) -> None:
+        """``network.load_state()``, of which each rank keeps its part."""
+        super().load_whole_state(state)
+        for name in self._mine:
+            self._mine[name] = self._part(name, np.asarray(state[name]))
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """The state of the whole, on every rank: all ranks must call it."""
+        state = super().state_dict()
+        if self.comm.size == 1:
+            return state
+        return {key: self._whole(key.partition("/")[2], v) if self._is_part(key, v) else v for key, v in state.items()}
+
+    def _is_part(self, key: str, array: np.ndarray) -> bool:
+        name = key.partition("/")[2]
+        return name in self._mine and np.shape(array) == tuple(self.network.to_numpy(self._mine[name]).shape)
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from a :meth:`state_dict` of any number of ranks and any plan."""
+        if self.comm.size > 1:
+            state = {key: self._divided(key, array) for key, array in state.items()}
+        super().load_state_dict(state)
+
+    def _divided(self, key: str, array: np.ndarray) -> np.ndarray:
+        name = key.partition("/")[2]
+        if name not in self._mine or np.shape(array) != self._serial.parameter(name).value.shape:
+            return array
+        return np.array(part(np.asarray(array), self.shardings[name], self.comm.size, self.comm.rank), order="C")
+
+
+def _hollow(network: Network, trained: set[str]) -> Network:
+    """The network for plans: parameters that train have shapes and no memory."""
+    plain = network.copy(arrays=False)
+    empty = {
+        name: replace(p, value=np.broadcast_to(np.zeros((), p.value.dtype), p.value.shape))
+        for name, p in plain.parameters.items()
+        if name in trained
+    }
+    plain.put_parameters(empty)
+    return plain

@@ -1,0 +1,243 @@
+"""`DividedNetwork` against serial training: five backends, one to four ranks, states, batches of other sizes, norms."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import deep500 as d5
+from deep500.distributed import Threads
+from deep500.distributed.schemes import DividedNetwork
+from deep500.errors import CommunicationError, InputError, PlanError
+from deep500.networks import Network, add_loss, create
+from deep500.networks.dtype import to_dtype
+from deep500.training.clipping import ClipGradientNorm
+from deep500.training.optimizers import AdamOptimizer, MomentumOptimizer
+from deep500.transformations.parallel.costs import CostModel
+from deep500.transformations.parallel.plan_file import ParallelPlan
+from deep500.transformations.parallel.planning import Wishes, parallelize
+from tests.conftest import load_backend
+
+CHEAP = Wishes(model=CostModel(latency=1e-9, start=1e-9))
+"""A machine whose messages cost next to nothing: plans divide what they can."""
+MODELS: dict[str, dict[str, Any]] = {
+    "mlp": {"shape": (6,), "hidden": (8,), "classes": 4},
+    "lenet": {"shape": (1, 16, 16), "classes": 4},
+    "causal_transformer": {"shape": (4,), "classes": 8, "width": 8, "heads": 4, "layers": 1},
+    "lstm_language_model": {"shape": (3,), "classes": 8, "width": 8, "embedding": 6},
+    "resnet": {"shape": (3, 8, 8), "classes": 4, "depth": 20},
+}
+BATCH = 8
+
+
+def network_of(model: str, dtype: str = "float64") -> Network:
+    return to_dtype(add_loss(create(model, **MODELS[model])), dtype)
+
+
+def batch_of(network: Network, step: int, size: int = BATCH) -> dict[str, np.ndarray]:
+    rng, feeds = np.random.default_rng(step), {}
+    for name, about in network.inputs.items():
+        shape = tuple(size if isinstance(n, str) else n for n in about.shape or ())
+        integers = "int" in str(about.dtype)
+        feeds[name] = rng.integers(0, 4, shape) if integers else rng.normal(size=shape).astype(about.dtype)
+    return feeds
+
+
+@cache
+def plan_of(model: str, ranks: int, dtype: str = "float64") -> ParallelPlan:
+    network = network_of(model, dtype)
+    return parallelize(network, ranks, {n: v.shape for n, v in batch_of(network, 0).items()}, wishes=CHEAP)
+
+
+def train(
+    backend: str, model: str, ranks: int, steps: int, rule: Any = AdamOptimizer, dtype: str = "float64", **options: Any
+) -> list[dict[str, Any]]:
+    """Steps of all ranks: losses, outputs, the network's and the optimizer's state."""
+    from_model = load_backend(backend).from_model
+    network = network_of(model, dtype)
+    plan = options.pop("plan", None) or (plan_of(model, ranks, dtype) if ranks > 1 else None)
+
+    def work(comm: d5.Communicator) -> dict[str, Any]:
+        scheme = DividedNetwork(rule(from_model(network), lr=0.01, **options), comm, plan=plan)
+        losses, outputs = [], []
+        for step in range(steps):
+            whole = batch_of(network, step)
+            mine = {name: np.array_split(value, comm.size)[comm.rank] for name, value in whole.items()}
+            before = comm.traffic.payload_bytes
+            results = {n: scheme.network.to_numpy(v) for n, v in scheme.step(mine).items()}
+            losses.append(float(results["loss"]))
+            outputs.append(np.array(results["output"]))
+        sent = comm.traffic.payload_bytes - before - sum(value.nbytes for value in mine.values())
+        shapes = scheme.shapes() if comm.size > 1 else {}
+        state = {"network": scheme.network.state(), "optimizer": scheme.state_dict()}
+        return {"losses": losses, "outputs": outputs, "sent": sent, "shapes": shapes, **state}
+
+    return Threads(ranks).run(work)
+
+
+def apart(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> float:
+    assert left.keys() >= right.keys()
+    return max(float(np.abs(left[name] - right[name]).max()) for name in right)
+
+
+def digest(arrays: dict[str, np.ndarray]) -> str:
+    return hashlib.sha256(b"".join(arrays[name].tobytes() for name in sorted(arrays))).hexdigest()
+
+
+def check(backend: str, model: str, ranks: int, steps: int, most: float = 1e-12, **options: Any) -> None:
+    serial, outcomes = train(backend, model, 1, steps, **options)[0], train(backend, model, ranks, steps, **options)
+    initial = network_of(model, options.get("dtype", "float64")).parameters
+    trained = {name: value for name, value in serial["network"].items() if initial[name].trainable}
+    assert apart(trained, {n: p.value for n, p in initial.items() if p.trainable}) > 1e-3, "nothing was trained"
+    for outcome in outcomes:
+        assert apart(outcome["network"], serial["network"]) <= most
+        assert apart(outcome["optimizer"], {n: v for n, v in serial["optimizer"].items() if "/" in n}) <= most
+        np.testing.assert_allclose(outcome["losses"], serial["losses"], rtol=max(most, 1e-11))
+    assert len({digest(outcome["network"]) for outcome in outcomes}) == 1, "ranks differ"
+    for step, outputs in enumerate(serial["outputs"]):
+        together = np.concatenate([outcome["outputs"][step] for outcome in outcomes])
+        np.testing.assert_allclose(together, outputs, rtol=1e-9, atol=max(most, 1e-11))
+    plan = options.get("plan") or plan_of(model, ranks, options.get("dtype", "float64"))
+    assert plan.strategies, "nothing was divided"
+
+
+EACH = pytest.mark.parametrize("backend", [pytest.param(b, marks=pytest.mark.backend(b)) for b in d5.registry.BACKENDS])
+
+
+@EACH
+def test_twenty_steps_of_adam_equal_serial_training_on_every_backend(backend: str) -> None:
+    check(backend, "mlp", 2, 20)
+
+
+@pytest.mark.backend("reference")
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("model", ["mlp", "lenet", "causal_transformer", "lstm_language_model"])
+def test_networks_divided_among_ranks_equal_serial_training(model: str, ranks: int) -> None:
+    check("reference", model, ranks, 3)
+
+
+@pytest.mark.long
+@EACH
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("model", ["mlp", "lenet", "causal_transformer", "lstm_language_model"])
+def test_every_backend_divides_every_network(backend: str, model: str, ranks: int) -> None:
+    check(backend, model, ranks, 20)
+
+
+@pytest.mark.long
+@pytest.mark.backend("reference")
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_statistics_of_a_divided_batch_are_those_of_the_whole(ranks: int) -> None:
+    """ResNet-20: gradients behind 20 normalisations magnify rounding, so descent, not Adam, which divides by it."""
+    check("reference", "resnet", ranks, 3, most=1e-9, rule=MomentumOptimizer)
+
+
+@pytest.mark.backend("reference")
+def test_float32_stays_within_rounding() -> None:
+    check("reference", "causal_transformer", 2, 5, most=1e-5, dtype="float32")
+
+
+@pytest.mark.backend("reference")
+def test_one_rank_is_serial_training_bit_by_bit() -> None:
+    network = network_of("mlp")
+    executor = load_backend("reference").from_model(network)
+    optimizer = AdamOptimizer(executor, lr=0.01)
+    for step in range(5):
+        optimizer.step(batch_of(network, step))
+    assert digest(train("reference", "mlp", 1, 5)[0]["network"]) == digest(executor.network.state())
+
+
+@pytest.mark.backend("reference")
+def test_bytes_sent_and_parts_held_are_the_plan_s() -> None:
+    plan = plan_of("causal_transformer", 2)
+    outcomes = train("reference", "causal_transformer", 2, 2)
+    network = network_of("causal_transformer")
+    for rank, outcome in enumerate(outcomes):
+        assert outcome["sent"] == plan.nbytes > 0
+        for name, shape in outcome["shapes"].items():
+            whole, text = network.parameter(name).value.shape, plan.sources.get(name, "R")
+            expected = [n // 2 if text == f"S{axis}" else n for axis, n in enumerate(whole)]
+            assert list(shape) == expected, (rank, name)
+    assert any(text != "R" for name, text in plan.sources.items() if network.has_parameter(name))
+
+
+@pytest.mark.backend("reference")
+def test_the_norm_of_all_gradients_is_counted_once() -> None:
+    check("reference", "mlp", 2, 4, gradient_transform=ClipGradientNorm(0.05))
+    check("reference", "mlp", 3, 4, gradient_transform=ClipGradientNorm(0.05))
+
+
+@pytest.mark.backend("reference")
+def test_states_are_those_of_the_whole_and_batches_may_change_size() -> None:
+    """Two steps on two ranks, and on from there on three; a step of another size in between; a validation."""
+    from_model = load_backend("reference").from_model
+    network = network_of("mlp")
+    sizes = [8, 5, 8, 7]
+
+    def go(comm: d5.Communicator, steps: range, state: Any = None) -> Any:
+        scheme = DividedNetwork(AdamOptimizer(from_model(network), lr=0.01), comm)
+        scheme.wishes = CHEAP
+        if state is not None:
+            scheme.network.load_state(state[0])
+            scheme.load_state_dict(state[1])
+        for step in steps:
+            whole = batch_of(network, step, sizes[step])
+            scheme.step({n: np.array_split(v, comm.size)[comm.rank] for n, v in whole.items()})
+        with scheme.evaluation():
+            feeds = batch_of(network, 9)
+            judged = np.asarray(scheme.executor.inference(feeds, ["loss"])["loss"])
+        return scheme.network.state(), scheme.state_dict(), judged
+
+    serial = Threads(1).run(go, range(4))[0]
+    half = Threads(2).run(go, range(2))[0]
+    for ranks in (1, 2, 3):
+        for outcome in Threads(ranks).run(go, range(2, 4), half):
+            assert apart(outcome[0], serial[0]) < 1e-12
+            np.testing.assert_allclose(outcome[2], serial[2], rtol=1e-12)
+
+
+@pytest.mark.backend("reference")
+def test_a_plan_is_refused_on_other_ranks_for_other_networks_and_where_ranks_differ(tmp_path: Path) -> None:
+    from_model = load_backend("reference").from_model
+    network = network_of("mlp")
+    path = str(plan_of("mlp", 2).save(tmp_path / "plan.json"))
+
+    def go(comm: d5.Communicator, plans: list[Any], model: Network = network, **options: Any) -> Any:
+        scheme = DividedNetwork(AdamOptimizer(from_model(model), **options), comm, plan=plans[comm.rank])
+        whole = batch_of(model, 0)
+        return scheme.step({n: np.array_split(v, comm.size)[comm.rank] for n, v in whole.items()})
+
+    assert "loss" in Threads(2).run(go, [path, path])[0]
+    with pytest.raises(CommunicationError, match="got a plan for 2 ranks on 3"):
+        Threads(3).run(go, [path] * 3)
+    other = to_dtype(add_loss(create("mlp", shape=(6,), hidden=(10,), classes=4)), "float64")
+    with pytest.raises(PlanError, match="plan again for this network"):
+        Threads(2).run(go, [path, path], other)
+    shapes = {n: v.shape for n, v in batch_of(network, 0).items()}
+    second = parallelize(network, 2, shapes, wishes=Wishes(pins={"fc1": "m"}))
+    with pytest.raises(CommunicationError, match="got different plans on the ranks"):
+        Threads(2).run(go, [path, second])
+    with pytest.raises(InputError, match="got accumulate or loss scaling with DividedNetwork"):
+        Threads(2).run(lambda comm: DividedNetwork(AdamOptimizer(from_model(network), accumulate=2), comm))
+
+
+@pytest.mark.backend("reference")
+def test_a_rank_lost_in_a_collective_ends_the_others() -> None:
+    from_model = load_backend("reference").from_model
+    network = network_of("mlp")
+
+    def go(comm: d5.Communicator) -> None:
+        scheme = DividedNetwork(AdamOptimizer(from_model(network)), comm, plan=plan_of("mlp", 3))
+        for step in range(3):
+            if comm.rank == 1 and step == 1:
+                raise RuntimeError("power cut")
+            scheme.step({n: np.array_split(v, 3)[comm.rank] for n, v in batch_of(network, step, 9).items()})
+
+    with pytest.raises(RuntimeError, match="power cut") as caught:
+        Threads(3).run(go)
+    assert "[rank 1]" in caught.value.__notes__
