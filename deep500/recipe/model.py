@@ -16,6 +16,7 @@ from deep500.networks.network import Network
 from deep500.networks.objects import as_network, is_model, is_saved_model, seeded
 from deep500.recipe.calls import accepts, check_call, parameters
 from deep500.recipe.describing import describe
+from deep500.recipe.parallel import check_parallel
 from deep500.recipe.transformations import transformed
 from deep500.registry import backend_of, framework_of, load_backend, load_importer
 from deep500.tasks import TASKS, Classification, Task
@@ -76,6 +77,7 @@ def _shaped(network: Network, values: Mapping[str, Any]) -> Network:
             f"got checkpointing={values['checkpointing']!r} with memory={values['memory']!r}; expected one of them: "
             "memory plans recomputation, too"
         )
+    check_parallel(values)
     if values["freeze"]:
         freeze(network, values["freeze"])
     return network if values["precision"] is None else mixed_precision(network, values["precision"])

@@ -16,7 +16,7 @@ from deep500.recipe.names import is_own_name
 from deep500.recipe.plan import Override, RunPlan
 from deep500.recipe.schema import COMPANIONS, KEYS, check_name
 
-UNTYPED = ("checkpointing", "memory", "precision", "freeze", "no_decay", "ema")
+UNTYPED = ("checkpointing", "memory", "parallel", "precision", "freeze", "no_decay", "ema")
 """Keys whose value may be replaced by one of another type."""
 
 

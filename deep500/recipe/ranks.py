@@ -18,6 +18,7 @@ from deep500.distributed.schemes import ConsistentDecentralized
 from deep500.errors import CommunicationError, RecipeError
 from deep500.measure.environment import describe
 from deep500.recipe.options import Options
+from deep500.recipe.parallel import divided
 from deep500.results import RecipeResult, Record
 from deep500.results.verdict import metric_from
 
@@ -96,6 +97,10 @@ def share(sampler: Any, values: Mapping[str, Any], comm: Communicator, training:
 
 def scheme_of(values: Mapping[str, Any]) -> Any:
     """The recipe's scheme: what its key says, else ConsistentDecentralized."""
+    if values["parallel"] is not None:
+        from deep500.distributed.schemes import DividedNetwork  # few recipes divide their network
+
+        return DividedNetwork
     return values["scheme"] or ConsistentDecentralized
 
 
@@ -108,6 +113,8 @@ def distribute(values: Mapping[str, Any], optimizer: Any, comm: Communicator) ->
     """
     if comm.size == 1 and values["scheme"] is None:
         return optimizer
+    if values["parallel"] is not None:
+        return divided(values["parallel"], optimizer, comm)
     scheme = scheme_of(values)(optimizer, comm, *values["scheme_args"], **values["scheme_kwargs"])
     if not isinstance(scheme, DistributedOptimizer):
         raise RecipeError(

@@ -13,6 +13,7 @@ from typing import Any
 
 from deep500.errors import PlanError, RecipeError, nearest
 from deep500.events import HOOKS
+from deep500.recipe.parallel import is_wish
 from deep500.recipe.transformations import SUBSTITUTIONS
 from deep500.tasks import TASKS, Task
 from deep500.transformations.mixed_precision import PRECISIONS
@@ -165,6 +166,12 @@ KEYS: dict[str, Key] = {
         named=False,
         check=MEMORY,
     ),
+    "parallel": Key(
+        "'auto', bytes that a rank may hold, pins such as {'fc1': 'n'}, or the path of a plan: the network itself is "
+        "divided among the ranks",
+        named=False,
+        check=(is_wish, "'auto', bytes (an int above 0), a dict of pins, or the path of a plan"),
+    ),
     "precision": Key("'bf16' or 'f16': most operators run in 16 bits, weights stay float32", named=False,
                      check=PRECISION),
     "accumulate": Key("in how many pieces a batch runs, one after the other", default=1, check=POSITIVE, named=False),
@@ -194,7 +201,7 @@ BASES = {name: name for name in KEYS} | {
 }
 """All names that FIXED and MUTABLE may hold, with the key that each belongs to (``task_kwargs``: ``task``)."""
 
-FREE = ("seed", "checkpointing", "memory", "data_threads", "keep_checkpoints")
+FREE = ("seed", "checkpointing", "memory", "parallel", "data_threads", "keep_checkpoints")
 """Keys that stay mutable unless FIXED names them: other values leave results comparable, or the same."""
 
 

@@ -20,6 +20,7 @@ from deep500.recipe.console import Console
 from deep500.recipe.describing import describe
 from deep500.recipe.model import check_qualities
 from deep500.recipe.options import TURNS, turns_of
+from deep500.recipe.parallel import keep_plan, take_over_plan
 from deep500.recipe.plan import RecipeFile, RunPlan
 from deep500.recipe.ranks import (
     check_agreement,
@@ -287,6 +288,7 @@ class Session:
             test_sampler=parts.test_sampler,
         )
         record.keep = self.plan.values["keep_checkpoints"]
+        take_over_plan(record.path, parts.optimizer)
         state = record.rewind(seed, lambda epochs: common_epoch(epochs, self.comm))
         if state is not None:
             trainer.load_state(fitting(parts.optimizer, state))
@@ -298,6 +300,8 @@ class Session:
             *self._loggers(seed, record),
         ]
         statistics = trainer.run(self.plan.values["epochs"], listeners)
+        if self.comm.rank == 0 and (sentence := keep_plan(record.path, parts.optimizer)) is not None:
+            self.console.say(sentence)
         if seed == self.plan.seeds[0]:
             self._show(record, seed, trainer)
         statistics.communication = communication_of(record.epochs(seed)) if self.comm.rank == 0 else None

@@ -108,6 +108,11 @@ class DividedNetwork(Staged):
         """Shapes of this rank's parts of parameters."""
         return {name: tuple(self.network.to_numpy(tensor).shape) for name, tensor in self._mine.items()}
 
+    def take_plan(self, plan: ParallelPlan) -> None:
+        """Go on by a plan, before the first step."""
+        if not self.shardings:
+            self._settle(plan)
+
     # -- plans --------------------------------------------------------------------------------------------------------
     def _settle(self, plan: ParallelPlan) -> None:
         """Take this rank's parts of parameters and running statistics, and let go of the rest."""
@@ -157,10 +162,10 @@ class DividedNetwork(Staged):
             wishes = self.wishes
             if plan is not None:  # parameters stay where they are
                 wishes = replace(wishes, memory=None, pins={name: str(s) for name, s in self.shardings.items()})
-            made = None
+            planned = None
             if self.comm.rank == 0:
-                made = parallelize(self._serial, self.comm.size, shapes, self.loss, wishes).data()
-            return parallel_plan_from(self.comm.gather_facts(made)[0], "the plan of rank 0")
+                planned = parallelize(self._serial, self.comm.size, shapes, self.loss, wishes).data()
+            return parallel_plan_from(self.comm.gather_facts(planned)[0], "the plan of rank 0")
         hashes = self.comm.gather_facts(plan.data()["hash"])
         if len(set(hashes)) > 1:
             raise CommunicationError(

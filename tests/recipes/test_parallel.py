@@ -1,0 +1,46 @@
+"""The key ``parallel``: a run on several ranks that share the network out, its plan among the results, going on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deep500.distributed import schemes
+from deep500.errors import RecipeError
+from deep500.recipe.parallel import PARALLEL_PLAN_FILE
+from deep500.results.verify import verify
+from deep500.training import optimizers
+from deep500.transformations.parallel.plan_file import load_parallel_plan
+from tests.recipes.test_regroup import assert_same, broken, train, world_of_thread
+
+pytestmark = pytest.mark.backend("reference")
+RULE: dict[str, Any] = {"optimizer": optimizers.AdamOptimizer, "optimizer_kwargs": {"lr": 0.01}}
+PINS = {"fc1": "n", "fc2": "k"}
+
+__all__ = ["world_of_thread"]  # a fixture of every test here
+
+
+def test_a_recipe_divides_its_network_keeps_the_plan_and_goes_on_by_it(tmp_path: Path) -> None:
+    changes = {**RULE, "model": "mlp", "model_kwargs": {"hidden": (16,)}}
+    serial = train(1, tmp_path / "serial", **changes)
+    record = train(2, tmp_path / "divided", **changes, parallel=PINS)
+    assert_same(record, serial, 2e-5)
+    assert verify(record.path) == []
+    assert record.manifest()["processes"]["scheme"] == "DividedNetwork"
+    plan = load_parallel_plan(record.path / PARALLEL_PLAN_FILE)
+    assert (plan.ranks, plan.strategies["fc1"], plan.sources["fc2.weight"]) == (2, "n", "S1")
+    again = train(2, tmp_path / "again", **changes, parallel=str(record.path / PARALLEL_PLAN_FILE))
+    assert_same(again, record, 0)
+    broken(2, tmp_path / "broken", **changes, parallel=PINS)
+    assert_same(train(2, tmp_path / "broken", "--resume", **changes, parallel=PINS), record, 0)
+
+
+def test_one_rank_trains_as_it_is_and_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
+    record = train(1, tmp_path / "one", **RULE, parallel="auto", epochs=1)
+    assert not (record.path / PARALLEL_PLAN_FILE).exists()
+    with pytest.raises(RecipeError, match="got parallel='auto' with scheme="):
+        train(1, tmp_path / "two", **RULE, parallel="auto", scheme=schemes.ModelAverage)
+    with pytest.raises(RecipeError, match="expected 'auto', bytes"):
+        train(1, tmp_path / "three", **RULE, parallel=0.5)
