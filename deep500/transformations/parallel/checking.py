@@ -122,14 +122,14 @@ class _RankCheck:
         same = (node.op_type, node.domain, len(node.inputs)) == (local.op_type, local.domain, len(local.inputs))
         if not same or not _alike(node.attributes, local.attributes):
             raise self._error(node, node, f"{local} with {dict(local.attributes)}")
-        for index, (value, wanted, sharding) in enumerate(
+        for index, (value, demanded, sharding) in enumerate(
             zip(node.inputs, serial.inputs, strategy.inputs, strict=True)
         ):
             if index in constants:
                 if not np.array_equal(self._fixed(node, index), constants[index]):
                     raise self._error(node, self._fixed(node, index), constants[index])
-            elif wanted:
-                self._expect(value, (wanted, sharding), f"node {node.name!r}")
+            elif demanded:
+                self._expect(value, (demanded, sharding), f"node {node.name!r}")
         for number, (value, stands_for, sharding) in enumerate(
             zip(node.outputs, serial.outputs, strategy.outputs, strict=True)
         ):

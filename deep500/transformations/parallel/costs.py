@@ -17,7 +17,7 @@ _VIEWS = frozenset({"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})  
 
 
 @dataclass(frozen=True)
-class CostModel:
+class StepCosts:
     """Constants of the model, in seconds; the defaults are round numbers for processes of one machine.
 
     Attributes:
@@ -39,7 +39,7 @@ class CostModel:
 
         Example:
             >>> from deep500.transformations.parallel.shardings import PARTIAL, R, conversion
-            >>> CostModel(latency=1, byte_time=1, start=0).collective(conversion(PARTIAL, R, (4,), 8, 2))
+            >>> StepCosts(latency=1, byte_time=1, start=0).collective(conversion(PARTIAL, R, (4,), 8, 2))
             34.0
         """
         if not resharding.messages:
@@ -51,7 +51,7 @@ class CostModel:
         return asdict(self)
 
 
-def node_seconds(graph: StepGraph, model: CostModel) -> dict[str, float]:
+def node_seconds(graph: StepGraph, model: StepCosts) -> dict[str, float]:
     """Seconds of each node on one rank, without its start.
 
     Example:
@@ -59,7 +59,7 @@ def node_seconds(graph: StepGraph, model: CostModel) -> dict[str, float]:
         >>> from deep500.transformations.parallel.joint import joint_network
         >>> network = add_loss(create("mlp", shape=(4,), hidden=(8,), classes=3))
         >>> graph = StepGraph(joint_network(network, {"input": (6, 4), "label": (6,)}), 2)
-        >>> node_seconds(graph, CostModel(operation_time=1, memory_time=0))["fc1"] >= 2 * 6 * 4 * 8
+        >>> node_seconds(graph, StepCosts(operation_time=1, memory_time=0))["fc1"] >= 2 * 6 * 4 * 8
         True
     """
     operations = count_flops(graph.network)

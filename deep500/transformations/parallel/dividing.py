@@ -26,7 +26,7 @@ from deep500.transformations.parallel.shardings import (
     local_shape,
     piece,
 )
-from deep500.transformations.parallel.strategies import NodeView, Strategy, local_node, strategies_of
+from deep500.transformations.parallel.strategies import SizedNode, Strategy, local_node, strategies_of
 
 
 class Crossing(NamedTuple):
@@ -57,7 +57,7 @@ class StepGraph:
         fixed = {n: p.value for n, p in self.network.parameters.items() if not p.trainable}
         self.constants = {name: value for name, value in fixed.items() if name not in joint.moving}
         self.nodes = self.network.nodes
-        self.views = {n.name: NodeView(n, self.shapes, self.dtypes, self.constants) for n in self.nodes}
+        self.views = {n.name: SizedNode(n, self.shapes, self.dtypes, self.constants) for n in self.nodes}
         self.sources = [*self.network.inputs, *self.network.parameters]
         self.by_name = {n.name: n for n in self.nodes}
 
@@ -66,7 +66,7 @@ class StepGraph:
         """By node, all that its rule allows."""
         return {name: self.strategies_of(view) for name, view in self.views.items()}
 
-    def strategies_of(self, view: NodeView) -> list[Strategy]:
+    def strategies_of(self, view: SizedNode) -> list[Strategy]:
         """Strategies of a node; only replication without a rule."""
         rule = None if view.node.domain or view.node.graphs else SHARDING_RULES.get(view.node.op_type)
         return strategies_of(view, None if rule is None else rule(view), self.ranks)
@@ -141,7 +141,7 @@ class Division:
             "rank, and pieces must be equal where axes are regrouped)"
         )
 
-    def wanted(self) -> Iterator[tuple[str, Sharding, str]]:
+    def demanded(self) -> Iterator[tuple[str, Sharding, str]]:
         """(value, sharding, reader) for everything that is read."""
         for node in self.graph.nodes:
             for value, sharding in zip(node.inputs, self.chosen[node.name].inputs, strict=True):
@@ -152,7 +152,7 @@ class Division:
 
     def _crossings(self) -> Iterator[Crossing]:
         readers: dict[tuple[str, Sharding], list[str]] = {}
-        for value, sharding, reader in self.wanted():
+        for value, sharding, reader in self.demanded():
             if sharding != self.shardings[value]:
                 readers.setdefault((value, sharding), []).append(reader)
         for (value, after), names in readers.items():

@@ -90,17 +90,17 @@ def joint_network(network: Network, shapes: Mapping[str, Sequence[int]], loss: s
 def _with_shapes(network: Network, shapes: Mapping[str, Sequence[int]]) -> Network:
     twin = network.copy(arrays=False)
     for name, described in network.inputs.items():
-        given = shapes.get(name, described.shape)
+        shape = shapes.get(name, described.shape)
         declared = described.shape
-        if given is None or any(not isinstance(n, int) for n in given):
+        if shape is None or any(not isinstance(n, int) for n in shape):
             raise PlanError(f"got no sizes for input {name!r} of {described}; expected numbers: give its shape")
         fits = declared is None or (
-            len(declared) == len(given)
-            and all(n == m or not isinstance(m, int) for n, m in zip(given, declared, strict=True))
+            len(declared) == len(shape)
+            and all(n == m or not isinstance(m, int) for n, m in zip(shape, declared, strict=True))
         )
         if not fits:
-            raise PlanError(f"got shape {tuple(given)} for input {name!r}; expected {described}: give such a shape")
-        twin.set_input(name, tuple(given))
+            raise PlanError(f"got shape {tuple(shape)} for input {name!r}; expected {described}: give such a shape")
+        twin.set_input(name, tuple(shape))
     return twin
 
 

@@ -28,7 +28,7 @@ from deep500.errors import BudgetError, PlanError, nearest
 from deep500.networks.hashing import structure_hash
 from deep500.networks.network import Network
 from deep500.transformations.parallel.blocks import alike
-from deep500.transformations.parallel.costs import CostModel, node_seconds
+from deep500.transformations.parallel.costs import StepCosts, node_seconds
 from deep500.transformations.parallel.dividing import Division, StepGraph
 from deep500.transformations.parallel.joint import joint_network
 from deep500.transformations.parallel.plan_file import ParallelPlan
@@ -62,7 +62,7 @@ class Wishes:
     memory: int | None = None
     pins: Mapping[str, str] = field(default_factory=dict)
     copies: int = COPIES
-    model: CostModel = field(default_factory=CostModel)
+    model: StepCosts = field(default_factory=StepCosts)
 
 
 def parallelize(
@@ -125,7 +125,7 @@ def described(
     )
 
 
-def plan_seconds(division: Division, model: CostModel) -> float:
+def plan_seconds(division: Division, model: StepCosts) -> float:
     """Seconds of a step, by the model."""
     seconds = node_seconds(division.graph, model)
     work = sum(
@@ -223,15 +223,15 @@ class _Program:
             self.costs[self.first[kind] + offset] += cost
             self.weights[self.first[kind] + offset] += size
 
-    def _pin(self, name: str, wanted: str | None, options: list[str]) -> None:
-        if wanted is None:
+    def _pin(self, name: str, demanded: str | None, options: list[str]) -> None:
+        if demanded is None:
             return
-        if wanted not in options:
+        if demanded not in options:
             raise PlanError(
-                f"got a pin of {name.removeprefix('=')!r} to {wanted!r} on {self.graph.ranks} ranks; expected one of "
+                f"got a pin of {name.removeprefix('=')!r} to {demanded!r} on {self.graph.ranks} ranks; expected one of "
                 f"{', '.join(options)}: choose such an option (an axis must have an element for every rank)"
             )
-        self.fixed[self.first[self.classes[name]] + options.index(wanted)] = 1.0
+        self.fixed[self.first[self.classes[name]] + options.index(demanded)] = 1.0
 
     def _leaving(self, value: str) -> dict[Sharding, tuple[int, ...]]:
         """Variables that leave a value in each sharding."""
@@ -253,17 +253,17 @@ class _Program:
             first, strategies = self.first[self.classes[node.name]], graph.strategies[node.name]
             for index, value in enumerate(node.inputs):
                 if value:
-                    wanted: dict[Sharding, list[int]] = {}
+                    demanded: dict[Sharding, list[int]] = {}
                     for offset, strategy in enumerate(strategies):
-                        wanted.setdefault(strategy.inputs[index], []).append(first + offset)
-                    self._read(value, {sharding: tuple(columns) for sharding, columns in wanted.items()})
+                        demanded.setdefault(strategy.inputs[index], []).append(first + offset)
+                    self._read(value, {sharding: tuple(columns) for sharding, columns in demanded.items()})
         tied = graph.tied()
         for name in graph.network.outputs:
             self._read(name, self._leaving(tied[name]) if name in tied else {R: ()})
 
-    def _read(self, value: str, wanted: Wanted) -> None:
-        place, options = self.place(value), frozenset(wanted.items())
-        self.readers.setdefault(place, {})[options] = wanted
+    def _read(self, value: str, demanded: Wanted) -> None:
+        place, options = self.place(value), frozenset(demanded.items())
+        self.readers.setdefault(place, {})[options] = demanded
         self.values.setdefault(place, {})[value] = None
 
     def place(self, value: str) -> tuple[str, int]:
@@ -272,7 +272,7 @@ class _Program:
         return (self.classes[f"={value}"], 0) if node is None else (self.classes[node.name], node.outputs.index(value))
 
     def _conversions(self) -> None:
-        """Variables of changes, with a row for each sharding that is left or wanted.
+        """Variables of changes, with a row for each sharding that is left or demanded.
 
         Each reader has a variable for every pair of shardings, which makes the relaxation nearly integral; where there
         are several readers, one variable above theirs says that the value is changed so, and costs.
@@ -281,21 +281,21 @@ class _Program:
             values = list(self.values[place])
             leaving = self._leaving(values[0])
             shared: dict[tuple[Sharding, Sharding], int] = {}
-            for wanted in readers.values():
-                self._flows(values, leaving, wanted, shared, len(readers) > 1)
+            for demanded in readers.values():
+                self._flows(values, leaving, demanded, shared, len(readers) > 1)
 
     def _flows(
         self,
         values: list[str],
         leaving: Wanted,
-        wanted: Wanted,
+        demanded: Wanted,
         shared: dict[tuple[Sharding, Sharding], int],
         several: bool,
     ) -> None:
-        incoming: dict[Sharding, list[int]] = {after: [] for after in wanted}
+        incoming: dict[Sharding, list[int]] = {after: [] for after in demanded}
         for before, columns in leaving.items():
             flows = []
-            for after in wanted:
+            for after in demanded:
                 cost = self._change(values, before, after)
                 if cost is None:
                     continue
@@ -308,7 +308,7 @@ class _Program:
                     self.rows.append(({flow: 1.0, shared[before, after]: -1.0}, -np.inf, 0.0))
             self.rows.append(({**dict.fromkeys(flows, 1.0), **dict.fromkeys(columns, -1.0)}, 0.0, 0.0))
         for after, flows in incoming.items():
-            columns = wanted[after]
+            columns = demanded[after]
             sum_of = 0.0 if columns else 1.0
             self.rows.append(({**dict.fromkeys(flows, 1.0), **dict.fromkeys(columns, -1.0)}, sum_of, sum_of))
 

@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 Labels = Sequence[str | None]
 
 
-class NodeView:
+class SizedNode:
     """A node with the shapes of what it reads and writes, all known, and the values of its constants.
 
     Args:
@@ -124,12 +124,12 @@ class Strategy:
     work: bool = False
 
 
-def strategies_of(view: NodeView, factors: Factors | None, ranks: int) -> list[Strategy]:
+def strategies_of(view: SizedNode, factors: Factors | None, ranks: int) -> list[Strategy]:
     """All strategies of a node; the first replicates it, and is the only one without factors or with one rank.
 
     Example:
         >>> node = Node("MatMul", ("x", "w"), ("y",), "fc")
-        >>> view = NodeView(node, {"x": (4, 6), "w": (6, 8), "y": (4, 8)}, dict.fromkeys("xwy", "float32"), {})
+        >>> view = SizedNode(node, {"x": (4, 6), "w": (6, 8), "y": (4, 8)}, dict.fromkeys("xwy", "float32"), {})
         >>> product = Factors([["m", "k"], ["k", "n"]], [["m", "n"]], {"k": "sum"}, linear=[frozenset({0})])
         >>> for strategy in strategies_of(view, product, 2):
         ...     print(strategy.name, *strategy.inputs, "->", *strategy.outputs)
@@ -140,23 +140,23 @@ def strategies_of(view: NodeView, factors: Factors | None, ranks: int) -> list[S
         partial0 P R -> P
     """
     node = view.node
-    found = [Strategy("replicate", (R,) * len(node.inputs), (R,) * len(node.outputs))]
+    strategies = [Strategy("replicate", (R,) * len(node.inputs), (R,) * len(node.outputs))]
     if factors is None or ranks == 1:
-        return found
+        return strategies
     labels = dict.fromkeys(label for operand in (*factors.inputs, *factors.outputs) for label in operand if label)
     for label in labels:
         strategy = _by_factor(view, factors, label, ranks)
         if strategy is not None:
-            found.append(strategy)
-    first = next((s for s in found[1:] if factors.hands_on and s.inputs[0] == s.outputs[0] == split(0)), None)
+            strategies.append(strategy)
+    first = next((s for s in strategies[1:] if factors.hands_on and s.inputs[0] == s.outputs[0] == split(0)), None)
     if first is not None and not any(size % ranks for size in (view.inputs[0][0], view.outputs[0][0])):
         positions = replace(first, name="positions", inputs=(LOCAL, *first.inputs[1:]), outputs=(LOCAL,))
-        found.append(positions)
+        strategies.append(positions)
     for together in factors.linear if view.floating else ():
         inputs = tuple(PARTIAL if i in together else R for i in range(len(node.inputs)))
         name = "partial" + "".join(map(str, sorted(together)))
-        found.append(Strategy(name, inputs, (PARTIAL,) * len(node.outputs), tuple(factors.sizes.items())))
-    return found
+        strategies.append(Strategy(name, inputs, (PARTIAL,) * len(node.outputs), tuple(factors.sizes.items())))
+    return strategies
 
 
 def _axes_of(operands: Sequence[Labels], label: str) -> list[int | None]:
@@ -164,7 +164,7 @@ def _axes_of(operands: Sequence[Labels], label: str) -> list[int | None]:
     return [list(operand).index(label) if label in operand else None for operand in operands]
 
 
-def _by_factor(view: NodeView, factors: Factors, label: str, ranks: int) -> Strategy | None:
+def _by_factor(view: SizedNode, factors: Factors, label: str, ranks: int) -> Strategy | None:
     """The strategy that shares out one factor; None if it cannot be shared out."""
     ins, outs = _axes_of(factors.inputs, label), _axes_of(factors.outputs, label)
     sizes = [shape[axis] for shape, axis in zip(view.inputs, ins, strict=True) if axis is not None]
@@ -198,7 +198,7 @@ def _by_factor(view: NodeView, factors: Factors, label: str, ranks: int) -> Stra
 
 
 def local_node(
-    view: NodeView, strategy: Strategy, ranks: int, rank: int
+    view: SizedNode, strategy: Strategy, ranks: int, rank: int
 ) -> tuple[Node, dict[int, np.ndarray], float | None]:
     """A rank's node, by a strategy.
 

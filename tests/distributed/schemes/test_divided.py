@@ -18,12 +18,12 @@ from deep500.networks import Network, add_loss, create
 from deep500.networks.dtype import to_dtype
 from deep500.training.clipping import ClipGradientNorm
 from deep500.training.optimizers import AdamOptimizer, MomentumOptimizer
-from deep500.transformations.parallel.costs import CostModel
+from deep500.transformations.parallel.costs import StepCosts
 from deep500.transformations.parallel.plan_file import ParallelPlan
 from deep500.transformations.parallel.planning import Wishes, parallelize
 from tests.conftest import load_backend
 
-CHEAP = Wishes(model=CostModel(latency=1e-9, start=1e-9))
+CHEAP = Wishes(model=StepCosts(latency=1e-9, start=1e-9))
 """A machine whose messages cost next to nothing: plans divide what they can."""
 MODELS: dict[str, dict[str, Any]] = {
     "mlp": {"shape": (6,), "hidden": (8,), "classes": 4},

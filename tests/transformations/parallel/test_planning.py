@@ -13,14 +13,14 @@ import pytest
 from deep500.errors import BudgetError, PlanError
 from deep500.networks import Network, add_loss, create
 from deep500.transformations.parallel.blocks import alike
-from deep500.transformations.parallel.costs import CostModel, node_seconds
+from deep500.transformations.parallel.costs import StepCosts, node_seconds
 from deep500.transformations.parallel.dividing import Division, StepGraph
 from deep500.transformations.parallel.joint import joint_network
 from deep500.transformations.parallel.plan_file import as_table, load_parallel_plan
 from deep500.transformations.parallel.planning import Wishes, parallelize, plan_seconds
 from deep500.transformations.parallel.shardings import R, Sharding
 
-QUICK = CostModel(latency=1e-7, byte_time=1e-5, operation_time=1e-4, memory_time=1e-6, start=1e-6)
+QUICK = StepCosts(latency=1e-7, byte_time=1e-5, operation_time=1e-4, memory_time=1e-6, start=1e-6)
 """A machine on which small networks are worth dividing."""
 
 
@@ -49,7 +49,7 @@ def random_network(rng: np.random.Generator) -> Network:
 class Enumeration:
     """The least seconds of all plans: every choice in turn, given up where the part so far takes as long already."""
 
-    def __init__(self, graph: StepGraph, model: CostModel, most: float) -> None:
+    def __init__(self, graph: StepGraph, model: StepCosts, most: float) -> None:
         self.graph, self.model, self.best = graph, model, most
         self.seconds = node_seconds(graph, model)
         self.fixed = model.start * len(graph.nodes)
@@ -106,7 +106,7 @@ class Enumeration:
 def compare(seed: int) -> tuple[float, float, int]:
     rng = np.random.default_rng(seed)
     network, ranks = random_network(rng), int(rng.integers(2, 4))
-    model = CostModel(*(float(10.0 ** rng.uniform(-6, -3)) for _ in range(5)))
+    model = StepCosts(*(float(10.0 ** rng.uniform(-6, -3)) for _ in range(5)))
     plan = parallelize(network, ranks, {}, None, Wishes(model=model))
     graph = StepGraph(joint_network(network, {}, None), ranks)
     search = Enumeration(graph, model, plan.seconds * (1 + 1e-9))
@@ -136,9 +136,9 @@ def transformer(layers: int, **sizes: int) -> tuple[Network, dict[str, tuple[int
 def test_megatron_s_plan_follows_from_the_memory_of_a_half() -> None:
     """Queries, keys, values and the first layer of a block by columns, projection and second layer by rows."""
     network, shapes = transformer(4)
-    whole = parallelize(network, 2, shapes, wishes=Wishes(model=CostModel(latency=1.0)))
+    whole = parallelize(network, 2, shapes, wishes=Wishes(model=StepCosts(latency=1.0)))
     assert not whole.sources and not whole.nbytes  # no message is worth a second
-    model = CostModel(latency=2e-5, byte_time=1e-9, operation_time=1e-9)
+    model = StepCosts(latency=2e-5, byte_time=1e-9, operation_time=1e-9)
     half = parallelize(network, 2, shapes, wishes=Wishes(memory=int(0.55 * whole.memory), model=model))
     assert half.memory <= 0.55 * whole.memory
     for layer in range(4):
@@ -157,7 +157,7 @@ def test_megatron_s_plan_follows_from_the_memory_of_a_half() -> None:
 def test_a_batch_is_divided_where_activations_are_large() -> None:
     network = add_loss(create("lenet", shape=(1, 28, 28)))
     shapes = {"input": (256, 1, 28, 28), "label": (256,)}
-    plan = parallelize(network, 2, shapes, wishes=Wishes(model=CostModel(byte_time=1e-8)))
+    plan = parallelize(network, 2, shapes, wishes=Wishes(model=StepCosts(byte_time=1e-8)))
     assert not plan.sources.keys() & network.parameters.keys()
     assert plan.strategies["conv1"] == plan.strategies["conv2"] == "n"
     assert [plan.strategies[f"fc{layer}"] for layer in (1, 2, 3)] == ["m"] * 3
@@ -237,7 +237,7 @@ def test_a_plan_says_every_collective_with_its_reason_and_bytes() -> None:
     assert plan.nbytes == sum(c.resharding.nbytes for c in division.crossings)
     assert as_table(list(rows.values())).count("\n") == len(rows)
     serial = Division(division.graph, {}, {})
-    assert plan_seconds(serial, CostModel()) > 0 and serial.crossings == []
+    assert plan_seconds(serial, StepCosts()) > 0 and serial.crossings == []
 
 
 def test_what_no_rule_divides_is_named() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from deep500.transformations.parallel.rules.registry import letters, sharding_rule
-from deep500.transformations.parallel.strategies import Factors, NodeView
+from deep500.transformations.parallel.strategies import Factors, SizedNode
 
 _BOTH = (frozenset({0}), frozenset({1}))
 
 
 @sharding_rule("MatMul")
-def matmul(view: NodeView) -> Factors | None:
+def matmul(view: SizedNode) -> Factors | None:
     """Rows m, columns n, summed k, and the axes of the batch."""
     a, b = view.inputs
     if min(len(a), len(b)) < 2:
@@ -26,7 +26,7 @@ def matmul(view: NodeView) -> Factors | None:
 
 
 @sharding_rule("Gemm")
-def gemm(view: NodeView) -> Factors:
+def gemm(view: SizedNode) -> Factors:
     """Rows m, columns n, summed k; C enters the sum once."""
     a = ["k", "m"] if view.attribute("transA") else ["m", "k"]
     b = ["n", "k"] if view.attribute("transB") else ["k", "n"]
@@ -44,7 +44,7 @@ def gemm(view: NodeView) -> Factors:
 
 
 @sharding_rule("Einsum")
-def einsum(view: NodeView) -> Factors | None:
+def einsum(view: SizedNode) -> Factors | None:
     """The letters of the equation."""
     equation = str(view.attribute("equation")).replace(" ", "")
     if "." in equation or "->" not in equation:
@@ -60,7 +60,7 @@ def einsum(view: NodeView) -> Factors | None:
 
 
 @sharding_rule("LSTM", "GRU", "RNN")
-def recurrent(view: NodeView) -> Factors:
+def recurrent(view: SizedNode) -> Factors:
     """The batch; time and hidden states are whole, as every step needs all of them."""
     layout = view.attribute("layout", 0)
     x = ["n", None, None] if layout else [None, "n", None]
@@ -78,7 +78,7 @@ def recurrent(view: NodeView) -> Factors:
 
 
 @sharding_rule("Softmax", "LogSoftmax", "Hardmax", "LpNormalization")
-def normalised(view: NodeView) -> Factors:
+def normalised(view: SizedNode) -> Factors:
     """All axes but the one that is normalised."""
     labels = letters(len(view.outputs[0]))
     labels[view.attribute("axis", -1)] = None
@@ -86,7 +86,7 @@ def normalised(view: NodeView) -> Factors:
 
 
 @sharding_rule("LayerNormalization", "RMSNormalization")
-def layer_normalization(view: NodeView) -> Factors:
+def layer_normalization(view: SizedNode) -> Factors:
     """The axes in front of those that are normalised."""
     rank = len(view.outputs[0])
     first = view.attribute("axis", -1) % rank
@@ -95,7 +95,7 @@ def layer_normalization(view: NodeView) -> Factors:
 
 
 @sharding_rule("GroupNormalization", "InstanceNormalization")
-def group_normalization(view: NodeView) -> Factors:
+def group_normalization(view: SizedNode) -> Factors:
     """Samples; with statistics of single channels, channels too."""
     rank = len(view.outputs[0])
     channels = "c" if view.node.op_type == "InstanceNormalization" else None
@@ -104,7 +104,7 @@ def group_normalization(view: NodeView) -> Factors:
 
 
 @sharding_rule("BatchNormalization")
-def batch_normalization(view: NodeView) -> Factors:
+def batch_normalization(view: SizedNode) -> Factors:
     """Channels with all five vectors; in evaluation mode all other axes as well."""
     training = bool(view.attribute("training_mode"))
     rank = len(view.outputs[0])
@@ -115,7 +115,7 @@ def batch_normalization(view: NodeView) -> Factors:
 
 
 @sharding_rule("LRN")
-def local_response(view: NodeView) -> Factors:
+def local_response(view: SizedNode) -> Factors:
     """All axes but the channels."""
     labels = letters(len(view.outputs[0]))
     labels[1] = None

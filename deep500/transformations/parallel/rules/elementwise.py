@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from deep500.transformations.parallel.rules.registry import sharding_rule
-from deep500.transformations.parallel.strategies import Factors, NodeView
+from deep500.transformations.parallel.strategies import Factors, SizedNode
 
 FUNCTIONS = (
     "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish IsInf IsNaN "
@@ -20,7 +20,7 @@ MERGING = (
 """Functions of several operands that are linear in none."""
 
 
-def broadcast(view: NodeView, linear: Iterable[Iterable[int]] = ()) -> Factors:
+def broadcast(view: SizedNode, linear: Iterable[Iterable[int]] = ()) -> Factors:
     """Factors of operands aligned from the right; axes of size 1 are whole where the result's are not."""
     shape = view.outputs[0]
     result = [f"d{axis}" if size > 1 else None for axis, size in enumerate(shape)]
@@ -33,19 +33,19 @@ def broadcast(view: NodeView, linear: Iterable[Iterable[int]] = ()) -> Factors:
 
 
 @sharding_rule(*FUNCTIONS.split(), *MERGING.split())
-def nonlinear(view: NodeView) -> Factors:
+def nonlinear(view: SizedNode) -> Factors:
     """All axes."""
     return broadcast(view)
 
 
 @sharding_rule("Identity", "Neg")
-def linear_function(view: NodeView) -> Factors:
+def linear_function(view: SizedNode) -> Factors:
     """All axes, and terms of a sum."""
     return broadcast(view, [[0]])
 
 
 @sharding_rule("Cast")
-def cast(view: NodeView) -> Factors:
+def cast(view: SizedNode) -> Factors:
     """All axes; terms of a sum between floating types of the same width or to a wider one."""
     widths = {"float16": 1, "bfloat16": 1, "float32": 2, "float64": 3}
     before, after = (widths.get(dtype, 0) for dtype in view.dtypes[:2])
@@ -53,38 +53,38 @@ def cast(view: NodeView) -> Factors:
 
 
 @sharding_rule("Add", "Sub", "Sum", "Mean")
-def sums(view: NodeView) -> Factors:
+def sums(view: SizedNode) -> Factors:
     """All axes; terms of a sum where all operands are."""
     return broadcast(view, [range(len(view.inputs))])
 
 
 @sharding_rule("Mul")
-def product(view: NodeView) -> Factors:
+def product(view: SizedNode) -> Factors:
     """All axes; terms of a sum in either operand."""
     return broadcast(view, [[0], [1]])
 
 
 @sharding_rule("Div")
-def quotient(view: NodeView) -> Factors:
+def quotient(view: SizedNode) -> Factors:
     """All axes; terms of a sum in what is divided."""
     return broadcast(view, [[0]])
 
 
 @sharding_rule("Where")
-def where(view: NodeView) -> Factors:
+def where(view: SizedNode) -> Factors:
     """All axes; terms of a sum where both choices are."""
     return broadcast(view, [[1, 2]])
 
 
 @sharding_rule("Clip")
-def clip(view: NodeView) -> Factors:
+def clip(view: SizedNode) -> Factors:
     """All axes; the limits are whole."""
     labels = [f"d{axis}" for axis in range(len(view.outputs[0]))]
     return Factors([labels, *[[None] * len(shape) for shape in view.inputs[1:]]], [labels])
 
 
 @sharding_rule("Dropout")
-def dropout(view: NodeView) -> Factors | None:
+def dropout(view: SizedNode) -> Factors | None:
     """All axes in evaluation mode; in training every rank draws the whole mask from the same seed."""
     mode = view.constant(2)
     if view.present(2) and (mode is None or mode.any()):

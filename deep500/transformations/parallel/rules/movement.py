@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from deep500.transformations.parallel.rules.registry import letters, sharding_rule, without
-from deep500.transformations.parallel.strategies import Factors, NodeView
+from deep500.transformations.parallel.strategies import Factors, SizedNode
 
 _FIRST = (frozenset({0}),)
 
 
 @sharding_rule("Transpose")
-def transpose(view: NodeView) -> Factors:
+def transpose(view: SizedNode) -> Factors:
     """All axes."""
     labels = letters(len(view.inputs[0]))
     order = view.attribute("perm") or tuple(reversed(range(len(labels))))
@@ -43,7 +43,7 @@ def groups(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[list[str | 
 
 
 @sharding_rule("Reshape", "Flatten")
-def reshape(view: NodeView) -> Factors | None:
+def reshape(view: SizedNode) -> Factors | None:
     """Outermost axes of each group of axes with equal products."""
     if 0 in view.inputs[0]:
         return None
@@ -55,14 +55,14 @@ def reshape(view: NodeView) -> Factors | None:
 
 
 @sharding_rule("Squeeze", "Unsqueeze")
-def squeeze(view: NodeView) -> Factors:
+def squeeze(view: SizedNode) -> Factors:
     """All axes that are there before and after."""
     ins, outs = groups(view.inputs[0], view.outputs[0])
     return Factors([ins, *[[None] * len(shape) for shape in view.inputs[1:]]], [outs], linear=_FIRST)
 
 
 @sharding_rule("Expand")
-def expand(view: NodeView) -> Factors:
+def expand(view: SizedNode) -> Factors:
     """All axes; along one that is repeated only the result is split."""
     shape = view.outputs[0]
     labels = [f"d{axis}" if size > 1 else None for axis, size in enumerate(shape)]
@@ -72,13 +72,13 @@ def expand(view: NodeView) -> Factors:
 
 
 @sharding_rule("ConstantOfShape")
-def constant_of_shape(view: NodeView) -> Factors:
+def constant_of_shape(view: SizedNode) -> Factors:
     """All axes."""
     return Factors([[None]], [letters(len(view.outputs[0]))], sizes={0: 0})
 
 
 @sharding_rule("Concat")
-def concat(view: NodeView) -> Factors:
+def concat(view: SizedNode) -> Factors:
     """All axes but the one that is put together."""
     rank = len(view.outputs[0])
     labels = without(letters(rank), [view.attribute("axis") % rank])
@@ -86,7 +86,7 @@ def concat(view: NodeView) -> Factors:
 
 
 @sharding_rule("Split")
-def split_up(view: NodeView) -> Factors:
+def split_up(view: SizedNode) -> Factors:
     """All axes but the one that is cut."""
     rank = len(view.inputs[0])
     labels = without(letters(rank), [view.attribute("axis", 0) % rank])
@@ -94,7 +94,7 @@ def split_up(view: NodeView) -> Factors:
 
 
 @sharding_rule("Slice")
-def cut_out(view: NodeView) -> Factors | None:
+def cut_out(view: SizedNode) -> Factors | None:
     """All axes that are not cut."""
     rank = len(view.inputs[0])
     starts = view.constant(1)
@@ -104,14 +104,14 @@ def cut_out(view: NodeView) -> Factors | None:
     return None if axes is None else _passing(view, axes)
 
 
-def _passing(view: NodeView, axes: list[int], linear: bool = True) -> Factors:
+def _passing(view: SizedNode, axes: list[int], linear: bool = True) -> Factors:
     labels = without(letters(len(view.inputs[0])), axes)
     others: list[list[str | None]] = [[None] * len(shape) for shape in view.inputs[1:]]
     return Factors([labels, *others], [labels] * len(view.outputs), linear=_FIRST if linear else ())
 
 
 @sharding_rule("Pad")
-def pad(view: NodeView) -> Factors | None:
+def pad(view: SizedNode) -> Factors | None:
     """All axes that are not padded; terms of a sum if zeros are put there."""
     rank = len(view.inputs[0])
     pads, axes, value = view.constant(1), view.axes(3, rank), view.constant(2)
@@ -123,21 +123,21 @@ def pad(view: NodeView) -> Factors | None:
 
 
 @sharding_rule("Tile")
-def tile(view: NodeView) -> Factors | None:
+def tile(view: SizedNode) -> Factors | None:
     """All axes that are not repeated."""
     repeats = view.constant(1)
     return None if repeats is None else _passing(view, [int(axis) for axis in np.flatnonzero(repeats != 1)])
 
 
 @sharding_rule("Trilu")
-def triangle(view: NodeView) -> Factors:
+def triangle(view: SizedNode) -> Factors:
     """The axes of the batch of matrices."""
     rank = len(view.inputs[0])
     return _passing(view, [rank - 2, rank - 1])
 
 
 @sharding_rule("Gather")
-def gather(view: NodeView) -> Factors:
+def gather(view: SizedNode) -> Factors:
     """Axes of the indices; of the data all but the one that is looked up."""
     data, indices = view.inputs
     axis = view.attribute("axis", 0) % len(data)
@@ -146,7 +146,7 @@ def gather(view: NodeView) -> Factors:
 
 
 @sharding_rule("GatherElements")
-def gather_elements(view: NodeView) -> Factors:
+def gather_elements(view: SizedNode) -> Factors:
     """All axes of equal sizes but the one that is looked up."""
     data, indices = view.inputs
     axis = view.attribute("axis", 0) % len(data)
@@ -155,7 +155,7 @@ def gather_elements(view: NodeView) -> Factors:
 
 
 @sharding_rule("ScatterElements")
-def scatter_elements(view: NodeView) -> Factors:
+def scatter_elements(view: SizedNode) -> Factors:
     """All axes of equal sizes but the one that is written to; positions in flattened pieces stay in the pieces."""
     data, indices, _ = view.inputs
     axis = view.attribute("axis", 0) % len(data)
@@ -167,7 +167,7 @@ def scatter_elements(view: NodeView) -> Factors:
 
 
 @sharding_rule("ScatterND")
-def scatter_nd(view: NodeView) -> Factors:
+def scatter_nd(view: SizedNode) -> Factors:
     """Axes of whole slices; if the writes are added up, the indices, and the data enter the sum once."""
     data, indices, updates = view.inputs
     depth, places = indices[-1], [f"i{n}" for n in range(len(indices) - 1)]
@@ -183,7 +183,7 @@ def scatter_nd(view: NodeView) -> Factors:
 
 
 @sharding_rule("OneHot")
-def one_hot(view: NodeView) -> Factors:
+def one_hot(view: SizedNode) -> Factors:
     """Axes of the indices."""
     rank = len(view.outputs[0])
     places = letters(len(view.inputs[0]))

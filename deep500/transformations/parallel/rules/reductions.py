@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deep500.transformations.parallel.rules.registry import letters, sharding_rule, without
-from deep500.transformations.parallel.strategies import Factors, NodeView
+from deep500.transformations.parallel.strategies import Factors, SizedNode
 
 _TERMS = {
     "ReduceSum": "sum",
@@ -16,7 +16,7 @@ _TERMS = {
 
 
 @sharding_rule(*_TERMS, "ReduceProd", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
-def reduction(view: NodeView) -> Factors | None:
+def reduction(view: SizedNode) -> Factors | None:
     """Axes that stay; over the others sums, maxima and minima of the ranks' terms, which a mean weighs by shares."""
     op_type, rank = view.node.op_type, len(view.inputs[0])
     axes = view.axes(1, rank)
@@ -39,7 +39,7 @@ def reduction(view: NodeView) -> Factors | None:
 
 
 @sharding_rule("ArgMax", "ArgMin")
-def extreme(view: NodeView) -> Factors:
+def extreme(view: SizedNode) -> Factors:
     """All axes but the one that is searched."""
     rank = len(view.inputs[0])
     axis = view.attribute("axis", 0) % rank
@@ -49,7 +49,7 @@ def extreme(view: NodeView) -> Factors:
 
 
 @sharding_rule("TopK", "CumSum", "CumProd")
-def along_an_axis(view: NodeView) -> Factors | None:
+def along_an_axis(view: SizedNode) -> Factors | None:
     """All axes but the one that is followed."""
     rank = len(view.inputs[0])
     axes = view.axes(1, rank) if view.node.op_type != "TopK" else [view.attribute("axis", -1) % rank]
@@ -61,7 +61,7 @@ def along_an_axis(view: NodeView) -> Factors | None:
 
 
 @sharding_rule("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
-def classification(view: NodeView) -> Factors | None:
+def classification(view: SizedNode) -> Factors | None:
     """Samples and places, with sums as terms; a mean is divided after it (:mod:`.joint` takes means apart)."""
     if view.attribute("reduction") == "mean":
         return None

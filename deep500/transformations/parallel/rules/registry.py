@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from deep500.transformations.parallel.strategies import Factors, NodeView
+from deep500.transformations.parallel.strategies import Factors, SizedNode
 
-Rule: TypeAlias = Callable[[NodeView], Factors | None]
+Rule: TypeAlias = Callable[[SizedNode], Factors | None]
 
 SHARDING_RULES: dict[str, Rule] = {}
 """By operator of ONNX; None from a rule says that this node is only replicated."""

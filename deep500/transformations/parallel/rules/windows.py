@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from deep500.transformations.parallel.rules.registry import sharding_rule
-from deep500.transformations.parallel.strategies import Factors, NodeView
+from deep500.transformations.parallel.strategies import Factors, SizedNode
 
 
-def _linear(view: NodeView) -> list[frozenset[int]]:
+def _linear(view: SizedNode) -> list[frozenset[int]]:
     """In data, and in weights, each with the bias if there is one."""
     bias = {2} if view.present(2) else set()
     return [frozenset({0} | bias), frozenset({1} | bias)]
 
 
-def _bias(view: NodeView, label: str) -> list[list[str | None]]:
+def _bias(view: SizedNode, label: str) -> list[list[str | None]]:
     return [[label] if shape else [] for shape in view.inputs[2:]]
 
 
 @sharding_rule("Conv")
-def convolution(view: NodeView) -> Factors:
+def convolution(view: SizedNode) -> Factors:
     """Samples n; output channels m; input channels c, over which is summed, with the bias once; or groups."""
     space: list[None] = [None] * (len(view.inputs[0]) - 2)
     groups = view.attribute("group", 1)
@@ -39,7 +39,7 @@ def convolution(view: NodeView) -> Factors:
 
 
 @sharding_rule("ConvTranspose")
-def transposed_convolution(view: NodeView) -> Factors:
+def transposed_convolution(view: SizedNode) -> Factors:
     """As for Conv, whose weights lie the other way round."""
     space: list[None] = [None] * (len(view.inputs[0]) - 2)
     groups = view.attribute("group", 1)
@@ -61,7 +61,7 @@ def transposed_convolution(view: NodeView) -> Factors:
 
 
 @sharding_rule("MaxPool")
-def max_pooling(view: NodeView) -> Factors:
+def max_pooling(view: SizedNode) -> Factors:
     """Samples and channels; with indices, which count through the whole tensor, equal pieces of the samples."""
     space: list[None] = [None] * (len(view.inputs[0]) - 2)
     if len(view.outputs) == 1:
@@ -70,7 +70,7 @@ def max_pooling(view: NodeView) -> Factors:
 
 
 @sharding_rule("AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool")
-def pooling(view: NodeView) -> Factors:
+def pooling(view: SizedNode) -> Factors:
     """Samples and channels."""
     labels = ["n", "c", *[None] * (len(view.inputs[0]) - 2)]
     linear = [frozenset({0})] if "Average" in view.node.op_type else []
@@ -78,7 +78,7 @@ def pooling(view: NodeView) -> Factors:
 
 
 @sharding_rule("DepthToSpace", "SpaceToDepth")
-def depth_and_space(view: NodeView) -> Factors:
+def depth_and_space(view: SizedNode) -> Factors:
     """Samples."""
     labels = ["n", None, None, None]
     return Factors([labels], [labels], linear=[frozenset({0})])
