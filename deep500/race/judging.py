@@ -132,10 +132,14 @@ def _by_ranks(logs: np.ndarray) -> Answer:
 
 
 def _signed_rank(logs: np.ndarray) -> float:
-    """The exact two-sided p value of Wilcoxon's signed ranks, ties sharing theirs: misses are many ties."""
+    """The exact two-sided p value of Wilcoxon's signed ranks, ties sharing theirs: misses are many ties.
+
+    Equal times speak for neither, and are left out; ratios are equal that differ by rounding.
+    """
     from scipy.stats import rankdata
 
-    ranks = np.rint(2 * rankdata(np.abs(logs))).astype(int)
+    logs = logs[logs != 0]
+    ranks = np.rint(2 * rankdata(np.abs(logs).round(12))).astype(int)
     chances = np.ones(1)  # of each sum of doubled ranks, every sign as likely as the other
     for rank in ranks:
         chances = (np.concatenate([chances, np.zeros(rank)]) + np.concatenate([np.zeros(rank), chances])) / 2

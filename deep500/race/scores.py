@@ -221,15 +221,16 @@ def resampled_scores(
 def first_again(
     table: StudyTable, rng: np.random.Generator, draws: int = 2000, workloads: bool = False
 ) -> dict[str, float]:
-    """Return how often each submission would be first had other seeds been drawn; equal scores share a place.
+    """Return how often each submission would be first had other seeds been drawn; equal scores share a place, and where
+    none reaches a target nobody is first.
 
     Example:
         >>> first_again(fastest(_example()), np.random.default_rng(0))
         {'a': 1.0, 'b': 0.0}
     """
     values = resampled_scores(table, rng, draws, workloads)
-    best = values == values.max(axis=1, keepdims=True)
-    shares = (best / best.sum(axis=1, keepdims=True)).mean(axis=0)
+    best = (values == values.max(axis=1, keepdims=True)) & (values > 0)
+    shares = (best / np.maximum(best.sum(axis=1, keepdims=True), 1)).mean(axis=0)
     return dict(zip(table.submissions, shares.tolist(), strict=True))
 
 

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -238,6 +239,12 @@ def _watched(optimizer: Callable[..., Any], untouched: list[Any]) -> Callable[..
     return noting
 
 
+def _follow_race() -> None:
+    """End with the race, also when it was killed, and in the middle of an endless loop."""
+    sys.stdin.read()
+    os._exit(1)
+
+
 def main() -> None:
     """Answer one request; an error of Deep500, or of the submission while it is made, is an outcome with its reason."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -248,6 +255,7 @@ def main() -> None:
         answers.flush()
 
     request = Request(**json.loads(sys.stdin.readline()))
+    threading.Thread(target=_follow_race, daemon=True).start()
     try:
         outcome = run_trial(request, say)
     except Exception as error:  # noqa: BLE001 - the same while it is made

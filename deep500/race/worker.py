@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ def _follow(
     assert process.stdin is not None and process.stdout is not None
     try:
         process.stdin.write((json.dumps(asdict(request)) + "\n").encode())
-        process.stdin.close()
+        process.stdin.flush()  # and stays open: its end tells the trial that the race has ended, in whatever way
     except BrokenPipeError:
         pass  # it has ended: the lines say how
     heard, rest, handle = time.monotonic(), b"", process.stdout.fileno()
@@ -145,8 +146,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.kill()
     process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(BrokenPipeError):
+                pipe.close()
 
 
 def _resident(pid: int) -> int:

@@ -80,3 +80,23 @@ def test_bad_input(words: str, says: str, capsys: pytest.CaptureFixture[str]) ->
     errors = capsys.readouterr().err.strip().splitlines()
     assert len(errors) == 1 and says in errors[0], errors
     assert not Path("results").exists()
+
+
+HOARDS = """
+
+class Hoards(GradientDescent):
+    def new_input(self):
+        self.hoard = [*getattr(self, "hoard", []), np.ones(2**22)]
+        super().new_input()
+
+HUNGRY = [ALL[4], Submission("Hoards", Hoards, {"lr": 0.1}, "constant")]
+"""
+
+
+def test_an_optimizer_that_allocates_without_end_is_a_miss_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.py").write_text(MINE + HOARDS)
+    Path("suite.json").write_text(json.dumps({"workload": [SUITE | {"steps": 2000, "target": 70.0}]}))
+    assert cli.main(["race", *FEW, "mine.py:HUNGRY", "--memory", "0.75"]) == 0
+    out = capsys.readouterr().out
+    assert "Hoards on job, 1 times: got more than 0.75 GiB of memory; expected at most that: raise --memory" in out
+    assert "good on job" not in out

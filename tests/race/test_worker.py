@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -51,3 +55,44 @@ def test_a_stopped_race_ends_its_processes(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(KeyboardInterrupt):
         run_isolated(REQUEST, Limits(), lambda: time.monotonic() - begin > 0.3)
     assert time.monotonic() - begin < 30
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_trial_ends_with_a_race_that_is_killed(tmp_path: Path) -> None:
+    """Also in the middle of an endless loop, in which it says nothing."""
+    (tmp_path / "endless.py").write_text(
+        "import os\nfrom deep500.race import trial\n"
+        "def run_trial(request, say):\n"
+        "    open('began', 'w').write(str(os.getpid()))\n"
+        "    while True: pass\n"
+        "trial.run_trial = run_trial\ntrial.main()\n"
+    )
+    (tmp_path / "killed.py").write_text(
+        "from deep500.race import worker\nfrom tests.race.test_worker import REQUEST\n"
+        "worker.PROGRAM = ('endless.py',)\nworker.run_isolated(REQUEST, worker.Limits())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    race = subprocess.Popen([sys.executable, "killed.py"], cwd=tmp_path, env=environment)
+    try:
+        wait_until(lambda: (tmp_path / "began").exists() and (tmp_path / "began").read_text() != "")
+    finally:
+        race.kill()
+        race.wait()
+    number = int((tmp_path / "began").read_text())
+    wait_until(
+        lambda: not Path(f"/proc/{number}").exists() or "State:\tZ" in Path(f"/proc/{number}/status").read_text()
+    )
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < end, "still not"
+        time.sleep(0.05)
+
+
+def has_ended(number: int) -> bool:
+    try:
+        return "State:\tZ" in Path(f"/proc/{number}/status").read_text()
+    except OSError:
+        return True
