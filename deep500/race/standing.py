@@ -126,8 +126,13 @@ def _sentence(comparison: Comparison, where: str) -> str:
     if not ratio.n:
         return f"{words}: no study of either reached a target"
     ends = "no interval" if ratio.low is None else f"95 % CI {_ratio(ratio.low)} to {_ratio(ratio.high or 0)}"
+    middle = {
+        "0": f"{second} missed in half of the pairs or more",
+        "infinite": f"{first} missed in half of the pairs or more",
+    }
+    shown = middle.get(_ratio(ratio.median), f"time ratio {_ratio(ratio.median)}")
     p = "not tested" if comparison.p is None else f"p {comparison.p:.2g}, Holm"
-    return f"{words}: time ratio {_ratio(ratio.median)}, {ends}, {p}, n {ratio.n}"
+    return f"{words}: {shown}, {ends}, {p}, n {ratio.n}"
 
 
 def _ratio(value: float) -> str:

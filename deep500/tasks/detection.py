@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -118,9 +118,9 @@ class Detection(Task):
         labels = batch.get("anchor_label")
         return self.count(batch) if labels is None or not len(labels) else max(1, int((labels >= 0).sum()))
 
-    def batches(self, sampler: Any, executor: Any) -> Iterable[dict[str, Any]]:
-        """The sampler's batches with their targets."""
-        return (self.targets(batch) for batch in sampler)
+    def complete(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """A sampler's batch with its targets."""
+        return self.targets(batch)
 
     def predict(self, executor: Any, batch: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
         """One inference of a validation batch, with its loss."""

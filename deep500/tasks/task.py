@@ -142,9 +142,13 @@ class Task(abc.ABC):
     def add_loss(self, network: Network) -> Network:
         """The network with a scalar output ``self.loss``; called where it has none, before it is compiled."""
 
+    def complete(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """A batch of a sampler as the network reads it; as it is unless a task computes targets."""
+        return batch
+
     def batches(self, sampler: Any, executor: Any) -> Iterable[dict[str, Any]]:
         """Yield the batches that an epoch trains on."""
-        return sampler
+        return sampler if type(self).complete is Task.complete else map(self.complete, sampler)
 
     def predict(self, executor: Any, batch: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
         """Outputs of a validation batch by name, ``names`` at least; the loss among them is one batch's mean."""

@@ -263,7 +263,7 @@ class Trainer:
         events, self.executor.events = self.executor.events, SILENT
         with self.optimizer.evaluation():
             for number in range(min(CALIBRATION, len(self.train_sampler))):
-                inputs = _maker(self.train_sampler)(self.train_sampler.epoch, number)
+                inputs = self.task.complete(_maker(self.train_sampler)(self.train_sampler.epoch, number))
                 if batch_length(inputs, self.label):
                     self.optimizer.backprop(inputs)
         self.executor.events, self._calibrated = events, self.step

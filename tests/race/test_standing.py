@@ -80,3 +80,12 @@ def test_an_unfinished_race_and_what_went_wrong(tmp_path) -> None:
     assert {(miss["submission"], miss["reason"]) for miss in standing["misses"]} == {("c", "crashed: SIGSEGV")}
     assert "crashed: SIGSEGV" in (one.path / PAGE).read_text() and "crashed: SIGSEGV" in text_of(standing)
     assert np.isfinite(standing["spent_seconds"])
+
+
+def test_a_ratio_that_a_miss_decides_is_no_number(tmp_path) -> None:
+    one = race(tmp_path, workloads=WORKLOADS[:2])
+    one.run(lambda line: None, lambda request, *rest: Curves(missing=float(request.submission == "b"))(request, *rest))
+    for pair in standing_of(one)["pairs"]:
+        sentence = pair["here"]["sentence"]
+        assert ("b missed in half of the pairs or more" in sentence) == ("b" in (pair["first"], pair["second"]))
+        assert "time ratio 0," not in sentence and "time ratio infinite" not in sentence

@@ -14,10 +14,12 @@ from deep500.errors import InputError
 from deep500.networks import Network, add_loss
 from deep500.training import optimizers as d5
 from deep500.training.data import NumpyDataset
+from deep500.training.data.prefetch import Prefetch
 from deep500.training.data.samplers import OrderedSampler, ShuffleSampler
 from deep500.training.listeners import JudgeEvery
 from deep500.training.trainer import CALIBRATION, Trainer
 from tests.conftest import load_backend
+from tests.tasks.test_kinds_on_ranks import scenes
 from tests.tolerances import assert_close
 
 RNG = np.random.default_rng(0)
@@ -133,6 +135,26 @@ def test_running_statistics_are_those_of_the_judged_weights() -> None:
     plain._calibrates = False
     assert plain.run(1, []).column("test_loss") != trainer.statistics.column("test_loss")
     assert plain.statistics.column("train_loss") == trainer.statistics.column("train_loss")
+
+
+def test_running_statistics_of_a_task_with_targets() -> None:
+    """Detection computes what its loss reads from each batch, also from those that are passed to calibrate."""
+    task, network, _, train, test = scenes()
+    executor = load_backend("reference").from_model(task.add_loss(network))
+    trainer = Trainer(Prefetch(train), test, executor, d5.ScheduleFreeAdamWOptimizer(executor, lr=1e-3), task=task)
+    before: list[dict[str, np.ndarray]] = []
+    shows = trainer._show
+    trainer._show = lambda: (before.append(copies(executor.network)), shows())
+    trainer.run(1, [])
+    judged = copies(executor.network)
+    names = [name for n in executor.network.nodes if n.op_type == "BatchNormalization" for name in n.inputs[3:5]]
+    by_hand = load_backend("reference").from_model(task.add_loss(scenes()[1]))
+    by_hand.network.load_state({**judged, **{name: before[0][name] for name in names}})
+    for number in range(len(train)):
+        by_hand.inference_and_backprop(task.targets(train.batch(0, number)), task.loss)
+    for name in names:
+        assert_close(judged[name], by_hand.network.state()[name], "forward", name)
+    assert names and any(np.abs(judged[name] - before[0][name]).max() > 1e-3 for name in names)
 
 
 def ranks(comm: Any, kind: Any) -> list[Any]:
