@@ -138,7 +138,7 @@ def _signed_rank(logs: np.ndarray) -> float:
     """
     from scipy.stats import rankdata
 
-    logs = logs[logs != 0]
+    logs = logs[logs.round(12) != 0]
     ranks = np.rint(2 * rankdata(np.abs(logs).round(12))).astype(int)
     chances = np.ones(1)  # of each sum of doubled ranks, every sign as likely as the other
     for rank in ranks:

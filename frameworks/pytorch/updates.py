@@ -237,12 +237,13 @@ _LISTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], str | None]] = {
 def _as_lists(program: RuleProgram, sizes: Sequence[int], chunks: int) -> bool:
     """Whether functions of lists, which take every parameter by itself, take less time than copies end to end.
 
-    By microseconds measured on a CPU: of a tensor in a list, of three copies, of the calls for each chunk.
+    By microseconds measured on a CPU: of a tensor in a list, of its sum, of three copies, of the calls for each chunk.
     """
     names = [name for name, *_ in lower(program) if name not in ("slot", "norm")]
     rows = sum(name.startswith("row ") for name in names)
-    copied = 1.1 * len(sizes) + 2e-4 * sum(sizes) + chunks * (2.0 * rows + 1.5 * (len(names) - rows))
-    return len(sizes) > chunks and 0.65 * (len(names) - rows) * len(sizes) < copied
+    copied = 1.5 * len(sizes) + 6e-4 * sum(sizes) + chunks * (2.0 * rows + 1.5 * (len(names) - rows))
+    listed = (0.45 * (len(names) - rows) + 2.0 * len(program.sums)) * len(sizes)
+    return len(sizes) > chunks and listed < copied
 
 
 @lru_cache(256)

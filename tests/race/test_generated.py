@@ -104,7 +104,7 @@ def median(times: np.ndarray) -> float:
 
 def by_enumeration(logs: list[float]) -> float:
     """Signed ranks over all signs there could be."""
-    logs = [value for value in logs if value]
+    logs = [value for value in logs if abs(value) > 1e-11]
     ranks = stats.rankdata(np.round(np.abs(logs), 12)) if logs else np.zeros(0)
     sums = np.array(list(itertools.product((0, 1), repeat=len(logs))), float).reshape(2 ** len(logs), len(logs)) @ ranks
     above = sum(rank for rank, value in zip(ranks, logs, strict=True) if value > 0)
