@@ -15,6 +15,9 @@ from deep500.results.samples import SampleStore
 from deep500.results.stats import STATS, compute
 
 SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"
+ATTESTATION, REQUEST, STAMP = "attestation.dsse.json", "SHA256SUMS.tsq", "SHA256SUMS.tsr"
+BESIDE = (SUMS, SIGNATURE, ATTESTATION, REQUEST, STAMP)
+"""The seal, and what is about it."""
 
 
 def write_stats(path: Path) -> None:
@@ -37,7 +40,7 @@ def seal(path: Path) -> None:
 
 def sealed_files(path: Path) -> list[str]:
     """Names of the files that the seal is over."""
-    return [name for name in regular_files(path) if name not in (SUMS, SIGNATURE)]
+    return [name for name in regular_files(path) if name not in BESIDE]
 
 
 def digest_of_file(path: Path) -> str:
