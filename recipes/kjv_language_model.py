@@ -30,6 +30,7 @@ MUTABLE = {
     "batch_size": 32,
     "executor": d5fw.from_model,
     "executor_kwargs": dict(device=d5.CPUDevice()),
+    "loss_pieces": 4,
     "optimizer": d5fw.AdamOptimizer,
     "optimizer_kwargs": dict(lr=4e-3),
     "schedule": d5.schedules.CosineSchedule(total=3),

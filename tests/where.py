@@ -205,7 +205,10 @@ TABLE: dict[str, dict[str, str]] = {
         "strategies": "test_rules",
     },
     "deep500/transformations/parallel/rules": {"*": "transformations/parallel/test_rules"},
-    "deep500/transformations": {"stages": "distributed/schemes/test_parameters"},
+    "deep500/transformations": {
+        "label_means token_rows": "transformations/test_loss_pieces",
+        "stages": "distributed/schemes/test_parameters",
+    },
     "deep500/transformations/recomputation": {
         "region_tree": "test_profiler",
         "training_step": "test_rewriting",

@@ -109,6 +109,11 @@ def is_flow(node: Any) -> bool:
     return node.domain == DOMAIN and node.op_type in RESERVED
 
 
+def gives_gradient(node: Any) -> bool:
+    """Whether a node is a ``CustomGradient``."""
+    return node.domain == DOMAIN and node.op_type == CUSTOM
+
+
 def _every_flow_node(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """Those of a graph and of the graphs in it."""
     for node in graph.node:

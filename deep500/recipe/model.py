@@ -46,8 +46,9 @@ def make_network(values: Mapping[str, Any], data: Dataset, seed: int, task: Task
             "alone: leave it out, and the module is converted"
         )
     network = _fit_input(_network(values, data, seed), data)
+    task = task or make_task(values, data)
     if not network.has_value(LOSS):
-        network = (task or make_task(values, data)).add_loss(network)
+        network = task.add_loss(network)
         if LOSS not in network.outputs:
             raise RecipeError(
                 f"task: got a network with outputs {list(network.outputs)} from {describe(values['task'])}; expected "
@@ -55,11 +56,11 @@ def make_network(values: Mapping[str, Any], data: Dataset, seed: int, task: Task
             )
     elif LOSS not in network.outputs:
         network.add_output(LOSS)
-    return _shaped(transformed(network, values), values)
+    return _shaped(transformed(network, values), values, task)
 
 
-def _shaped(network: Network, values: Mapping[str, Any]) -> Network:
-    """The network with its frozen parameters, in the recipe's precision.
+def _shaped(network: Network, values: Mapping[str, Any], task: Task) -> Network:
+    """The network with its frozen parameters, in the recipe's precision, its loss in pieces.
 
     Raises:
         InputError: a pattern that fits nothing, or a network in which nothing can run in 16 bits.
@@ -80,7 +81,24 @@ def _shaped(network: Network, values: Mapping[str, Any]) -> Network:
     check_parallel(values)
     if values["freeze"]:
         freeze(network, values["freeze"])
-    return network if values["precision"] is None else mixed_precision(network, values["precision"])
+    if values["precision"] is not None:
+        network = mixed_precision(network, values["precision"])
+    return _in_loss_pieces(network, values["loss_pieces"], task)
+
+
+def _in_loss_pieces(network: Network, pieces: int, task: Task) -> Network:
+    """The network whose last layer and loss work on pieces, if the recipe asks for several."""
+    if pieces == 1:
+        return network
+    if task.judges_training:
+        raise RecipeError(
+            f"got loss_pieces={pieces} with task {task.name!r}, which judges the scores of every training batch; "
+            "expected a task that judges validations alone, such as language_modelling: leave loss_pieces out"
+        )
+    task.bind(network.outputs)  # the scores are no output any more
+    from deep500.transformations.loss_pieces import microbatch_loss  # with gradients, which few recipes need here
+
+    return microbatch_loss(network, pieces, loss=LOSS)
 
 
 def make_task(values: Mapping[str, Any], data: Dataset) -> Task:
@@ -139,6 +157,7 @@ def make_native(values: Mapping[str, Any], data: Dataset, seed: int) -> GraphExe
             "deep500.frameworks.pytorch.from_model, or leave native out"
         )
     edits = [key for key in ("freeze", "precision", "network_transformations") if values.get(key)]
+    edits += ["loss_pieces"] if values.get("loss_pieces", 1) > 1 else []
     if edits:
         raise RecipeError(
             f"got {edits[0]} with model_kwargs native=True; expected it with a network, whose nodes it changes: leave "

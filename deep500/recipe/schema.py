@@ -174,6 +174,8 @@ KEYS: dict[str, Key] = {
     ),
     "precision": Key("'bf16' or 'f16': most operators run in 16 bits, weights stay float32", named=False,
                      check=PRECISION),
+    "loss_pieces": Key("in how many pieces of the tokens the last layer and the loss run, differentiated one after the "
+                       "other", default=1, check=POSITIVE, named=False),
     "accumulate": Key("in how many pieces a batch runs, one after the other", default=1, check=POSITIVE, named=False),
     "freeze": Key("names or patterns of parameters that are not trained", default=(), check=NAMES,
                   named=False),
@@ -201,7 +203,7 @@ BASES = {name: name for name in KEYS} | {
 }
 """All names that FIXED and MUTABLE may hold, with the key that each belongs to (``task_kwargs``: ``task``)."""
 
-FREE = ("seed", "checkpointing", "memory", "parallel", "data_threads", "keep_checkpoints")
+FREE = ("seed", "checkpointing", "memory", "loss_pieces", "parallel", "data_threads", "keep_checkpoints")
 """Keys that stay mutable unless FIXED names them: other values leave results comparable, or the same."""
 
 

@@ -86,7 +86,8 @@ class Trainer:
             raise InputError(
                 f"got loss={task.loss!r}; expected an output of the network: {nearest(task.loss, outputs)}"
             )
-        task.bind(outputs)
+        # an inner value that the task knows by name can be judged: inference gives it
+        task.bind([*outputs, *(name for name in [task.output] if name and executor.network.has_value(name))])
         if optimizer.executor is not executor:
             raise InputError(
                 "got an optimizer of another executor; expected one made for the executor given: pass that"

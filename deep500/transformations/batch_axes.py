@@ -124,17 +124,17 @@ def _combines(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor],
     if node.op_type in LOSSES:
         apart = axis == axes.get(node.inputs[1]) == 0 and not any(name in axes for name in node.inputs[2:])
         return apart and node.attribute("reduction", "mean") != "none"
-    return axis is not None and axis in _reduced(node, described, network)
+    return axis is not None and axis in reduced_axes(node, described, network)
 
 
-def _rank(name: str, described: Mapping[str, TensorDescriptor]) -> int:
+def rank_of(name: str, described: Mapping[str, TensorDescriptor]) -> int:
     shape = described[name].shape if name in described else None
     if shape is None:
         raise Mixes(f"the rank of {name!r} is not known")
     return len(shape)
 
 
-def _constant(node: Node, place: int, network: Graph) -> list[int]:
+def constant_numbers(node: Node, place: int, network: Graph) -> list[int]:
     """The numbers of an input that must be known."""
     name = node.inputs[place] if place < len(node.inputs) else ""
     if not network.has_parameter(name):
@@ -145,10 +145,10 @@ def _constant(node: Node, place: int, network: Graph) -> list[int]:
     return [int(number) for number in network.parameter(name).value.ravel()]
 
 
-def _reduced(node: Node, described: Mapping[str, TensorDescriptor], network: Graph) -> list[int]:
-    rank = _rank(node.inputs[0], described)
+def reduced_axes(node: Node, described: Mapping[str, TensorDescriptor], network: Graph) -> list[int]:
+    rank = rank_of(node.inputs[0], described)
     named = len(node.inputs) > 1 and node.inputs[1] != ""
-    axes = _constant(node, 1, network) if named else list(node.attribute("axes") or ())
+    axes = constant_numbers(node, 1, network) if named else list(node.attribute("axes") or ())
     if not axes and not node.attribute("noop_with_empty_axes", 0):
         axes = list(range(rank))
     return [axis % rank for axis in axes]
@@ -176,7 +176,7 @@ def _alone(node: Node, axes: Axes, places: Sequence[int] = (0,)) -> int:
 
 def _elementwise(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], network: Graph) -> int:
     """Broadcast: all inputs have samples at the same place from the end, or one for all."""
-    ranks = {name: _rank(name, described) for name in node.inputs if name}
+    ranks = {name: rank_of(name, described) for name in node.inputs if name}
     most = max(ranks.values())
     ends = {ranks[name] - axes[name] for name in ranks if name in axes}
     if len(ends) > 1:
@@ -199,7 +199,7 @@ def _windows(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], 
 
 def _matmul(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], network: Graph) -> int:
     """Samples are a row of the first matrix, or one matrix each; places count from the end."""
-    ranks = [_rank(name, described) for name in node.inputs]
+    ranks = [rank_of(name, described) for name in node.inputs]
     ends = [rank - axes[name] if name in axes else 0 for rank, name in zip(ranks, node.inputs, strict=True)]
     end, rows = max(ends), ends[0] == 2 and not ends[1]
     if not (rows or end > 2) or (all(ends) and ends[0] != ends[1]):
@@ -226,7 +226,7 @@ def _gemm(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], net
 
 def _normalised(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], network: Graph) -> int:
     """Softmax, LayerNormalization and their like: along one axis, or from one on."""
-    axis, rank = _alone(node, axes), _rank(node.inputs[0], described)
+    axis, rank = _alone(node, axes), rank_of(node.inputs[0], described)
     along = int(node.attribute("axis", -1)) % rank
     if axis == along or (axis > along and node.op_type in ("LayerNormalization", "RMSNormalization")):
         raise Mixes("it goes over samples")
@@ -234,7 +234,7 @@ def _normalised(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor
 
 
 def _flatten(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], network: Graph) -> int:
-    if _alone(node, axes) != 0 or int(node.attribute("axis", 1)) % max(1, _rank(node.inputs[0], described)) == 0:
+    if _alone(node, axes) != 0 or int(node.attribute("axis", 1)) % max(1, rank_of(node.inputs[0], described)) == 0:
         raise Mixes("it puts samples beside each other")
     return 0
 
@@ -243,7 +243,7 @@ def _reshape(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], 
     """Samples stay outermost: the first size is kept, or what is left for it is of whole samples."""
     if _alone(node, axes) != 0:
         raise Mixes("its samples are not along the first axis")
-    target, shape = _constant(node, 1, network), described[node.inputs[0]].shape or ()
+    target, shape = constant_numbers(node, 1, network), described[node.inputs[0]].shape or ()
     rest = [shape[place] if size == 0 and place < len(shape) else size for place, size in enumerate(target)][1:]
     if target and target[0] == 0 and not node.attribute("allowzero", 0):
         return 0
@@ -256,29 +256,29 @@ def _reshape(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], 
 
 
 def _transpose(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], network: Graph) -> int:
-    rank = _rank(node.inputs[0], described)
+    rank = rank_of(node.inputs[0], described)
     order = node.attribute("perm") or tuple(range(rank))[::-1]
     return [place % rank for place in order].index(axes[node.inputs[0]])
 
 
 def _squeeze(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], network: Graph) -> int:
-    axis, rank = _alone(node, axes), _rank(node.inputs[0], described)
-    gone = [place % rank for place in _constant(node, 1, network)]
+    axis, rank = _alone(node, axes), rank_of(node.inputs[0], described)
+    gone = [place % rank for place in constant_numbers(node, 1, network)]
     if axis in gone:
         raise Mixes("it takes the samples' axis away")
     return axis - sum(place < axis for place in gone)
 
 
 def _unsqueeze(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], network: Graph) -> int:
-    axis, numbers = _alone(node, axes), _constant(node, 1, network)
-    rank = _rank(node.inputs[0], described) + len(numbers)
+    axis, numbers = _alone(node, axes), constant_numbers(node, 1, network)
+    rank = rank_of(node.inputs[0], described) + len(numbers)
     new = {place % rank for place in numbers}
     return [place for place in range(rank) if place not in new][axis]
 
 
 def _concat(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], network: Graph) -> int:
     places = {axes.get(name) for name in node.inputs}
-    along = int(node.attribute("axis")) % _rank(node.inputs[0], described)
+    along = int(node.attribute("axis")) % rank_of(node.inputs[0], described)
     if len(places) > 1 or None in places or along in places:
         raise Mixes("it puts what has samples beside what has none, or samples beside each other")
     return places.pop() or 0
@@ -286,14 +286,14 @@ def _concat(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], n
 
 def _split(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], network: Graph) -> int:
     axis = _alone(node, axes)
-    if int(node.attribute("axis", 0)) % _rank(node.inputs[0], described) == axis:
+    if int(node.attribute("axis", 0)) % rank_of(node.inputs[0], described) == axis:
         raise Mixes("it cuts along the samples")
     return axis
 
 
 def _slice(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], network: Graph) -> int:
-    axis, rank = _alone(node, axes), _rank(node.inputs[0], described)
-    cut = _constant(node, 3, network) if len(node.inputs) > 3 else range(len(_constant(node, 1, network)))
+    axis, rank = _alone(node, axes), rank_of(node.inputs[0], described)
+    cut = constant_numbers(node, 3, network) if len(node.inputs) > 3 else range(len(constant_numbers(node, 1, network)))
     if axis in [place % rank for place in cut]:
         raise Mixes("it cuts along the samples")
     return axis
@@ -301,16 +301,16 @@ def _slice(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], ne
 
 def _gather(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], network: Graph) -> int:
     data, indices = node.inputs
-    along = int(node.attribute("axis", 0)) % _rank(data, described)
+    along = int(node.attribute("axis", 0)) % rank_of(data, described)
     if data not in axes:
         return along + axes[indices]
     if indices in axes or axes[data] == along:
         raise Mixes("it looks among samples")
-    return axes[data] if axes[data] < along else axes[data] + _rank(indices, described) - 1
+    return axes[data] if axes[data] < along else axes[data] + rank_of(indices, described) - 1
 
 
 def _reduce(node: Node, axes: Axes, described: Mapping[str, TensorDescriptor], network: Graph) -> int:
-    axis, gone = _alone(node, axes), _reduced(node, described, network)
+    axis, gone = _alone(node, axes), reduced_axes(node, described, network)
     if axis in gone:
         raise Mixes("it goes over samples")
     return axis if node.attribute("keepdims", 1) else axis - sum(place < axis for place in gone)

@@ -17,13 +17,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from deep500.errors import InputError, NetworkError
+from deep500.networks.emit import Emitter
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.tensors import dtype_to_onnx
 from deep500.transformations.batch_axes import LOSSES, BatchAxes, find_batch_axes
+from deep500.transformations.label_means import counted_labels, mean_if_any
 
 
 def microbatch(
@@ -56,7 +56,7 @@ def microbatch(
         ['piece0/fc1', 'piece0/fc2', 'piece1/fc1', 'piece1/fc2']
     """
     samples = find_batch_axes(network, inputs)
-    part = _Part("", _chosen(network, samples, nodes), *_division(pieces))
+    part = _Part("", _chosen(network, samples, nodes), *division(pieces))
     return _in_parts(network, samples, [part])
 
 
@@ -83,11 +83,11 @@ def microbatch_parts(
         ['first/piece0/fc1', 'first/piece1/fc1', 'second/piece0/fc2']
     """
     samples = find_batch_axes(network, inputs)
-    chosen = [_Part(f"{p}/", _chosen(network, samples, nodes), *_division(n)) for p, (nodes, n) in parts.items()]
+    chosen = [_Part(f"{p}/", _chosen(network, samples, nodes), *division(n)) for p, (nodes, n) in parts.items()]
     return _in_parts(network, samples, chosen)
 
 
-def _division(pieces: int | Sequence[int]) -> tuple[int, tuple[int, ...] | None]:
+def division(pieces: int | Sequence[int]) -> tuple[int, tuple[int, ...] | None]:
     """How many pieces, and their sizes if they are given."""
     sizes = tuple(map(int, pieces)) if isinstance(pieces, Sequence) else None
     count = len(pieces) if isinstance(pieces, Sequence) else int(pieces)
@@ -222,12 +222,14 @@ class _Pieces:
     old: Network
     samples: BatchAxes
     new: Network = field(init=False)
+    emit: Emitter = field(init=False)
     whole: set[str] = field(default_factory=set)
     part: _Part = field(init=False)
     divided: dict[Any, dict[str, list[str]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.new = self.old.bare()
+        self.emit = Emitter(self.new, "microbatch/")
         for name, described in self.old.inputs.items():
             self.new.add_input(name, described.shape, described.dtype or "float32")
         for name, parameter in self.old.parameters.items():
@@ -302,7 +304,7 @@ class _Pieces:
         if part.sizes is None:
             self.new.add_node("Split", name, pieces, where, axis=axis, num_outputs=part.count)
         else:
-            sizes = self._constant(np.array(part.sizes, np.int64))
+            sizes = self.emit.ints(*part.sizes)
             self.new.add_node("Split", [name, sizes], pieces, where, axis=axis)
         self.split[name] = pieces
 
@@ -314,66 +316,33 @@ class _Pieces:
         self.new.add_node("Concat", pieces, name, f"joined/{name}", axis=self.samples.axes[name])
         self.whole.add(name)
 
-    def _constant(self, value: np.ndarray) -> str:
-        name = self.new.fresh_name("microbatch.constant")
-        self.new.add_node("Constant", [], name, value=value)
-        return name
-
-    def _emit(self, op_type: str, inputs: Sequence[str], **attributes: Any) -> str:
-        name = self.new.fresh_name(f"microbatch.{op_type.lower()}")
-        self.new.add_node(op_type, inputs, name, **attributes)
-        return name
-
     def _sum(self, node: Node, read: Sequence[str], piece: int) -> tuple[str, str | None]:
         """A piece's sum, and the amount that a mean divides by (None for a sum)."""
-        dtype = dtype_to_onnx(self.old.descriptors()[node.outputs[0]].dtype or "float32")
+        described = self.old.descriptors()
+        dtype = described[node.outputs[0]].dtype or "float32"
         total, *rest = [name and self._named(name, piece) for name in node.outputs]
         if node.op_type in LOSSES:
             self._node(node, read, [total, *rest], piece, reduction="sum")
             self._note(node.outputs[1:], rest)
             mean = node.attribute("reduction", "mean") == "mean"
-            return total, self._counted(node, read, dtype) if mean else None
+            weight, label_dtype = read[2] if len(read) > 2 else "", described[node.inputs[1]].dtype or "int64"
+            return total, counted_labels(self.emit, node, read[1], weight, (dtype, label_dtype)) if mean else None
         self.new.add_node("ReduceSum", read, total, self._node_name(node, piece), **node.attributes)
         if node.op_type == "ReduceSum":
             return total, None
-        sizes = [self._emit("Size", [name]) for name in (read[0], total)]
-        return total, self._emit("Div", [self._emit("Cast", [size], to=dtype) for size in sizes])
-
-    def _counted(self, node: Node, read: Sequence[str], dtype: int) -> str:
-        """The sum of the weights of a piece's labels; those to ignore have none."""
-        labels, ignored = read[1], node.attribute("ignore_index")
-        weight = read[2] if len(read) > 2 else ""
-        if ignored is None and not weight:
-            return self._emit("Cast", [self._emit("Size", [labels])], to=dtype)
-        label_dtype = self.old.descriptors()[node.inputs[1]].dtype or "int64"
-        if ignored is None:
-            return self._emit("ReduceSum", [self._emit("Gather", [weight, labels])], keepdims=0)
-        number = self._constant(np.array(ignored, label_dtype))
-        counts = self._emit("Not", [self._emit("Equal", [labels, number])])
-        amount = self._emit("Cast", [counts], to=dtype)
-        if weight:
-            zero = self._constant(np.array(0, label_dtype))
-            safe = self._emit("Where", [counts, labels, zero])
-            amount = self._emit("Mul", [amount, self._emit("Gather", [weight, safe])])
-        return self._emit("ReduceSum", [amount], keepdims=0)
+        sizes = [self.emit("Size", name) for name in (read[0], total)]
+        return total, self.emit("Div", *(self.emit("Cast", size, to=dtype_to_onnx(dtype)) for size in sizes))
 
     def _combine(self, node: Node, sums: Sequence[tuple[str, str | None]]) -> None:
         """The value of the whole batch, from the sums of its pieces."""
         totals, amounts = [total for total, _ in sums], [amount for _, amount in sums if amount is not None]
         if amounts:
-            whole, amount = self._emit("Sum", totals), self._emit("Sum", amounts)
+            whole, amount = self.emit("Sum", *totals), self.emit("Sum", *amounts)
             if node.attribute("ignore_index") is None:
                 self.new.add_node("Div", [whole, amount], node.outputs[0], node.name)
             else:
-                self._divide_if_any(whole, amount, node)
+                dtype = self.old.descriptors()[node.outputs[0]].dtype or "float32"
+                self.new.add_node("Identity", mean_if_any(self.emit, whole, amount, dtype), node.outputs[0], node.name)
         else:
             self.new.add_node("Sum", totals, node.outputs[0], node.name)
         self.whole.add(node.outputs[0])
-
-    def _divide_if_any(self, whole: str, amount: str, node: Node) -> None:
-        """NaN with gradients of 0, as a mean loss of which all labels are ignored; not the NaN of a gradient of 0/0."""
-        dtype = self.old.descriptors()[node.outputs[0]].dtype or "float32"
-        zero, unit, undefined = (self._constant(np.array(number, dtype)) for number in (0, 1, np.nan))
-        none = self._emit("Equal", [amount, zero])
-        mean = self._emit("Div", [whole, self._emit("Where", [none, unit, amount])])
-        self.new.add_node("Where", [none, undefined, mean], node.outputs[0], node.name)

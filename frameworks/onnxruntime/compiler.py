@@ -41,7 +41,7 @@ from deep500.frameworks.onnxruntime.session import (
 from deep500.networks.execution.operands import check_network
 from deep500.networks.execution.program import expand
 from deep500.networks.execution.sizes import GROWING, check_sizes
-from deep500.networks.execution.slicing import needed_nodes, values_read
+from deep500.networks.execution.slicing import needed_nodes, values_read, without_gradients
 from deep500.networks.gradients.unrolling import UNROLLERS
 from deep500.networks.graph import Graph
 from deep500.networks.node import Node
@@ -156,7 +156,7 @@ def _unfit(work: Graph, newest: int) -> dict[str, str]:
 
 def cut(network: Graph, outputs: Sequence[str]) -> Graph:
     """A network of only what the outputs depend on."""
-    nodes = needed_nodes(network.nodes, outputs)
+    nodes = needed_nodes(without_gradients(network.nodes), outputs)
     read = values_read(nodes, outputs)
     work = Graph(network.name)
     work.inputs = {n: d for n, d in network.inputs.items() if n in read}

@@ -13,7 +13,7 @@ from deep500.frameworks.onnxruntime.compiler import compile_session
 from deep500.frameworks.onnxruntime.dtypes import is_plain, to_array, to_value
 from deep500.frameworks.onnxruntime.session import BUILD_ERRORS, run_error
 from deep500.networks.execution.framework_clock import FrameworkClock
-from deep500.networks.execution.slicing import needed_nodes, values_read
+from deep500.networks.execution.slicing import needed_nodes, values_read, without_gradients
 from deep500.networks.graph import Graph, Parameter
 from deep500.networks.node import from_proto
 
@@ -40,7 +40,7 @@ class SessionProgram:
         self.outputs = tuple(dict.fromkeys(outputs))
         self._parameters = live
         self._computed = [n for n in dict.fromkeys(outputs) if network.producer(n) is not None]
-        nodes = needed_nodes(network.nodes, self._computed)
+        nodes = needed_nodes(without_gradients(network.nodes), self._computed)
         used = values_read(nodes, outputs)
         self.inputs = [n for n in network.inputs if n in used]
         self._variables = [n for n in dict.fromkeys(variables) if n in used]

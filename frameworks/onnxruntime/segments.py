@@ -18,7 +18,7 @@ import onnxruntime as ort
 from deep500.errors import UnsupportedOperator
 from deep500.frameworks.onnxruntime.program import SessionProgram
 from deep500.networks.custom import CustomCall, check_plugins, every_node, is_custom, place_of
-from deep500.networks.execution.slicing import needed_nodes, values_read
+from deep500.networks.execution.slicing import needed_nodes, values_read, without_gradients
 from deep500.networks.graph import Graph, Parameter
 from deep500.networks.node import Node
 from deep500.tensors import TensorDescriptor
@@ -53,7 +53,7 @@ class Segments:
         seed: int,
     ) -> None:
         self.outputs = tuple(dict.fromkeys(outputs))
-        nodes = needed_nodes(network.nodes, self.outputs)
+        nodes = needed_nodes(without_gradients(network.nodes), self.outputs)
         _check(nodes)
         used = values_read(nodes, outputs)
         self.inputs = [n for n in network.inputs if n in used]
@@ -98,7 +98,7 @@ def make_program(
     seed: int,
 ) -> SessionProgram | Segments:
     """One session if it can be, else several with the custom operators between them."""
-    custom = any(is_custom(node) for node in every_node(needed_nodes(network.nodes, outputs)))
+    custom = any(is_custom(node) for node in every_node(needed_nodes(without_gradients(network.nodes), outputs)))
     kind = Segments if custom else SessionProgram
     return kind(network, outputs, variables, live, settings, providers, seed)
 

@@ -30,6 +30,7 @@ from deep500.networks.execution.labels import check_range, label_checks
 from deep500.networks.execution.precision import Numerics
 from deep500.networks.execution.program import from_network
 from deep500.networks.execution.refusals import loss_not_scalar, unreached_loss
+from deep500.networks.flow import gives_gradient
 from deep500.networks.losses import gradient_name
 from deep500.networks.network import Choice, Network, Parameter
 
@@ -60,6 +61,10 @@ def from_onnx(
 ) -> Executor:
     """An executor for an ONNX model: a path, bytes or a message; see :func:`from_model` for the options."""
     return Executor(Network.from_onnx(model, trainable), device, copy=False, **options)
+
+
+_NO_GRADIENT = ""
+"""In the place of a loss: code of which no gradient will be asked."""
 
 
 @dataclass
@@ -134,10 +139,16 @@ class Executor(Capabilities):
                 return old.copy_(new)
         return torch.nn.Parameter(new) if parameter.trainable else new
 
+    def evaluation(self, outputs: tuple[str, ...]) -> Compiled:
+        """See the base class; code that runs as it is written leaves out what only gradients need."""
+        shorter = any(gives_gradient(node) for node in self.network.nodes)
+        compiled: Compiled = self.compiled(outputs, _NO_GRADIENT if shorter else None)
+        return compiled
+
     def build(self, outputs: tuple[str, ...], loss: str | None) -> Compiled:
         """See the base class; training runs call the same module, or what a checkpointing plan makes of it."""
         network, plan = self.network, self.checkpointing
-        if loss is not None:
+        if loss is not None and loss != _NO_GRADIENT:
             network.gradient(loss)  # refuses what autograd would take for a constant
             compiled: Compiled = self.compiled(outputs, None)
             if plan is None:
@@ -149,7 +160,7 @@ class Executor(Capabilities):
             recomputing: Compiled = planned(compiled, network, regions, loss, self.recompute)
             return recomputing
         main = outputs == tuple(network.outputs)
-        program = from_network(network, outputs, TARGET, attribute_names(self.tensors), all_inputs=main)
+        program = from_network(network, outputs, TARGET, attribute_names(self.tensors), main, loss != _NO_GRADIENT)
         module = compile_program(program, self.tensors, self.torch_device, self.recognise)
         call: Any = torch.compile(module, dynamic=False) if self.compile else module
         # A wrong label on a GPU is an assertion of a kernel, after which the process can use no GPU any more.

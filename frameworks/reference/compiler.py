@@ -22,7 +22,7 @@ from deep500.networks.execution import fallback
 from deep500.networks.execution.operands import STATIC, check_network, check_operands
 from deep500.networks.execution.refusals import unfit_operands
 from deep500.networks.execution.sizes import GROWING, check_sizes
-from deep500.networks.execution.slicing import needed_nodes, values_read
+from deep500.networks.execution.slicing import needed_nodes, values_read, without_gradients
 from deep500.networks.graph import Graph, Parameter
 from deep500.networks.node import Node, captures, from_proto
 from deep500.tensors import TensorDescriptor
@@ -66,7 +66,7 @@ class KernelProgram:
 
         ``narrow`` says that values of half precision may come from outside, see :mod:`.narrow`.
         """
-        nodes = needed_nodes(network.nodes, outputs)
+        nodes = needed_nodes(without_gradients(network.nodes), outputs)
         used = values_read(nodes, outputs)
         self.inputs = [name for name in network.inputs if name in used]
         self.parameters = {name: (live or {}).get(name, p) for name, p in network.parameters.items() if name in used}

@@ -10,10 +10,13 @@ import pytest
 
 from deep500.errors import Deep500Error, InputError, RecipeError
 from deep500.events import Event
+from deep500.metrics import TestQuality
 from deep500.recipe import run_recipe
 from deep500.results import Record
 from deep500.results.averaging import average_checkpoints
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint
+from deep500.tasks.tokens import Characters
+from deep500.training.data.text import Passages
 from deep500.training.loss_scaling import LossScaling
 from tests.recipes.common import quick
 
@@ -140,3 +143,35 @@ def test_what_does_not_fit_is_an_error_before_training(
 ) -> None:
     with pytest.raises(kind, match=named):
         run(tmp_path, "reference", **changes)
+
+
+def prose() -> tuple[Passages, Passages]:
+    """Passages of a text to learn from and to be judged by."""
+    text = "a rank has a share of a batch, and no batch is its own. " * 4
+    alphabet = Characters.of(text)
+    return Passages(text, alphabet, 8), Passages(text[:64], alphabet, 8)
+
+
+LANGUAGE = {
+    "model": "gru_language_model",
+    "model_kwargs": {"width": 5, "embedding": 3},
+    "dataset": prose,
+    "task": "language_modelling",
+    "batch_size": 8,
+    "augmentation": [],
+    "metrics": [(TestQuality("bits_per_character", "bits", direction="lower"), None)],
+}
+
+
+def test_a_language_model_learns_the_same_by_pieces_of_its_loss(tmp_path: Path, backend_name: str) -> None:
+    whole = run(tmp_path / "whole", backend_name, **LANGUAGE)
+    pieces = run(tmp_path / "pieces", backend_name, **LANGUAGE, loss_pieces=3)
+    for a, b in zip(whole.epochs(), pieces.epochs(), strict=True):
+        assert a["test_bits_per_character"] == pytest.approx(b["test_bits_per_character"], rel=1e-3)
+    for name, array in arrays(whole).items():
+        np.testing.assert_allclose(arrays(pieces)[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+def test_a_loss_in_pieces_leaves_no_scores_to_judge(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="judges the scores of every training batch"):
+        run(tmp_path, "reference", loss_pieces=2)

@@ -158,6 +158,10 @@ class DifferentiatingExecutor(GraphExecutor):
             self._compiled[key] = self.build(outputs, loss)
         return self._compiled[key]
 
+    def evaluation(self, outputs: tuple[str, ...]) -> Any:
+        """The program in evaluation mode that :meth:`inference` runs."""
+        return self.compiled(outputs, None)
+
     def training_step(self, loss: str) -> Any:
         """The program that trains by this loss."""
         self.refresh()
@@ -194,7 +198,7 @@ class DifferentiatingExecutor(GraphExecutor):
     def inference(self, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
         """Run forward in evaluation mode (see the base class)."""
         self.refresh()
-        compiled = self.compiled(tuple(self.network.outputs if outputs is None else outputs), None)
+        compiled = self.evaluation(tuple(self.network.outputs if outputs is None else outputs))
         compiled.check(inputs)
         events = self.events
         if events.before_forward:

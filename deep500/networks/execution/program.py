@@ -21,7 +21,7 @@ from deep500.networks.custom import is_custom, missing_plugins, unregistered
 from deep500.networks.execution.operands import check_network
 from deep500.networks.execution.operator_table import OperatorEntry
 from deep500.networks.execution.sizes import check_sizes
-from deep500.networks.execution.slicing import check_outputs, needed_nodes, values_read
+from deep500.networks.execution.slicing import check_outputs, needed_nodes, values_read, without_gradients
 from deep500.networks.graph import Graph
 from deep500.networks.node import OPSET, Node, captures, find_schema, from_proto, rename_captures
 from deep500.networks.protos import UNKNOWN, node_proto, type_proto, value_info
@@ -60,11 +60,19 @@ class Program:
 
 
 def from_network(
-    network: Graph, outputs: Sequence[str], target: Backend, attributes: Mapping[str, str], all_inputs: bool = False
+    network: Graph,
+    outputs: Sequence[str],
+    target: Backend,
+    attributes: Mapping[str, str],
+    all_inputs: bool = False,
+    differentiated: bool = True,
 ) -> Program:
-    """The part of a network that the outputs depend on; ``attributes`` maps its parameters to module attributes."""
+    """The part of a network that the outputs depend on; ``attributes`` maps its parameters to module attributes.
+
+    What only a ``CustomGradient`` reads to give gradients is left out where the program is not ``differentiated``.
+    """
     check_outputs(network, outputs)
-    nodes = needed_nodes(network.nodes, outputs)
+    nodes = needed_nodes(network.nodes if differentiated else without_gradients(network.nodes), outputs)
     read = values_read(nodes, outputs)
     inputs = [name for name in network.inputs if all_inputs or name in read]
     used = {name: attributes[name] for name in attributes if name in read}

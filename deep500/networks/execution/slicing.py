@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from deep500.errors import NetworkError, nearest
+from deep500.networks.flow import gives_gradient
 from deep500.networks.graph import Graph
 from deep500.networks.node import Node
 
@@ -55,3 +57,25 @@ def check_outputs(network: Graph, outputs: Iterable[str]) -> None:
             raise NetworkError(
                 f"got output {name!r}; expected a value of the network: {nearest(name, network.values())}"
             )
+
+
+def without_gradients(nodes: Sequence[Node]) -> list[Node]:
+    """Nodes with an Identity for every value of a ``CustomGradient``, where no framework will ask for the gradient.
+
+    Its residuals, which may have cost a lot to compute, are then read by nobody.
+
+    Example:
+        >>> from deep500.networks.flow import CUSTOM
+        >>> from deep500.operators.registry import DOMAIN
+        >>> node = Node(CUSTOM, ("x", "w", "gradient"), ("y",), "given", DOMAIN, {"values": 1, "arguments": 1})
+        >>> [str(node) for node in without_gradients([node])]
+        ['y = Identity(x)  # given']
+    """
+    return [new for node in nodes for new in (_identities(node) if gives_gradient(node) else (node,))]
+
+
+def _identities(node: Node) -> Iterator[Node]:
+    for place, (value, output) in enumerate(zip(node.inputs, node.outputs, strict=False)):
+        if output:
+            same = replace(node, op_type="Identity", inputs=(value,), outputs=(output,), domain="", attributes={})
+            yield replace(same, name=f"{node.name}:{place}") if place else same

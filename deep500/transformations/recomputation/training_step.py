@@ -155,6 +155,7 @@ def training_step(network: Network, batch: int, loss: str = "loss") -> TrainingS
         raise NetworkError(
             f"got loss {loss!r}, which no trainable parameter influences; expected one that does: name another"
         )
+    whole.set_nodes(needed(whole, [*whole.outputs, loss, *updates.values()]))
     computed = {value for node in training.nodes for value in node.writes}
     forward = {node.name for node in needed(whole, computed & set(whole.values()))}
     path = tuple(needed(whole, [loss]))
