@@ -108,12 +108,13 @@ class BudgetError(PlanError):
     """No checkpointing plan fits a memory budget.
 
     Attributes:
-        smallest: the smallest budget in bytes that can be met; None where that is not known.
+        smallest: the smallest budget in bytes that was found to be met; None where that is not known.
+        bound: bytes that no plan goes below, proven; None where that is not known.
     """
 
-    def __init__(self, message: str, smallest: int | None = None) -> None:
+    def __init__(self, message: str, smallest: int | None = None, bound: int | None = None) -> None:
         super().__init__(message)
-        self.smallest = smallest
+        self.smallest, self.bound = smallest, bound
 
 
 class CommunicationError(Deep500Error, RuntimeError):

@@ -33,6 +33,7 @@ from deep500.recipe.loader import load_recipe
 from deep500.recipe.options import parse_options
 from deep500.recipe.plan import RecipeFile, RunPlan
 from deep500.recipe.ranks import scheme_of
+from deep500.recipe.recomputation import memory_plan_of_record
 from deep500.recipe.steps import make_plan
 from deep500.registry import backend_of
 from deep500.results.record import Record
@@ -115,7 +116,8 @@ class Replay:
 
     def train(self, listener: Event, comm: Communicator) -> TrainingStatistics:
         """Train with the recipe's schedule and one listener, in the order and with the draws of the run."""
-        parts = make_parts(self.plan.values, self.data, self.seed, self.record.manifest()["dry_run"], comm)
+        memory = memory_plan_of_record(self.plan.values["memory"], self.record.path)
+        parts = make_parts(self.plan.values, self.data, self.seed, self.record.manifest()["dry_run"], comm, memory)
         trainer = Trainer(
             parts.train_sampler, None, parts.executor, parts.optimizer, seed=self.seed, task=parts.task
         )  # validations draw nothing

@@ -29,6 +29,7 @@ from deep500.recipe.build import load_custom_ops, load_data, make_parts
 from deep500.recipe.loader import load_recipe
 from deep500.recipe.options import Options
 from deep500.recipe.plan import RecipeFile
+from deep500.recipe.recomputation import refuse_memory
 from deep500.recipe.steps import make_plan
 from deep500.report.figures import Figure
 from deep500.report.plot import Axis, Plot
@@ -268,6 +269,7 @@ def train(
     loaded, source = load_recipe(recipe, options.framework), RecipeFile.at(recipe)
     plan = make_plan(loaded.FIXED, loaded.MUTABLE, loaded.METRICS, options, source.folder)
     load_custom_ops(plan.values["custom_ops"], source.folder)
+    refuse_memory(plan.values, "a comparison of two trainings")
     data = load_data(plan.values, options.strict, options.download, options.data)
     parts, schedule = make_parts(plan.values, data, plan.seeds[0], False), plan.values["schedule"]
     trainer = Trainer(parts.train_sampler, None, parts.executor, parts.optimizer, seed=plan.seeds[0], task=parts.task)

@@ -89,6 +89,19 @@ def memory_plan_of_run(
     return memory_plan_from(agreed("memory", make, sampler, comm), "the memory plan of this run")
 
 
+def memory_plan_of_record(asked: Any, folder: Path) -> MemoryPlan | None:
+    """The plan with which a recorded run trained; None if its recipe asked for none.
+
+    Raises:
+        PlanError: the folder holds no such plan.
+    """
+    if asked is None:
+        return None
+    from deep500.transformations.memory_plan import load_memory_plan
+
+    return load_memory_plan(folder / MEMORY_PLAN_FILE)
+
+
 def refuse_memory(values: Mapping[str, Any], where: str) -> None:
     """Raise RecipeError where the key ``memory`` would have no effect.
 

@@ -26,6 +26,7 @@ from deep500.transformations.recomputation.budgets import budget_bytes, check_bu
 from deep500.transformations.recomputation.chain import counted_stages, innermost_regions, planned_regions
 from deep500.transformations.recomputation.counting import peak_bytes
 from deep500.transformations.recomputation.joint import ChainSection, JointChoice, choose_sections, sections_of
+from deep500.transformations.recomputation.lower_bound import with_bound
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion
 from deep500.transformations.recomputation.planning import PLANNING, PlanningSubject, Target, planned
 from deep500.transformations.recomputation.regions import count_operations
@@ -61,7 +62,8 @@ def plan_memory(
         example: inputs to trace a model of a framework with.
 
     Raises:
-        BudgetError: no plan that was tried fits; ``smallest`` and the message say what the smallest one holds.
+        BudgetError: no plan that was tried fits; ``smallest`` says what the smallest of them holds, ``bound`` what no
+            plan at all can go below; the message says both.
         PlanError, InputError: see :func:`deep500.plan_checkpointing`.
 
     Example:
@@ -114,11 +116,12 @@ class _Planning:
             smallest = min([full, *(candidate.peak for candidate in tried)])
             smallest = smallest if self.smallest is None else min(smallest, self.smallest)
             how = "measured" if measured else "counted"
-            raise BudgetError(
+            error = BudgetError(
                 f"got a budget of {limit} bytes; expected at least {smallest} ({smallest / full:.3f} of {full} without "
                 f"a plan), the smallest of {len(tried)} plans {how}: raise the budget to that",
                 smallest,
             )
+            raise with_bound(error, self.regions.step, max([1, *self.pieces]))
         return self._final(min(fitting, key=lambda candidate: candidate.operations))
 
     def _candidates(self, empty: MemoryPlan) -> Iterator[MemoryPlan]:

@@ -9,7 +9,7 @@ import pytest
 
 from deep500 import cli
 from deep500.compare.trajectories import AGAIN, OTHER, ROUNDING, compare_trajectories
-from deep500.errors import ComparisonError
+from deep500.errors import ComparisonError, RecipeError
 from deep500.recipe.options import parse_options
 from tests.report.test_page import check_accessible
 
@@ -81,6 +81,11 @@ def test_other_batches_are_named_and_other_networks_refused(recipe):
     assert found.parts is not None and any("other batches" in note for note in found.notes)
     with pytest.raises(ComparisonError, match="expected the same network"):
         compared(recipe, ["model_kwargs.hidden=(9,)", "--open"], steps=3)
+
+
+def test_a_memory_plan_is_refused_where_none_is_made(recipe):
+    with pytest.raises(RecipeError, match=r"memory=0.5 in a comparison of two trainings"):
+        compared(recipe, ["memory=0.5"], steps=3)
 
 
 def test_the_command_writes_a_page(recipe, tmp_path, capsys):

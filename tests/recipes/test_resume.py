@@ -132,6 +132,22 @@ def test_killed_at_any_moment_ends_bit_identically(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_a_killed_run_with_a_memory_plan_goes_on_with_that_plan(tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text(SCRIPT.replace("batch_size=16,", "batch_size=160, memory=0.6,"))
+    whole, broken = start(script, "--out", "whole"), start(script, "--out", "broken", kill_at_write=14)
+    finish(whole, 0)
+    finish(broken, -signal.SIGKILL)
+    assert 0 < len(only(tmp_path / "broken").epochs()) < 6
+    plan = only(tmp_path / "broken").path / "memory_plan.json"
+    assert json.loads(plan.read_text())["parts"], "it works on pieces"
+    before = plan.read_bytes()
+    finish(start(script, "--resume", "--out", "broken"), 0)
+    assert plan.read_bytes() == before == (only(tmp_path / "whole").path / "memory_plan.json").read_bytes()
+    assert_same_end(only(tmp_path / "broken"), only(tmp_path / "whole"), [0])
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 @pytest.mark.parametrize("before_the_last", [0, 1, 2, 3])
 def test_killed_between_summary_and_seal_is_found_and_completed(tmp_path, before_the_last):
     """The last files are claims, rules, report and seal, in this order."""

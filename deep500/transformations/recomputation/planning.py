@@ -24,6 +24,7 @@ from deep500.networks.network import Network
 from deep500.networks.objects import as_network
 from deep500.operators.registry import DOMAIN
 from deep500.progress import numbered, progress, stage
+from deep500.transformations.recomputation.blocks import BlockPlans, scope_blocks
 from deep500.transformations.recomputation.budgets import budget_bytes, check_budget, check_points
 from deep500.transformations.recomputation.chain import (
     counted_stages,
@@ -34,6 +35,7 @@ from deep500.transformations.recomputation.chain import (
     simulate_chain,
 )
 from deep500.transformations.recomputation.counting import Counted, Counter
+from deep500.transformations.recomputation.lower_bound import with_bound
 from deep500.transformations.recomputation.measured_trees import plan_tree, staged_regions
 from deep500.transformations.recomputation.node_times import SAMPLES, batch_of, first_size, measured_regions
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion, undominated
@@ -189,8 +191,14 @@ class PlanningSubject:
                 best = min(best or quickest, quickest, key=_share)
                 if gain < _WORTH:
                     break
+            if best is None and profile is None and self.measures_stages:
+                for planner in self._of_blocks(self.counted):  # with counted operations for times
+                    try:
+                        best = rehearsals.within(planner, limit)
+                    except BudgetError as error:
+                        errors.append(error)
         if best is None:
-            raise min(errors, key=lambda error: error.smallest or 0)
+            raise with_bound(min(errors, key=lambda error: error.smallest or 0), self.counted.step)
         return best
 
     @property
@@ -233,9 +241,10 @@ class PlanningSubject:
         run again, and as a tree of regions: measured where the backend keeps stages apart, counted elsewhere.
         """
         regions, seen = self.counted if profile is None else profile, set[tuple[str, ...]]()
-        measured = profile is None and self.inputs is not None and isinstance(self.executor, MeasuresStages)
+        measured = profile is None and self.measures_stages
         if not measured:
             regions = self._timed() if profile is None else profile
+            yield from ((CROSSINGS[0], [planner]) for planner in self._of_blocks(regions))
         times = regions.times if regions.time_unit == "s" else None
         for crossing in CROSSINGS:
             if crossing > 1:
@@ -253,6 +262,18 @@ class PlanningSubject:
                     yield crossing, counted_planners(self.network, self.batch, regions, self.backend)
         if not seen:
             yield 1, counted_planners(self.network, self.batch, self.counted, self.backend)
+
+    @property
+    def measures_stages(self) -> bool:
+        """Return whether the executor keeps stages apart and there is a batch to measure them with."""
+        return self.inputs is not None and isinstance(self.executor, MeasuresStages)
+
+    def _of_blocks(self, regions: NetworkRegions) -> list[Planner]:
+        """A planner of the network's own blocks; none where names have no scopes."""
+        if len(regions.step.forward) < 2 or not scope_blocks(regions.step):
+            return []
+        blocks = BlockPlans(self.network, self.batch, regions, self.backend)
+        return [Planner(blocks.counter.full, blocks.within)]
 
     def _measured(self, regions: NetworkRegions, parts: Sequence[PlannedRegion], chain: bool) -> Planner:
         """On parts as measured stages: a chain, or a tree of them."""

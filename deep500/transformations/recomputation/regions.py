@@ -131,7 +131,7 @@ def _belongs(step: TrainingStep, piece: Sequence[Node], before: Sequence[Node]) 
     """
     parameters = step.network.parameters
     reads = any(value in parameters for node in piece for value in node.reads)
-    near = _scope_of(piece) == _scope_of(before[-1:]) or all(node.op_type in _ACTIVATIONS for node in piece)
+    near = scope_of(piece) == scope_of(before[-1:]) or all(node.op_type in _ACTIVATIONS for node in piece)
     return not reads and near and not _saves(step, piece)
 
 
@@ -147,7 +147,7 @@ def _leaf_name(nodes: Sequence[Node]) -> str:
     return first if len(nodes) == 1 else f"{first}:{last}"
 
 
-def _scope_of(nodes: Sequence[Node]) -> tuple[str, ...]:
+def scope_of(nodes: Sequence[Node]) -> tuple[str, ...]:
     """The components that the names of all their values begin with."""
     names = [re.split(r"[./]", node.writes[0])[:-1] for node in nodes]
     shared = []
@@ -159,7 +159,7 @@ def _scope_of(nodes: Sequence[Node]) -> tuple[str, ...]:
 
 
 def _nest(step: TrainingStep, leaves: Sequence[Stretch], depth: int) -> tuple[Stretch, ...]:
-    scopes = [_scope_of(leaf.nodes) for leaf in leaves]
+    scopes = [scope_of(leaf.nodes) for leaf in leaves]
     keys = [scope[depth] if len(scope) > depth else f"\0{i}" for i, scope in enumerate(scopes)]
     groups = [[leaf for _, leaf in group] for _, group in groupby(zip(keys, leaves, strict=True), lambda pair: pair[0])]
     if len(groups) == 1 and len(leaves) > 1:
@@ -169,7 +169,7 @@ def _nest(step: TrainingStep, leaves: Sequence[Stretch], depth: int) -> tuple[St
     return tuple(
         group[0]
         if len(group) == 1
-        else _group(".".join(_scope_of(group[0].nodes)[: depth + 1]), _nest(step, group, depth + 1))
+        else _group(".".join(scope_of(group[0].nodes)[: depth + 1]), _nest(step, group, depth + 1))
         for group in groups
     )
 
