@@ -34,6 +34,11 @@ VARIABLES = (
     "NVIDIA_TF32_OVERRIDE",
     "JAX_DEFAULT_MATMUL_PRECISION",
     "TF_ENABLE_ONEDNN_OPTS",
+    "MALLOC_MMAP_MAX_",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_TRIM_THRESHOLD_",
+    "MALLOC_TOP_PAD_",
+    "LD_PRELOAD",
 )
 """Environment variables that change speed or results."""
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from deep500.devices import DeviceWarning
 from deep500.distributed import Communicator, Serial
 from deep500.errors import InputError, MissingDevice, RecipeError, UnknownDataset
+from deep500.measure.allocation import KEPT, keep_freed_memory
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.operators.registry import load_plugin
@@ -160,8 +161,15 @@ def _three_splits(parts: tuple[Dataset, ...], share: float | None) -> tuple[Data
     return *hold_out(parts[0], share), parts[1]
 
 
+def allocate(values: Mapping[str, Any]) -> None:
+    """Tell the allocator of this process what the recipe says of it."""
+    if values["malloc"] == KEPT:
+        keep_freed_memory()
+
+
 def make_executor(values: Mapping[str, Any], network: Network) -> GraphExecutor:
     """The recipe's network in its framework."""
+    allocate(values)
     function, args, kwargs = values["executor"], values["executor_args"], values["executor_kwargs"]
     check_call("executor", function, 1, args, kwargs)
     executor = function(network, *args, **kwargs)
@@ -261,6 +269,7 @@ def make_parts(
         network = make_network(values, train, seed, task)
         executor = make_executor(values, network if memory is None else memory.apply(network))
     else:
+        allocate(values)
         executor = native
     executor.reseed(seed)
     optimizer = distribute(values, make_optimizer(values, executor), comm)

@@ -13,6 +13,7 @@ from typing import Any
 
 from deep500.errors import PlanError, RecipeError, nearest
 from deep500.events import HOOKS
+from deep500.measure.allocation import KEPT
 from deep500.recipe.parallel import is_wish
 from deep500.recipe.transformations import SUBSTITUTIONS
 from deep500.tasks import TASKS, Task
@@ -172,6 +173,8 @@ KEYS: dict[str, Key] = {
         named=False,
         check=(is_wish, "'auto', bytes (an int above 0), a dict of pins, or the path of a plan"),
     ),
+    "malloc": Key("'kept': glibc keeps memory that is freed for the next allocation; its own way if absent",
+                  named=False, check=(lambda value: value in (None, KEPT), f"{KEPT!r} or None")),
     "precision": Key("'bf16' or 'f16': most operators run in 16 bits, weights stay float32", named=False,
                      check=PRECISION),
     "loss_pieces": Key("in how many pieces of the tokens the last layer and the loss run, differentiated one after the "
@@ -203,7 +206,7 @@ BASES = {name: name for name in KEYS} | {
 }
 """All names that FIXED and MUTABLE may hold, with the key that each belongs to (``task_kwargs``: ``task``)."""
 
-FREE = ("seed", "checkpointing", "memory", "loss_pieces", "parallel", "data_threads", "keep_checkpoints")
+FREE = ("seed", "checkpointing", "memory", "loss_pieces", "parallel", "data_threads", "malloc", "keep_checkpoints")
 """Keys that stay mutable unless FIXED names them: other values leave results comparable, or the same."""
 
 
