@@ -144,7 +144,7 @@ setup(
             "*.md",
         ],
         "deep500.operators": ["include/deep500/*.h"],  # no package of its own
-        "deep500.report": ["templates/*"],  # nor is this
+        "deep500.pages": ["templates/*"],  # nor is this
         "deep500.recipe.skeletons": ["*.txt"],
         "recipes.studies.enzyme_microbenchmarks": ["by_hand/*", "styles/*", "tapes/*"],
     },

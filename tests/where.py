@@ -126,6 +126,7 @@ TABLE: dict[str, dict[str, str]] = {
         "turns": "compare/test_against",
         "*": "test_run",
     },
+    "deep500/pages": {"rendering": "results/test_pages"},
     "deep500/report": {
         "bounds": "results/test_scaling",
         "command": "results/test_commands",

@@ -106,7 +106,9 @@ def execute(args: argparse.Namespace) -> int:
         raise InputError("got --launch-floor without two results folders; expected it with them: leave it out")
     with progress("comparing", quiet=say is silent, at_once=True):
         result = _models(args, say) if _is_model(args.subject) else _frameworks(args, say)
-    sys.stdout.write(to_json(result.as_dict()) if args.json else f"{result}\n\nresults: {result.path}")
+    sys.stdout.write(
+        to_json(result.as_dict()) if args.json else f"{result}\n\nresults: {result.path} (comparison.html)"
+    )
     sys.stdout.write("\n")
     return result.exit_code
 

@@ -197,6 +197,7 @@ def write(result: ComparisonResult, out: str | Path | None, asked: dict[str, Any
     """Write result, claims and what the rules say of them into a new folder below ``out``; None writes nothing."""
     if out is None:
         return result
+    from deep500.compare.page import write_page
     from deep500.results import Record
     from deep500.results.rules import CLAIMS, write_rules
 
@@ -208,4 +209,5 @@ def write(result: ComparisonResult, out: str | Path | None, asked: dict[str, Any
     write_atomic(record.path / "comparison.txt", f"{result}\n")
     write_atomic(record.path / CLAIMS, to_json({"claims": framework_claims(result)}) + "\n")
     write_rules(record.path, ABOUT)
+    write_page(result, record.path)
     return result

@@ -62,6 +62,7 @@ class Training:
         return {
             "seed": seed,
             "accuracy": TestAccuracy().measure(statistics),
+            "accuracies": [value for value in statistics.column("test_accuracy") if value is not None],
             "training_time": TrainingTime().measure(statistics),
             "target": target,
             "time_to_target": None if target is None else TimeToAccuracy(target).measure(statistics),

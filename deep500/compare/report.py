@@ -12,6 +12,7 @@ import numpy as np
 
 from deep500.compare.claims import ABOUT, run_claims
 from deep500.compare.differences import in_groups
+from deep500.compare.page import PAGE
 from deep500.compare.quality import WORSE
 from deep500.compare.runs import (
     HEADLINE,
@@ -72,6 +73,11 @@ def render_runs(folders: Sequence[Path]) -> str:
     Raises:
         ResultsError: a folder is none of a run, or is named twice.
     """
+    for folder in folders:
+        if (folder / PAGE).is_file():
+            raise ResultsError(
+                f"got {folder}, a comparison of frameworks; expected a run's folder: open {folder / PAGE}"
+            )
     records = [Record.open(folder) for folder in folders]
     for folder in folders:
         check_layout(folder)

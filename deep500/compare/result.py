@@ -88,7 +88,8 @@ def _gate(gate: GateResult) -> str:
     return "\n".join([*lines, *(f"  note: {note}" for note in gate.notes)])
 
 
-def _table(result: ComparisonResult, label: str, timing: Timing) -> str:
+def quoted(result: ComparisonResult, label: str, timing: Timing) -> list[list[str]]:
+    """The table of a timing as rows of text: the names of its columns, then a row for each framework."""
     batch = result.batch_sizes.get(label)
     trained = any(result.runs.values())
     head = ["framework", f"{label}, ms (95% CI)", *(["samples/s (95% CI)"] if batch else []), "peak memory"]
@@ -100,6 +101,11 @@ def _table(result: ComparisonResult, label: str, timing: Timing) -> str:
         row += [_mebibytes(result.memory.get(name))]
         row += [_accuracy(result.runs[name]), _time_to_target(result.runs[name])] if trained else []
         rows.append(row)
+    return rows
+
+
+def _table(result: ComparisonResult, label: str, timing: Timing) -> str:
+    rows = quoted(result, label, timing)
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(lines)

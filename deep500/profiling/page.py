@@ -10,9 +10,10 @@ from pathlib import Path
 
 from deep500.measure.units import unit_for
 from deep500.networks.execution.step_profile import BACKWARD, FORWARD, KernelPlace
+from deep500.pages.rendering import format_time
 from deep500.profiling.profile import FrameworkProfile, Profile, covered
 from deep500.profiling.table import profile_table
-from deep500.report.rendering import format_time, render_template
+from deep500.report.rendering import render_template
 from deep500.results.files import write_atomic
 
 _COLOURS = {FORWARD: "c0", BACKWARD: "c1", "": "c7"}

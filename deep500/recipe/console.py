@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from deep500.events import Event
+from deep500.pages.rendering import format_number
 from deep500.progress import progress
 from deep500.recipe.options import Options
 from deep500.report.page import headline_line, metric_row
-from deep500.report.rendering import format_number
 from deep500.results import MetricResult, RecipeResult
 from deep500.results.files import read_json, to_json
 from deep500.results.record import MANIFEST

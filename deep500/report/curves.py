@@ -111,10 +111,21 @@ def _last(of_seeds: Mapping[Any, list[tuple[float, float]]]) -> float:
 
 
 def bar_figure(
-    parts: Mapping[str, float], axis: str, question: str, caption: str, bound: float | None = None, n: int = 1
+    parts: Mapping[str, float],
+    axis: str,
+    question: str,
+    caption: str,
+    bound: float | None = None,
+    n: int = 1,
+    ends: Mapping[str, tuple[float | None, float | None]] | None = None,
 ) -> Figure:
-    """Horizontal bars from 0, the length of each written beside it; a guide where the bound is."""
-    top = max([*parts.values(), bound or 0.0, 0.0])
+    """Horizontal bars from 0, the length of each written beside it; a guide where the bound is.
+
+    ``ends`` are those of intervals of 95 %, drawn over the bars; None where there is none.
+    """
+    intervals = {name: pair for name, pair in (ends or {}).items() if None not in pair}
+    reach = [high for _, high in intervals.values() if high is not None]
+    top = max([*parts.values(), *reach, bound or 0.0, 0.0])
     names = place_names(list(parts))
     # room to the right of the longest bar, where its length is written
     plot = Plot(
@@ -124,9 +135,12 @@ def bar_figure(
         height=TOP + BOTTOM + 30 * len(parts),
         left=room_for(names),
     )
-    for place, value in enumerate(parts.values()):
+    for place, (name, value) in enumerate(parts.items()):
         plot.bar(-place, 0, value, place)
-        plot.note(f"{value:.4g} {axis.split(maxsplit=1)[0].strip(',')}", value, -place)
+        if name in intervals:
+            plot.line(intervals[name], [-place, -place], kind="ink whisker")
+        beyond = max([value, *(end for end in intervals.get(name, ()) if end is not None)])
+        plot.note(f"{value:.4g} {axis.split(maxsplit=1)[0].strip(',')}", beyond, -place)
     if bound is not None:
         plot.rule(x=bound)
-    return Figure.from_plot(question, plot, caption, n)
+    return Figure.from_plot(question, plot, caption, n, 0.95 if intervals else None)

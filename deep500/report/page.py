@@ -15,13 +15,14 @@ from typing import Any
 from deep500.measure.launches import DIFFER, LAUNCHES
 from deep500.measure.quantiles import quantile
 from deep500.measure.steady import SteadyState
+from deep500.pages.rendering import format_time
 from deep500.report.bounds import ranks_figure, roofline_figure, scaling_figures, scaling_rows
 from deep500.report.curves import ACCURACY, bar_figure, columns, curve_figures, is_number
 from deep500.report.exhibits import exhibit_views
 from deep500.report.figures import series_figures
 from deep500.report.leaderboard import leaderboard
 from deep500.report.recomputation import recomputation_view
-from deep500.report.rendering import format_time, holds_over, render_template
+from deep500.report.rendering import holds_over, render_template
 from deep500.results.exhibits import read_exhibits
 from deep500.results.files import read_json, write_atomic
 from deep500.results.quiet import disturbed

@@ -193,13 +193,17 @@ class Plot:
 
     def legend(self, names: Sequence[str]) -> None:
         """Names of the colours 0, 1, ... in a row above the plot."""
-        at, row = self.left + 2, []
+        at, row = float(self.left + 2), []
+        letters, room = sum(map(len, names)), WIDTH - self.left - RIGHT
+        gap, wide = (
+            (22, 7.0) if 22 * len(names) + 7 * letters <= room else (16, 6.0)
+        )  # close together where they are many
         for colour, name in enumerate(names):
             row.append(
-                f'<circle class="c{colour % 8} fill" cx="{at + 4}" cy="6" r="4"/>'
-                f'<text x="{at + 11}" y="10">{escape(name)}</text>'
+                f'<circle class="c{colour % 8} fill" cx="{at + 4:g}" cy="6" r="4"/>'
+                f'<text x="{at + 11:g}" y="10">{escape(name)}</text>'
             )
-            at += 22 + 7 * len(name)
+            at += gap + wide * len(name)
         self._texts += row
 
     def markup(self) -> Markup:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from markupsafe import Markup, escape
-
 from deep500.measure.statistics import Interval
 from deep500.measure.units import unit_for
+from deep500.pages.rendering import render_page
 from deep500.report.bounds import scaling_figures
-from deep500.report.rendering import asset
 from deep500.results.files import write_atomic
 from deep500.results.scaling import Scaling, ScalingPoint
 
@@ -84,41 +82,6 @@ def write_page(
     path: Path, title: str, about: Sequence[str], tables: Sequence[tuple[Scaling, Mapping[tuple[str, int], str]]]
 ) -> Path:
     """One page with plots and tables; it loads nothing from anywhere. Raises ResultsError if it cannot be written."""
-    style, script = asset("report.css"), asset("report.js")
-    body = [
-        Markup('<p class="brand">Deep500</p><h1>{}</h1>').format(title),
-        *(Markup("<p>{}</p>").format(line) for line in about),
-    ]
-    for scaling, why in tables:
-        body.append(Markup("<section><h2>{}</h2>").format(f"{scaling.mode} scaling"))
-        drawn = [
-            Markup("<figure><h3>{}</h3>{}<figcaption>{}</figcaption></figure>").format(
-                figure.question, Markup(figure.plot), figure.caption
-            )
-            for figure in scaling_figures(scaling)
-        ]
-        body.append(Markup('<div class="figures large">{}</div>').format(Markup("").join(drawn)))
-        body.append(_table(rows(scaling, why)))
-        body.append(Markup("</section>"))
-    write_atomic(
-        path,
-        str(
-            Markup(
-                '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{}</title>'
-                '<meta name="viewport" content="width=device-width"><style>{}</style></head><body><main>{}</main>'
-                "<script>{}</script></body></html>\n"
-            ).format(title, Markup(style), Markup("\n").join(body), Markup(script))
-        ),
-    )
+    shown = [(scaling.mode, scaling_figures(scaling), rows(scaling, why)) for scaling, why in tables]
+    write_atomic(path, render_page("scaling.html.j2", title=title, about=about, tables=shown, head=HEAD))
     return path
-
-
-def _table(cells: Sequence[Sequence[str]]) -> Markup:
-    head = Markup("").join(Markup('<th scope="col">{}</th>').format(name) for name in HEAD)
-    lines = [
-        Markup("<tr>{}</tr>").format(Markup("").join(Markup("<td>{}</td>").format(escape(c)) for c in row))
-        for row in cells
-    ]
-    return Markup('<div class="wide"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>').format(
-        head, Markup("\n").join(lines)
-    )

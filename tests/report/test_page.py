@@ -11,9 +11,9 @@ import pytest
 from deep500.measure.plan import Plan, Target
 from deep500.measure.quantiles import quantile
 from deep500.metrics import TestAccuracy, TestLoss
+from deep500.pages.rendering import TEMPLATES, format_number, format_time
 from deep500.report.curves import columns
 from deep500.report.page import headline_line, metric_row, rerun, write_report
-from deep500.report.rendering import asset, format_number, format_time
 from deep500.results import Circumstances, Record, judge, overall
 from deep500.results.files import read_json, to_json
 from deep500.results.stats import plan_to_json
@@ -301,7 +301,7 @@ def luminance(colour):
 @pytest.mark.parametrize("scheme", [0, 1, 2], ids=["light", "dark", "print"])
 def test_contrast_is_what_wcag_asks_for(scheme):
     """4.5 for text (level AA), 3 for the marks of plots."""
-    style = asset("report.css")
+    style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
     colours = dict(re.findall(r"--([\w-]+): (#\w+)", re.findall(r":root \{(.*?)\}", style, re.DOTALL)[scheme]))
 
     def contrast(first, second):

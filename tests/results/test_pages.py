@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
+from deep500.compare import page as frameworks
+from deep500.compare.checks import Check, GateResult
 from deep500.compare.report import render_runs
-from deep500.networks import create
+from deep500.compare.result import ComparisonResult
+from deep500.compare.timing import Timing, control_name
+from deep500.frameworks.reference import from_model
+from deep500.measure.comparison import compare_all
+from deep500.measure.environment import describe
+from deep500.measure.statistics import paired_ratio
+from deep500.networks import add_loss, create
+from deep500.profiling import profile_network
+from deep500.profiling import write_page as profile
+from deep500.race import standing
 from deep500.report import recomputation
 from deep500.report.claims import write_claims
 from deep500.results.rules import write_rules
@@ -15,6 +27,7 @@ from deep500.scaling import page as scaling
 from deep500.transformations.substitutions import optimize_network
 from deep500.transformations.substitutions.report import page as optimized
 from recipes.studies.graph_substitutions.page import write_page as study
+from tests.race.common import Curves, race
 from tests.results.browser import needs_browser, probe
 from tests.results.report_cases import finished
 from tests.results.test_recomputation import measured as planned
@@ -96,8 +109,59 @@ def _study(folder):
     return study(folder / "study.html", "Substitutions", ["two cores"], {"E2": table})
 
 
+def _frameworks(folder):
+    """Three frameworks of which one is faster than both others, which are not told apart; two seeds each."""
+    rng, names = np.random.default_rng(0), ["pytorch", "reference", "onnxruntime"]
+    scale = {"pytorch": 1.0, "reference": 1.01, "onnxruntime": 0.5, control_name("pytorch"): 1.0}
+    samples = {name: list(factor * 4e-3 * (1 + 0.05 * rng.random(12))) for name, factor in scale.items()}
+    control = paired_ratio(samples[control_name("pytorch")], samples["pytorch"])
+    pairs = compare_all({name: samples[name] for name in names}, control)
+    timing = Timing(samples, dict.fromkeys(samples, 5), {name: [0] * 12 for name in samples}, control, pairs)
+    checks = [Check(name, "gradients", 2e-16, 1e-9, True) for name in names]
+    gate = GateResult("reference", checks, {name: {"loss": [2.3, 2.2, 2.1]} for name in names}, ["a note"])
+    run = {"seed": 0, "accuracy": 91.0, "accuracies": [80.0, 91.0], "target": 90.0, "time_to_target": 1.5}
+    fact = {"device": "cpu", "weights": "0" * 64, "threads": {"cores": 1}}
+    result = ComparisonResult(
+        "digits_lenet",
+        names,
+        gate,
+        {"training step": timing},
+        {"training step": 32},
+        {name: {"peak": 2**28, "before": 2**27} for name in names},
+        {name: [run, {**run, "seed": 1, "accuracies": [78.0, 92.0]}] for name in names},
+        dict.fromkeys(names, fact),
+        ("stand-in data",),
+        describe(),
+    )
+    return frameworks.write_page(result, folder)
+
+
+def _differing(folder):
+    """Frameworks that do not compute the same: nothing was timed."""
+    checks = [Check("pytorch", "gradients", 0.5, 1e-9, False, "parameter 'fc1.weight' after step 1")]
+    result = ComparisonResult("digits_lenet", ["reference", "pytorch"], GateResult("reference", checks))
+    return frameworks.write_page(result, folder)
+
+
+def _profile(folder):
+    network = add_loss(create("lenet"))
+    inputs = {"input": np.ones((2, 3, 32, 32), np.float32), "label": np.zeros(2, np.int64)}
+    return profile(profile_network(network, inputs, {"reference": from_model}, steps=1), folder / "profile.html")
+
+
+def _race(folder):
+    one = race(folder / "race")
+    one.run(lambda line: None, Curves(2, {"c": 0.5, "b": 1.2}, missing=0.02))
+    standing.write_standing(one)
+    return folder / "race" / standing.PAGE
+
+
 PAGES = {
+    "profile": _profile,
+    "race": _race,
     "report": _report,
+    "frameworks": _frameworks,
+    "differing": _differing,
     "comparison": _comparison,
     "scaling": _scaling,
     "recomputation": _recomputation,
@@ -113,7 +177,7 @@ def test_nothing_is_cut_or_unreadable(make, tmp_path):
     for width in (1400, 390):
         findings = probe(tmp_path, page, GEOMETRY, width)
         assert findings["found"] == [], f"{width} pixels"
-        assert findings["texts"] or make is _study
+        assert findings["texts"] or make in (_study, _differing)
 
 
 def test_places_are_shared_where_intervals_overlap(tmp_path):
@@ -122,3 +186,34 @@ def test_places_are_shared_where_intervals_overlap(tmp_path):
     board = text.partition('id="leaderboard"')[2].partition("</section>")[0]
     assert re.findall(r'data-head="place">(\w+)<', board) == ["1", "1", "1", "none"]
     assert "longer-name" in board and board.count("observation") >= 1
+
+
+def test_the_answer_stands_first(tmp_path):
+    """Which framework wins, over whom, and that the others are not told apart; or what differs, and no times."""
+    text = _frameworks(tmp_path).read_text(encoding="utf-8")
+    head = text.partition("</section>")[0]
+    assert "All 3 frameworks compute the same, judged by reference." in head and "stand-in data" in head
+    assert re.search(
+        r"onnxruntime is faster than every other one, 0\.\d{3} \[0\.\d{3}, 0\.\d{3}\] of the time of", head
+    )
+    assert text.count('data-head="verdict"') == 3 and "Do they learn alike?" in text
+    text = _differing(tmp_path).read_text(encoding="utf-8")
+    assert "pytorch do not compute the same, so nothing was timed" in text and "fc1.weight" in text
+    assert "Which is faster?" not in text
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ({"a": 1.0, "b": 1.0, "c": 1.0}, r"a, b, c|[abc], [abc], [abc] (take the same time|are not told apart)"),
+        ({"a": 0.5, "b": 1.0, "c": 2.0}, r"a is faster than every other one, 0\.\d+ \[.*\] of the time of b"),
+        ({"a": 2.0, "b": 1.0, "c": 1.0}, r"[bc], [bc] .*; slower: a"),
+    ],
+)
+def test_the_sentence_about_times_says_what_pairs_say(order, expected):
+    rng = np.random.default_rng(1)
+    samples = {name: list(factor * 1e-3 * (1 + 0.01 * rng.random(15))) for name, factor in order.items()}
+    control = paired_ratio([1.0] * 15, [1.0] * 15)
+    timing = Timing(samples, {}, {}, control, compare_all(samples, control))
+    result = ComparisonResult("x", list(order), GateResult("a", [Check("a", "x", None, None, True)]), {"step": timing})
+    assert re.search(expected, frameworks.answer(result)[1])

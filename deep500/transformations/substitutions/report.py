@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from html import escape
 from pathlib import Path
+
+from markupsafe import Markup, escape
 
 from deep500.errors import InputError
 from deep500.networks.graph import Graph
 from deep500.networks.node import Node
+from deep500.pages.rendering import render_page
 from deep500.transformations.substitutions.loading import Rules, texts_of
 from deep500.transformations.substitutions.result import Optimized
 from deep500.transformations.substitutions.rules.patterns import Pattern, arguments, parse
 from deep500.transformations.substitutions.rules.rule_file import PatternRule
 
 BOX, GAP, ROW = 132, 12, 52  # width of a node, between two, and from one layer to the next (pixels)
+ACROSS = 4  # nodes in a line of the picture: a wider layer takes several, and both pictures fit side by side
 MOST = 400  # nodes that are drawn: more are a wall, not a picture
 INFIX = {"add": "+", "mul": "*", "scale": "*", "shift": "+", "matmul": "@", "gain": "*", "bias": "+"}
-KEPT, CHANGED = "#e8e8e8", "#ffd58a"
-STYLE = "body{font:14px sans-serif;margin:24px}.side{display:flex;gap:32px;overflow:auto}pre,code{background:#f4f4f4}"
 
 
 def readable(rule: PatternRule) -> str:
@@ -73,8 +74,8 @@ def layers(network: Graph) -> list[list[Node]]:
     return rows
 
 
-def picture(network: Graph, changed: Collection[str]) -> str:
-    """A network as SVG, layer under layer; nodes whose names are in ``changed`` are coloured.
+def picture(network: Graph, changed: Collection[str]) -> Markup:
+    """A network as SVG, layer under layer; nodes whose names are in ``changed`` are of class ``changed``.
 
     Example:
         >>> from deep500.networks import create
@@ -82,8 +83,8 @@ def picture(network: Graph, changed: Collection[str]) -> str:
         6
     """
     if len(network.nodes) > MOST:
-        return f"<p>{len(network.nodes)} operators: more than the {MOST} that are drawn.</p>"
-    rows = layers(network)
+        return Markup("<p>{} operators: more than the {} that are drawn.</p>").format(len(network.nodes), MOST)
+    rows = [row[first : first + ACROSS] for row in layers(network) for first in range(0, len(row), ACROSS)]
     width = max((len(row) for row in rows), default=1) * (BOX + GAP)
     place, boxes, lines = {}, [], []
     for depth, row in enumerate(rows):
@@ -91,18 +92,18 @@ def picture(network: Graph, changed: Collection[str]) -> str:
         for number, node in enumerate(row):
             x, y = left + number * (BOX + GAP), depth * ROW + GAP
             place[node.name] = (x + BOX / 2, y)
-            fill = CHANGED if node.name in changed else KEPT
+            kind = ' class="changed"' if node.name in changed else ""
             boxes.append(
-                f'<g><title>{escape(str(node))}</title><rect x="{x:g}" y="{y:g}" width="{BOX}" height="28" rx="4" '
-                f'fill="{fill}" stroke="#666"/><text x="{x + BOX / 2:g}" y="{y + 18:g}" text-anchor="middle" '
-                f'font-size="12">{escape(node.op_type[:20])}</text></g>'
+                f'<g{kind}><title>{escape(str(node))}</title><rect x="{x:g}" y="{y:g}" width="{BOX}" height="28" '
+                f'rx="4"/><text x="{x + BOX / 2:g}" y="{y + 18:g}" text-anchor="middle" '
+                f'font-size="13">{escape(node.op_type[:20])}</text></g>'
             )
     for node in network.nodes:
         for producer in {m.name: m for m in map(network.producer, node.reads) if m is not None}.values():
             (x1, y1), (x2, y2) = place[producer.name], place[node.name]
-            lines.append(f'<line x1="{x1:g}" y1="{y1 + 28:g}" x2="{x2:g}" y2="{y2:g}" stroke="#999"/>')
+            lines.append(f'<line x1="{x1:g}" y1="{y1 + 28:g}" x2="{x2:g}" y2="{y2:g}"/>')
     height = len(rows) * ROW + GAP
-    return (
+    return Markup(
         f'<svg role="img" aria-label="{escape(network.name)}" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}">{"".join(lines)}{"".join(boxes)}</svg>'
     )
@@ -119,32 +120,39 @@ def page(result: Optimized, rules: Rules = None) -> str:
         >>> from deep500.networks import create
         >>> from deep500.transformations.substitutions import optimize_network
         >>> text = page(optimize_network(create("nasrnn", hidden=8), measure=False))
-        >>> text.count("<svg"), "Rules applied" in text
+        >>> text.count('<svg role="img"'), "Rules applied" in text
         (2, True)
     """
     known = {name: rule for name, (rule, _) in texts_of(rules).items()}
-    notes = dict.fromkeys(result.history.unproved, " <b>not proved</b>")
     used = Counter(step.rule[:16] for step in result.history.steps)
-    items = "".join(
-        f"<tr><td>{times}</td><td><code>{escape(readable(known[rule]))}</code></td>"
-        f"<td>{rule}{notes.get(rule, '')}</td></tr>"
-        for rule, times in used.most_common()
-    )
-    table = f"<table><tr><th>times</th><th>rule</th><th>id</th></tr>{items}</table>" if items else "<p>none</p>"
     before, after = ({_look(node) for node in net.nodes} for net in (result.original, result.network))
-    sides = ((result.original, after, "before"), (result.network, before, "after"))
-    pictures = "".join(
-        f"<div><h2>{title}: {len(net.nodes)} operators</h2>"
-        f"{picture(net, {node.name for node in net.nodes if _look(node) not in other})}</div>"
-        for net, other, title in sides
+    sides = ((result.original, after, "Before"), (result.network, before, "After"))
+    return render_page(
+        "optimized.html.j2",
+        name=result.original.name,
+        backend=result.backend,
+        answer=_answer(result),
+        faster=result.chosen is not None,
+        unproved=result.history.unproved,
+        rules=[(n, readable(known[rule]), rule, rule in result.history.unproved) for rule, n in used.most_common()],
+        sides=[
+            (title, len(net.nodes), picture(net, {node.name for node in net.nodes if _look(node) not in other}))
+            for net, other, title in sides
+        ],
+        text=str(result),
     )
-    name = escape(result.original.name)
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}</title><style>{STYLE}</style></head>'
-        f"<body><h1>{name}, optimized for {escape(result.backend)}</h1><pre>{escape(str(result))}</pre>"
-        f"<h2>Rules applied</h2>{table}<p>Coloured: operators that are in one of the two graphs only.</p>"
-        f'<div class="side">{pictures}</div></body></html>\n'
-    )
+
+
+def _answer(result: Optimized) -> str:
+    """Say in a sentence what came of it."""
+    if result.chosen is None:
+        return f"The network stays as it was: {result.reason}."
+    sizes = f"{len(result.original.nodes)} operators became {len(result.network.nodes)}"
+    if result.measured is None:
+        return f"{sizes}; their times were not measured."
+    ratio = result.measured[result.chosen].ratio
+    ends = "" if ratio.low is None else f" [{ratio.low:.3f}, {ratio.high:.3f}]"
+    return f"{sizes}, in {ratio.median:.3f}{ends} of the original's time."
 
 
 def _look(node: Node) -> tuple[object, ...]:
