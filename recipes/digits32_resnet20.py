@@ -23,6 +23,7 @@ MUTABLE = {
     "optimizer": d5fw.MomentumOptimizer,
     "optimizer_kwargs": dict(lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True),
     "schedule": d5.schedules.CosineSchedule(total=30),
+    "scheme": None,  # on several ranks: mean gradients; or scheme=FSDP, scheme=LocalSGD, ...
     "seed": 0,
 }
 METRICS = [(d5.TestAccuracy(), 93.0)]

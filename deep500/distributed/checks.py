@@ -9,10 +9,18 @@ from deep500.errors import CommunicationError, InputError
 from deep500.operators.cpp.ranks import communicating
 
 
-def check_networks(comm: Communicator, network: Any) -> None:
-    """Raise CommunicationError unless the parameters of all ranks have the same names, shapes and dtypes."""
+def check_networks(comm: Communicator, network: Any, scheme: str) -> None:
+    """Raise CommunicationError unless all ranks train by one scheme, and their parameters have the same names, shapes
+    and dtypes."""
     mine = [[name, list(p.value.shape), str(p.value.dtype)] for name, p in network.parameters.items()]
-    for rank, theirs in enumerate(comm.gather_facts(mine)):
+    everywhere = comm.gather_facts([scheme, mine])
+    for rank, (other, _) in enumerate(everywhere):
+        if other != everywhere[0][0]:
+            raise CommunicationError(
+                f"got ranks that train by different schemes: {everywhere[0][0]} on rank 0, {other} on rank {rank}; "
+                "expected one: give every rank the same recipe and options"
+            )
+    for rank, (_, theirs) in enumerate(everywhere):
         if theirs != mine:
             counts = (f"{len(mine)} parameters", f"{len(theirs)} parameters")
             odd = next((pair for pair in zip(mine, theirs, strict=False) if pair[0] != pair[1]), counts)

@@ -130,7 +130,8 @@ class DistributedOptimizer(Traits, Replica):
         self.count_samples: Callable[[Mapping[str, Any]], int]
         self.count_samples = partial(batch_length, label="label")  # a trainer puts its task's in place
         if self.comm.size > 1:
-            check_networks(self.comm, self.network)
+            kind = type(self).__name__ + (f" with {self.executor.backend}" if self.one_backend else "")
+            check_networks(self.comm, self.network, kind)
             self.set_all(Buckets.like(arrays := self.all_arrays()).broadcast(self.comm, arrays))
             self.exchanges_gradients = type(self).exchange_gradients is not DistributedOptimizer.exchange_gradients
             base_optimizer.exchange = self  # from here on its gradients pass through agreed_gradients

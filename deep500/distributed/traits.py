@@ -20,6 +20,8 @@ class Traits:
     waits: ClassVar[Waiting | None] = None
     """Which ranks a rank waits for; ``deep500 simulate`` asks for it and refuses a scheme that has not declared it."""
     least_ranks: ClassVar[int] = 1
+    one_backend: ClassVar[bool] = False
+    """Whether all ranks must compute with the same backend, whose engine exchanges."""
     consistent: ClassVar[bool] = True
     """Whether all ranks have the same parameters, bit by bit, after every step."""
     whole: ClassVar[bool] = True

@@ -11,6 +11,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+from deep500.devices import GPUDevice
 from deep500.distributed import Communicator, DistributedOptimizer, current_world
 from deep500.distributed.launch import THREADS, launch, started
 from deep500.distributed.sampler import DistributedSampler
@@ -65,13 +66,17 @@ def check_agreement(comm: Communicator, facts: Mapping[str, Any]) -> None:
     """Raise CommunicationError naming the first fact in which a rank differs from rank 0.
 
     Args:
-        facts: what JSON can hold and must be the same everywhere; installed versions are added.
+        facts: what JSON can hold and must be the same everywhere, but for a device that is each rank's own card
+            (``GPUDevice()``); installed versions are added.
     """
     if comm.size == 1:
         return
-    everywhere = comm.gather_facts({**facts, "versions": describe()["versions"]})
-    for rank, theirs in enumerate(everywhere):
-        for path, expected, got in differences(everywhere[0], theirs):
+    everywhere = comm.gather_facts([{**facts, "versions": describe()["versions"]}, str(GPUDevice())])
+    first, card = everywhere[0]
+    for rank, (theirs, own) in enumerate(everywhere):
+        for path, expected, got in differences(first, theirs):
+            if path.endswith(".device") and (expected, got) == (card, own):
+                continue
             raise CommunicationError(
                 f"got ranks that do not run the same: {path} is {expected!r} on rank 0, {got!r} on rank {rank}; "
                 "expected the same recipe, options, data and packages on each: install and start the same everywhere"

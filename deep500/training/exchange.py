@@ -51,6 +51,10 @@ class Exchange(abc.ABC):
         """Return what is applied instead of this process's gradients, before clipping and weight decay."""
         return gradients
 
+    def transformed(self, transform: Any, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
+        """The gradients after a transform of all of them together, of which this process may hold parts."""
+        return list(transform(names, gradients))
+
     def all_finite(self, finite: bool) -> bool:
         """Whether the gradients of all processes are finite, if it is known of this one's."""
         return finite
@@ -102,6 +106,9 @@ class Relay(Exchange):
 
     def agreed_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
         return self.beyond.agreed_gradients(names, gradients)
+
+    def transformed(self, transform: Any, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
+        return self.beyond.transformed(transform, names, gradients)
 
     def all_finite(self, finite: bool) -> bool:
         return self.beyond.all_finite(finite)

@@ -88,10 +88,7 @@ def stages(network: Network, loss: str = "loss", count: int | None = None, cross
     """
     find_loss(network, loss)
     cutter = _Cutter(network, loss)
-    for allowed in range(crossing, max(MOST_CROSSING, crossing) + 1):
-        pieces = cutter.pieces(allowed)
-        if len(pieces) >= (2 if count is None else count):
-            break
+    pieces, allowed = _pieces(cutter, 2 if count is None else count, crossing)
     if count is not None:
         if len(pieces) < count:
             raise InputError(
@@ -100,6 +97,30 @@ def stages(network: Network, loss: str = "loss", count: int | None = None, cross
             )
         pieces = balanced(pieces, [cutter.work(piece) for piece in pieces], count)
     return cutter.stages(pieces)
+
+
+def layers(network: Network, loss: str = "loss", crossing: int = 1) -> dict[str, int]:
+    """For each node that depends on the network's inputs, by its name, the stage of :func:`stages` that it is in; for
+    backends that differentiate by themselves, which need no gradient of a stage.
+
+    Example:
+        >>> from deep500.networks import add_loss, create
+        >>> numbers = layers(add_loss(create("lenet")))
+        >>> numbers["conv1"], numbers["conv2"], max(numbers.values())
+        (0, 1, 4)
+    """
+    find_loss(network, loss)
+    pieces, _ = _pieces(_Cutter(network, loss), 2, crossing)
+    return {node.name: number for number, piece in enumerate(pieces) for node in piece}
+
+
+def _pieces(cutter: _Cutter, least: int, crossing: int) -> tuple[list[list[Node]], int]:
+    """Pieces between cuts that as few activations cross as make so many pieces; and how few."""
+    for allowed in range(crossing, max(MOST_CROSSING, crossing) + 1):
+        pieces = cutter.pieces(allowed)
+        if len(pieces) >= least:
+            break
+    return pieces, allowed
 
 
 def balanced(pieces: Sequence[list[Node]], weights: Sequence[float], count: int) -> list[list[Node]]:

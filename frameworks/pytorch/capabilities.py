@@ -28,6 +28,7 @@ class Capabilities(DifferentiatingExecutor):
     _watcher: Callable[[str, Any], None] | None
     _hooks: list[Any]
     _tensor: Callable[[Any], Any]
+    engine: Any
 
     def _run(self, compiled: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         raise NotImplementedError
@@ -116,6 +117,14 @@ class Capabilities(DifferentiatingExecutor):
         tensors = [self._tensor(inputs.get(name)) for name in compiled.inputs]
         compiled.module.train()
         return measure(compiled, self.network, stages, tensors, loss, passes)
+
+    def start_engine(self, kind: str, comm: Any, loss: str, options: Mapping[str, Any]) -> Any:
+        """One of :mod:`deep500.frameworks.pytorch.engines` (see ``TrainsByEngines``)."""
+        from deep500.frameworks.pytorch.engines import start
+
+        self._compiled = {key: compiled for key, compiled in self._compiled.items() if key[1] is None}
+        self.engine = start(kind, self, comm, loss, options)
+        return self.engine
 
     def step_profiler(self, loss: str | None) -> Any:
         """See ``ProfilesSteps``."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from time import perf_counter, sleep
@@ -139,29 +140,9 @@ class TorchDistributed(Communicator):
             self._presence.reported()
         os._exit(code or 1)
 
-    @contextmanager
-    def _failures(self, what: str) -> Iterator[None]:
+    def _failures(self, what: str) -> AbstractContextManager[None]:
         """torch's errors as ours, with the rank that is to blame where that is known."""
-        try:
-            yield
-        except (RuntimeError, ValueError) as error:
-            if isinstance(error, (CommunicationError, InputError)):
-                raise
-            reason = str(error).splitlines()[0]
-            late = "Timed out" in reason  # then ranks are there, or have long been gone
-            silent = [] if self._presence is None else self._presence.silent(0.0 if late else 1.0)
-            if silent:
-                who = f"rank{'s' * (len(silent) > 1)} {', '.join(map(str, silent))}"
-                raise CommunicationError(
-                    f"{who} {SILENT}; got {reason} from torch.distributed in {what}; expected every rank to take part: "
-                    "look for what ended it, such as the memory of the machine"
-                ) from error
-            who = (late and lateness(self)) or "look for the rank that failed first"
-            raise CommunicationError(
-                f"got {reason} from torch.distributed in {what}; expected every rank to take part: "
-                f"{who}; for processes of your own start them with torchrun, and raise "
-                "DEEP500_COMM_TIMEOUT if one was only slow"
-            ) from error
+        return failures(self, what)
 
     # -- sums: values must be of a type that torch adds up ------------------------------------------------------------
     def _all_reduce(self, array: np.ndarray) -> None:
@@ -234,6 +215,55 @@ class TorchDistributed(Communicator):
 
     def _staged(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor if self._gpu is None else tensor.to(_gpu_of_this_rank())
+
+
+@contextmanager
+def failures(comm: Any, what: str, which: re.Pattern[str] | None = None) -> Iterator[None]:
+    """Within it errors of torch.distributed are ours, with the rank that is to blame where that is known.
+
+    Args:
+        comm: whose ranks take part.
+        what: they do, for the message.
+        which: found in the texts of errors that are meant; all others pass.
+    """
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        if isinstance(error, (CommunicationError, InputError)) or not (which is None or which.search(str(error))):
+            raise
+        reason = str(error).splitlines()[0]
+        late = "Timed out" in reason  # then ranks are there, or have long been gone
+        silent = _silent(comm, 0.0 if late else 1.0)
+        if silent:
+            who = f"rank{'s' * (len(silent) > 1)} {', '.join(map(str, silent))}"
+            raise CommunicationError(
+                f"{who} {SILENT}; got {reason} from torch.distributed in {what}; expected every rank to take part: "
+                "look for what ended it, such as the memory of the machine"
+            ) from error
+        who = (late and _late(comm, what)) or "look for the rank that failed first"
+        raise CommunicationError(
+            f"got {reason} from torch.distributed in {what}; expected every rank to take part: "
+            f"{who}; for processes of your own start them with torchrun, and raise "
+            "DEEP500_COMM_TIMEOUT if one was only slow"
+        ) from error
+
+
+def _late(comm: Any, what: str) -> str:
+    """Which ranks have not come as far as this one; of an engine, whose calls the communicator does not number, by the
+    call before."""
+    before = comm.busy
+    comm.busy = before or (what, perf_counter())
+    try:
+        return lateness(comm) if hasattr(comm, "places") else ""
+    finally:
+        comm.busy = before
+
+
+def _silent(comm: Any, patience: float) -> list[int]:
+    """Ranks of this machine that have ended without a word, as far as the transport knows."""
+    if isinstance(comm, TorchDistributed):
+        return [] if comm._presence is None else comm._presence.silent(patience)
+    return list(comm.missing()) if hasattr(comm, "missing") else []
 
 
 _MEETING = timedelta(seconds=60)

@@ -92,6 +92,7 @@ class Executor(Capabilities):
     network: TorchNetwork
     network_type = TorchNetwork
     options_type = TorchOptions
+    engine: Any  # of torch.distributed's, which a scheme trains by; None: none
     choices = ("compile", "recompute", "recognise", "precision", "deterministic")
 
     def prepare(self, device: Device | str | None, options: TorchOptions) -> None:
@@ -99,7 +100,7 @@ class Executor(Capabilities):
         gpu = self.device.kind == "gpu"
         self.torch_device = torch.device("cuda", self.device.index) if gpu else torch.device("cpu")
         self.compile, self.recompute, self.recognise = options.compile, options.recompute, options.recognise
-        self._trainable, self._watcher, self._hooks = [], None, []
+        self._trainable, self._watcher, self._hooks, self.engine = [], None, [], None
         self._numerics = Numerics(self.precision, self.deterministic)
         self._tensor = Sender(self.torch_device).tensor
 
@@ -152,13 +153,13 @@ class Executor(Capabilities):
             network.gradient(loss)  # refuses what autograd would take for a constant
             compiled: Compiled = self.compiled(outputs, None)
             if plan is None:
-                return compiled
+                return self.driven(compiled, loss)
             from deep500.frameworks.pytorch.recompute import planned
 
             plan.check(network, plan.batch)  # it may have been edited since
             regions = [region.values for region in plan.regions]
             recomputing: Compiled = planned(compiled, network, regions, loss, self.recompute)
-            return recomputing
+            return self.driven(recomputing, loss)
         main = outputs == tuple(network.outputs)
         program = from_network(network, outputs, TARGET, attribute_names(self.tensors), main, loss != _NO_GRADIENT)
         module = compile_program(program, self.tensors, self.torch_device, self.recognise)
@@ -167,6 +168,10 @@ class Executor(Capabilities):
         labels = label_checks(program) if self.torch_device.type == "cuda" else {}
         check, constants = input_check(network, outputs), module.meta["consulted"].keys()
         return Compiled(module, call, program.inputs, outputs, check, labels=labels, constants=constants)
+
+    def driven(self, compiled: Compiled, loss: str) -> Compiled:
+        """Return what trains by a loss, through the engine if there is one."""
+        return compiled if self.engine is None else self.engine.training(compiled, loss)
 
     def _forget_training(self) -> None:
         if self.compile:
@@ -180,6 +185,8 @@ class Executor(Capabilities):
     def forward(self, compiled: Compiled, inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Run in evaluation mode without recording gradients."""
         module = compiled.module
+        if self.engine is not None:
+            self.engine.check_whole()
         training = module.training
         simple = isinstance(module, NetworkModule) and not module._modules  # no parts: its flag is all there is
         # Parts that a user keeps in evaluation mode stay there.

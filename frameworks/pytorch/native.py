@@ -131,7 +131,7 @@ class NativeExecutor(NativeExecution, Executor):
         """The module itself is what runs, in both modes."""
         if loss is not None:
             compiled: Compiled = self.compiled(outputs, None)
-            return compiled
+            return self.driven(compiled, loss)
         inputs, check = self.inputs_for(outputs)
         return Compiled(self._native, self._caller(outputs), inputs, outputs, check)
 

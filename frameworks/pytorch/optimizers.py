@@ -28,6 +28,8 @@ class NativeOptimizer(Optimizer):
     kind: ClassVar[type[torch.optim.Optimizer]]
     options: ClassVar[dict[str, Any]] = {"fused": True}
     on_card: ClassVar[dict[str, Any]] = {"fused": True}
+    elementwise: ClassVar[bool] = False
+    """Whether every element is updated as if it were alone; see ``ThreeStepOptimizer.elementwise``."""
 
     def __init__(self, executor: GraphExecutor, loss: str = "loss", *values: Any, **options: Any) -> None:
         super().__init__(executor, loss, *values, **options)
@@ -83,56 +85,83 @@ class NativeOptimizer(Optimizer):
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
 
-    def state_dict(self) -> dict[str, np.ndarray]:
-        native, state = self.native, {"step": np.asarray(self.steps, np.int64)}
+    @property
+    def state(self) -> dict[str, dict[str, torch.Tensor]]:
+        """The state between steps: slot -> parameter -> tensor; setting it needs the shapes of the parameters' tensors,
+        and :meth:`load_numbers` after it."""
+        slots: dict[str, dict[str, torch.Tensor]] = {}
         for name, parameter in zip(self.parameter_names(), self._parameters, strict=True):
-            for slot, tensor in native.state.get(parameter, {}).items():
+            for slot, tensor in self.native.state.get(parameter, {}).items():
                 if slot != "step" and isinstance(tensor, torch.Tensor):
-                    state[f"{slot}/{name}"] = np.array(self.network.to_numpy(tensor))
-        return state
+                    slots.setdefault(slot, {})[name] = tensor
+        return slots
+
+    @state.setter
+    def state(self, state: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
+        parameters = dict(zip(self.parameter_names(), self._parameters, strict=True))
+        self.native.state.clear()
+        for slot, tensors in state.items():
+            for name, tensor in tensors.items():
+                self.native.state[parameters[name]][slot] = tensor
+
+    def number_arrays(self) -> dict[str, np.ndarray]:
+        """Nothing: what is of no parameter is ``"step"`` alone."""
+        return {}
+
+    def load_numbers(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from the ``"step"`` of a checked state."""
+        self.steps = int(state["step"])
+        for slots in self.native.state.values():
+            slots["step"] = torch.tensor(float(self.steps), device=self.executor.torch_device)  # type: ignore[attr-defined]
+        self._rebuild()
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        to_numpy, arrays = self.network.to_numpy, dict[str, np.ndarray]()
+        for slot, tensors in self.state.items():
+            arrays.update({f"{slot}/{name}": np.array(to_numpy(tensor)) for name, tensor in tensors.items()})
+        return {"step": np.asarray(self.steps, np.int64), **arrays}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        native = self.native
-        parameters = dict(zip(self.parameter_names(), self._parameters, strict=True))
-        loaded: dict[torch.Tensor, dict[str, Any]] = {}
+        shapes = {n: tuple(p.shape) for n, p in zip(self.parameter_names(), self._parameters, strict=True)}
+        loaded: dict[str, dict[str, torch.Tensor]] = {}
         for slot, name, array in self.checked_slots(state):
-            full = np.broadcast_to(array, tuple(parameters[name].shape))
-            loaded.setdefault(parameters[name], {})[slot] = self.network.to_tensor(full)
-        self.steps = int(state["step"])
-        for slots in loaded.values():
-            slots["step"] = torch.tensor(float(self.steps), device=self.executor.torch_device)  # type: ignore[attr-defined]
-        native.state.clear()
-        native.state.update(loaded)
-        self._rebuild()
+            loaded.setdefault(slot, {})[name] = self.network.to_tensor(np.broadcast_to(array, shapes[name]))
+        self.state = loaded
+        self.load_numbers(state)
 
 
 class GradientDescent(NativeOptimizer, like=optimizers.GradientDescent):
     """``torch.optim.SGD`` without momentum."""
 
+    elementwise = True
     kind = torch.optim.SGD
 
 
 class MomentumOptimizer(NativeOptimizer, like=optimizers.MomentumOptimizer):
     """``torch.optim.SGD``."""
 
+    elementwise = True
     kind = torch.optim.SGD
 
 
 class AdamOptimizer(NativeOptimizer, like=optimizers.AdamOptimizer):
     """``torch.optim.Adam``."""
 
+    elementwise = True
     kind = torch.optim.Adam
 
 
 class AdamWOptimizer(NativeOptimizer, like=optimizers.AdamWOptimizer):
     """``torch.optim.AdamW``."""
 
+    elementwise = True
     kind = torch.optim.AdamW
 
 
 class AMSGradOptimizer(NativeOptimizer, like=optimizers.AMSGradOptimizer):
     """``torch.optim.Adam`` with ``amsgrad``."""
 
+    elementwise = True
     kind = torch.optim.Adam
     options: ClassVar[dict[str, Any]] = {"fused": True, "amsgrad": True}
     on_card = options
@@ -141,6 +170,7 @@ class AMSGradOptimizer(NativeOptimizer, like=optimizers.AMSGradOptimizer):
 class AdaGradOptimizer(NativeOptimizer, like=optimizers.AdaGradOptimizer):
     """``torch.optim.Adagrad``."""
 
+    elementwise = True
     kind = torch.optim.Adagrad
     on_card: ClassVar[dict[str, Any]] = {"foreach": True}  # torch up to 2.11 has no fused kernel for CUDA
 
@@ -148,6 +178,7 @@ class AdaGradOptimizer(NativeOptimizer, like=optimizers.AdaGradOptimizer):
 class RMSPropOptimizer(NativeOptimizer, like=optimizers.RMSPropOptimizer):
     """``torch.optim.RMSprop``."""
 
+    elementwise = True
     kind = torch.optim.RMSprop
     options: ClassVar[dict[str, Any]] = {"foreach": True}
     on_card: ClassVar[dict[str, Any]] = {"foreach": True}

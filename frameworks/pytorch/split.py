@@ -60,7 +60,7 @@ class Cutter:
     def __init__(self, module: Any, nodes: Iterable[Node], regions: Sequence[Collection[str]], loss: str) -> None:
         self.graph: fx.Graph = module.graph
         self.homes, self.drawing = _homes(nodes, regions)
-        self.sources = {line: self._node(name) for line, name in module.meta["sources"].items()}
+        self.sources = {line: origin(name, self.homes) for line, name in module.meta["sources"].items()}
         self.output = next(line for line in self.graph.nodes if line.op == "output")
         results = self.output.args[0]
         self.results = list(results) if isinstance(results, tuple) else [results]
@@ -74,12 +74,6 @@ class Cutter:
     def leaves(self) -> list[fx.Node]:
         """Values that lines read and no line computes: inputs, parameters and constants."""
         return [line for line in self.graph.nodes if line.op in ("placeholder", "get_attr")]
-
-    def _node(self, name: str) -> str:
-        """The network's node of a node that was compiled: itself, or the one that it was made of."""
-        while name and name not in self.homes:
-            name = re.match(r"(.*)[/:]|", name, re.DOTALL)[1] or ""  # type: ignore[index] # the latter always matches
-        return name
 
     def _path(self, line: fx.Node) -> Path:
         return self.homes.get(self.sources.get(line.name, ""), ())
@@ -127,6 +121,13 @@ class Cutter:
             parts = [] if region is None else self._stretches(group, depth + 1, set(outputs))
             stretches.append(Section(group, region, inputs, outputs, parts, self._random(group)))
         return stretches
+
+
+def origin(name: str, nodes: Collection[str]) -> str:
+    """The network's node of a node that was compiled: itself, or the one that it was made of; empty if it has none."""
+    while name and name not in nodes:
+        name = re.match(r"(.*)[/:]|", name, re.DOTALL)[1] or ""  # type: ignore[index] # the latter always matches
+    return name
 
 
 def _homes(nodes: Iterable[Node], regions: Sequence[Collection[str]]) -> tuple[dict[str, Path], set[str]]:

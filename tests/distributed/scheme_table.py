@@ -99,6 +99,8 @@ RANKS_DIFFER = [
     SchemeRow(
         "ConsistentNeighbors", schemes.ConsistentNeighbors, "test_gossip.py", lambda ranks: WHOLE * min(ranks - 1, 2)
     ),
+    SchemeRow("DDP", schemes.DDP, "test_native.py", None),
+    SchemeRow("FSDP", schemes.FSDP, "test_native.py", None),
     SchemeRow("InconsistentDecentralized", schemes.InconsistentDecentralized, "test_gossip.py", None),
     SchemeRow(
         "InconsistentParameterServer", schemes.InconsistentParameterServer, "test_asynchronous.py", several(WHOLE)
@@ -106,7 +108,7 @@ RANKS_DIFFER = [
     SchemeRow("Pipeline", schemes.Pipeline, "test_pipeline.py", None, native=False),
     SchemeRow("StaleSynchronous", schemes.StaleSynchronous, "test_asynchronous.py", several(WHOLE)),
 ]
-"""Schemes in which ranks have parameters of their own after a step, or no samples."""
+"""Schemes in which ranks have parameters of their own after a step, or no samples, or that threads cannot run."""
 BY_NAME = {scheme.name: scheme for scheme in SCHEMES}
 
 

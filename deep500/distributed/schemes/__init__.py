@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from deep500.distributed.schemes.divided import DividedNetwork as DividedNetwork
     from deep500.distributed.schemes.gossip import ConsistentNeighbors as ConsistentNeighbors
     from deep500.distributed.schemes.gossip import InconsistentDecentralized as InconsistentDecentralized
+    from deep500.distributed.schemes.native import DDP as DDP
+    from deep500.distributed.schemes.native import FSDP as FSDP
     from deep500.distributed.schemes.parameters import ShardedParameters as ShardedParameters
     from deep500.distributed.schemes.pipeline import Pipeline as Pipeline
     from deep500.distributed.schemes.reproducible import ReproducibleDecentralized as ReproducibleDecentralized

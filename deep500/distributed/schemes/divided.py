@@ -10,13 +10,12 @@ import numpy as np
 
 from deep500.distributed.collectives import run_collective
 from deep500.distributed.rank_runs import RankRun
-from deep500.distributed.schemes.parameters import check_elementwise
-from deep500.distributed.staged import Staged, check_options
+from deep500.distributed.staged import Staged, check_elementwise, check_options
 from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import CommunicationError
 from deep500.networks.execution.bound import BoundNetwork
 from deep500.networks.network import Network
-from deep500.training.optimizers.base import Optimizer
+from deep500.training.optimizers.base import Optimizer, UpdateRuleOptimizer
 from deep500.transformations.parallel.checking import check_division
 from deep500.transformations.parallel.dividing import part
 from deep500.transformations.parallel.joint import joint_network
@@ -80,7 +79,7 @@ class DividedNetwork(Staged):
         memory: int | None = None,
         pins: Mapping[str, str] | None = None,
     ) -> None:
-        check_elementwise(base_optimizer, "DividedNetwork")
+        check_elementwise(base_optimizer, "DividedNetwork", UpdateRuleOptimizer)
         super().__init__(base_optimizer, comm)
         self.stages, self.absent = [], []
         self.plan: ParallelPlan | None = load_parallel_plan(plan) if isinstance(plan, str) else plan

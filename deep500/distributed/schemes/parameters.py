@@ -12,7 +12,7 @@ import numpy as np
 from deep500.distributed.flat import FlatGroup
 from deep500.distributed.optimizer import DistributedOptimizer
 from deep500.distributed.stage_runs import StageRun, clip_factor
-from deep500.distributed.staged import Staged, check_options
+from deep500.distributed.staged import Staged, check_elementwise, check_options
 from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
 from deep500.training.optimizers.base import Optimizer, UpdateRuleOptimizer
@@ -77,7 +77,7 @@ class ShardedParameters(Staged):
     changes_parameters = True
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None, crossing: int = 1) -> None:
-        check_elementwise(base_optimizer, "ShardedParameters")
+        check_elementwise(base_optimizer, "ShardedParameters", UpdateRuleOptimizer)
         super().__init__(base_optimizer, comm)
         self.stages, self.absent = [], []
         if self.comm.size == 1:
@@ -253,16 +253,3 @@ class ShardedParameters(Staged):
         base.state = slots  # type: ignore[attr-defined]
         base.load_numbers(whole)  # type: ignore[attr-defined]
         self.steps = int(state.get("scheme.steps", base.steps))
-
-
-def check_elementwise(base: Any, scheme: str) -> None:
-    """Raise InputError unless an optimizer's update rule may be applied to some elements of a parameter alone."""
-    if isinstance(base, Optimizer) and not (
-        isinstance(base, UpdateRuleOptimizer) and vars(type(base)).get("elementwise")
-    ):
-        kind = type(base)
-        raise InputError(
-            f"got {kind.__module__}.{kind.__qualname__} for {scheme}, whose ranks update some elements of a "
-            "parameter each; expected an update rule that says elementwise = True of itself: use one of "
-            "deep500.training.optimizers (AdamOptimizer, AdamWOptimizer, MomentumOptimizer, ...), or ShardedOptimizer"
-        )

@@ -34,6 +34,7 @@ class BoundNetwork(Network):
     """
 
     own_arrays = True
+    part_shapes: Mapping[str, tuple[int, ...]] = {}  # of parameters that this process has parts of, by name
     sharded: ShardedState | None = None
     """Gathers the parameters where ranks have parts of them (a scheme supplies itself): states are of the whole."""
 

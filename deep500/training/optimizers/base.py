@@ -272,7 +272,7 @@ class Optimizer(Exchange, Tunable, declares=False):
         if self.gradient_modifier is not None:
             modifier = self.gradient_modifier
             gradients = [modifier(n, p, g) for n, p, g in zip(names, parameters, gradients, strict=True)]
-        return gradients if self.gradient_transform is None else self.gradient_transform(names, gradients)
+        return gradients if (t := self.gradient_transform) is None else self.exchange.transformed(t, names, gradients)
 
     # -- state ------------------------------------------------------------------------------------------------------
     @abc.abstractmethod

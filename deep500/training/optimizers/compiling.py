@@ -71,8 +71,9 @@ class UpdateEngine(abc.ABC):
     def __init__(self, executor: Any, chunks: list[Chunk]) -> None:
         executor.refresh()
         self.executor, self.chunks = executor, chunks
-        parameters = executor.network.parameters
-        self.shapes = {name: parameters[name].value.shape for chunk in chunks for name in chunk.names}
+        parameters, parts = executor.network.parameters, executor.network.part_shapes
+        names = [name for chunk in chunks for name in chunk.names]
+        self.shapes = {name: parts.get(name, parameters[name].value.shape) for name in names}
         self.steps: dict[tuple[RuleProgram, ...], Any] = {}
 
     @abc.abstractmethod
@@ -112,10 +113,10 @@ class UpdateEngine(abc.ABC):
         return packed
 
     def _laid(self, name: str, slot: str, array: np.ndarray) -> np.ndarray:
-        like = self.executor.network.parameters[name].value
-        if array.shape not in ((), like.shape) or array.dtype != like.dtype:
+        dtype, shape = self.executor.network.parameters[name].value.dtype, self.shapes[name]
+        if array.shape not in ((), shape) or array.dtype != dtype:
             raise Untraceable(f"its slot {slot!r} of {name!r} is not like the parameter")
-        return self.lay(name, np.broadcast_to(array, like.shape))
+        return self.lay(name, np.broadcast_to(array, shape))
 
     def unpack(self, packed: Sequence[Packed]) -> State:
         """Reverse :meth:`pack`, into arrays: slot -> parameter -> array."""

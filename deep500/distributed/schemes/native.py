@@ -1,0 +1,306 @@
+"""Schemes whose exchange is an engine of the framework's own: the same mathematics as one of ours, which is its
+definition and which it is compared with.
+
+A backend has engines where its executor :class:`TrainsByEngines`. An engine has
+
+* ``weight``: a function that gives the weight of this rank's gradients in the coming step, set before it;
+* ``sent``: bytes that the last step handed to collectives, by kind;
+
+and that of :class:`FSDP` what is called below.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from deep500.distributed.buckets import BUCKET_BYTES
+from deep500.distributed.optimizer import DistributedOptimizer
+from deep500.distributed.stage_runs import clip_factor
+from deep500.distributed.staged import check_elementwise, check_options
+from deep500.distributed.transports.communicator import Communicator
+from deep500.errors import InputError, nearest
+from deep500.training.data.samplers import checked_integer
+from deep500.training.optimizers.base import Optimizer
+
+COMPRESSIONS = (None, "fp16", "powersgd")
+
+
+@runtime_checkable
+class TrainsByEngines(Protocol):
+    """An executor whose framework has engines of its own for training on several ranks."""
+
+    def start_engine(self, kind: str, comm: Any, loss: str, options: Mapping[str, Any]) -> Any:
+        """Let training runs exchange by an engine from here on; all ranks call it together.
+
+        Args:
+            kind: of the engine, as the scheme that it serves is named.
+            comm: the ranks.
+            loss: the scalar that is differentiated.
+            options: of the scheme.
+
+        Returns:
+            the engine, as the top of this file describes it.
+
+        Raises:
+            UnsupportedOperator: the backend has no engine of that kind, or not for this network.
+        """
+
+
+class NativeScheme(DistributedOptimizer):
+    """Base of schemes by an engine of the framework's; on one rank the base optimizer trains as it is.
+
+    Attributes:
+        engine: the framework's; None on one rank.
+    """
+
+    waits = "together"
+    agrees_on_overflow = True
+    one_backend = True
+
+    def start(self, **options: Any) -> None:
+        """Let the backend's engine of this scheme's name exchange gradients from here on."""
+        self.engine: Any = None
+        if self.comm.size == 1:
+            return
+        kind = type(self).__name__
+        if not isinstance(self.executor, TrainsByEngines):
+            raise InputError(
+                f"got {kind} on backend {self.executor.backend!r}, which has no engine for it; expected 'pytorch': add "
+                f"--framework pytorch, or use {self.definition}, which runs on every backend"
+            )
+        self.engine = self.executor.start_engine(kind, self.comm, self.loss, options)
+
+    @property
+    @abc.abstractmethod
+    def definition(self) -> str:
+        """The scheme of ours that has the same mathematics."""
+
+    def backprop(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Forward and backward through the engine; gradients are weighted by this rank's share of the batch."""
+        if self.engine is None:
+            return super().backprop(inputs)
+        count = np.array([float(self.samples)])
+        pending = self.comm.start_all_reduce(count, control=count.nbytes)  # done when the forward run is
+
+        def weight() -> float:
+            pending.wait()
+            return self.comm.size * self.samples / float(count[0])
+
+        self.engine.weight = weight
+        outputs = self.base_optimizer.backprop(inputs)
+        for kind, size in self.engine.sent.items():
+            self.comm.traffic.add(kind, size, 0)
+        return outputs
+
+    def _step_without_samples(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Take part with weight 0."""
+        with self.same_statistics():
+            self.base_optimizer.step(self.made_up(inputs))
+        return {}
+
+
+class DDP(NativeScheme):
+    """PyTorch's ``DistributedDataParallel``: mean gradients, in buckets while the backward run goes on (Li et al. 2020,
+    PyTorch Distributed, VLDB 13(12)). :class:`~deep500.distributed.schemes.synchronous.ConsistentDecentralized` is the
+    same mathematics.
+
+    Shares of a batch are weighted: the loss is multiplied by a rank's share before it goes backward. Running statistics
+    stay each rank's until a validation, as in all schemes (``broadcast_buffers=False``).
+
+    Payload per step and rank: the bytes of all gradients; half of them with ``"fp16"``; by shape with ``"powersgd"``.
+
+    Args:
+        base_optimizer, comm: see :class:`~deep500.distributed.optimizer.DistributedOptimizer`.
+        bucket_bytes: size of a bucket.
+        compression: a communication hook: ``"fp16"`` sends gradients in float16; ``"powersgd"`` (Vogels et al. 2019,
+            arXiv 1905.13727) two thin factors of each matrix, errors fed back; None: neither.
+        rank: of PowerSGD's factors.
+        begin: how many steps pass before PowerSGD compresses, at least 2.
+
+    Raises:
+        InputError: another backend than PyTorch, threads as ranks, ``accumulate``, an unknown compression.
+
+    Example (``deep500 run recipe.py --ranks 2 scheme=DDP``, or in a recipe):
+        >>> from functools import partial
+        >>> MUTABLE = {"scheme": partial(DDP, compression="fp16")}
+    """
+
+    definition = "ConsistentDecentralized"
+
+    def __init__(
+        self,
+        base_optimizer: Optimizer,
+        comm: Communicator | None = None,
+        bucket_bytes: int = BUCKET_BYTES,
+        compression: str | None = None,
+        rank: int = 1,
+        begin: int = 1000,
+    ) -> None:
+        super().__init__(base_optimizer, comm)
+        if compression not in COMPRESSIONS:
+            known = [name for name in COMPRESSIONS if name]
+            raise InputError(
+                f"got compression={compression!r}; expected None, 'fp16' or 'powersgd': {nearest(compression, known)}"
+            )
+        if base_optimizer.accumulate > 1 and self.comm.size > 1:
+            raise InputError(
+                f"got accumulate={base_optimizer.accumulate} with DDP, which exchanges in every backward run; expected "
+                "whole batches: leave it out, or use ConsistentDecentralized, which exchanges once"
+            )
+        self.start(
+            bucket_bytes=checked_integer("bucket_bytes", bucket_bytes, 1),
+            compression=compression,
+            rank=checked_integer("rank", rank, 1),
+            begin=checked_integer("begin", begin, 2),
+        )
+
+    def own_state(self) -> dict[str, np.ndarray]:
+        return {} if self.engine is None else self.engine.remembered()
+
+    def load_own_state(self, state: Mapping[str, np.ndarray]) -> None:
+        if self.engine is not None:
+            self.engine.remember(state)
+
+
+class FSDP(NativeScheme):
+    """PyTorch's ``fully_shard`` (FSDP2; Zhao et al. 2023, arXiv 2304.11277): each rank keeps some rows of every
+    parameter, of its gradient and of the optimizer's state.
+    :class:`~deep500.distributed.schemes.parameters.ShardedParameters` is the same mathematics.
+
+    The network is cut in layers, or blocks where values skip layers (:func:`deep500.transformations.stages.layers`),
+    each a module of its own: its parameters are gathered before it computes and let go after it, and again for the
+    backward run, for which activations are held, as PyTorch does. What several layers read stays whole through a step.
+    In a validation and when a state is asked for a rank holds all parameters, as in ``ShardedParameters``; all ranks
+    must ask together.
+
+    Payload per step and rank (n: bytes of parameters, rows filled up to equal numbers): n of gradients, 2n/P of
+    parameters less n/P of the last layer and of what several layers read, which are gathered once.
+
+    Args:
+        base_optimizer: PyTorch's own, or one with an update rule that is elementwise.
+        comm: see :class:`~deep500.distributed.optimizer.DistributedOptimizer`.
+        crossing: how many activations may cross between layers at least; more make smaller layers.
+
+    Raises:
+        InputError: another backend than PyTorch, threads as ranks, what does not go with parts of parameters (see
+            ``ShardedParameters``), or a parameter without dimensions.
+
+    Example (``deep500 run recipe.py --ranks 2 scheme=FSDP``, or in a recipe):
+        >>> MUTABLE = {"scheme": FSDP}
+        >>> MUTABLE["scheme"].whole
+        False
+    """
+
+    changes_parameters = True
+    whole = False
+    definition = "ShardedParameters"
+
+    def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None, crossing: int = 1) -> None:
+        check_elementwise(base_optimizer, type(self).__name__)
+        super().__init__(base_optimizer, comm)
+        if self.comm.size > 1:
+            advice = ", as no rank has whole gradients: leave it out, or use DDP"
+            check_options(base_optimizer, type(self).__name__, advice, modifier=False)
+        self.start(crossing=checked_integer("crossing", crossing, 1))
+        if self.engine is not None:
+            self.network.sharded = self
+            parts = {
+                name: (part.shape, *self.engine.bounds(name)[self.rank]) for name, part in self.engine.parts.items()
+            }
+            self.network.part_shapes = {name: (end - first, *shape[1:]) for name, (shape, first, end) in parts.items()}
+
+    def held(self) -> dict[str, int]:
+        """Bytes that this rank holds between steps: its rows of parameters, and of the optimizer's state."""
+        to_numpy, state = self.network.to_numpy, self.base_optimizer.state.values()  # type: ignore[attr-defined]
+        return {
+            "parameters": sum(array.nbytes for array in self.arrays(self.parameters())),
+            "state": sum(to_numpy(tensor).nbytes for tensors in state for tensor in tensors.values()),
+        }
+
+    def update(self) -> None:
+        """Each rank updates its rows."""
+        super().update()
+        if self.engine is not None:
+            self.engine.updated()
+
+    def transformed(self, transform: Any, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
+        """Clipping by the norm of all ranks' gradients."""
+        if self.engine is None:
+            return super().transformed(transform, names, gradients)
+        with self.communicating():
+            factor = clip_factor(self.comm, transform, (array.ravel() for array in self.arrays(gradients)))
+        return [gradient * factor for gradient in gradients]
+
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """Within it every rank holds all parameters."""
+        if self.engine is None:
+            with super().evaluation():
+                yield
+            return
+        with self.engine.gathered(), super().evaluation():
+            yield
+
+    # -- states are those of the whole --------------------------------------------------------------------------------
+    def whole_state(self) -> dict[str, np.ndarray]:
+        """``network.state()``, of all ranks together."""
+        with self.engine.gathered():
+            tensors = self.network.fetch_tensors(names := list(self.network.parameters))
+            return {name: np.array(array) for name, array in zip(names, self.arrays(tensors), strict=True)}
+
+    def load_whole_state(self, state: Mapping[str, Any]) -> None:
+        """``network.load_state()``, of which each rank keeps its rows."""
+        values, absent = self.network.parameters, self.engine.parts
+        odd = sorted(set(state) ^ set(values)) or [n for n in values if np.shape(state[n]) != values[n].value.shape]
+        if odd:
+            raise InputError(
+                f"got a state that differs in {odd[:4]}; expected the network's parameters: use the same network"
+            )
+        here = [name for name in values if name not in absent]
+        self.feed_arrays(here, [state[name] for name in here])
+        self.engine.load({name: np.asarray(state[name]) for name in absent})
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """The state of the whole, on every rank: all ranks must call it."""
+        if self.engine is None:
+            return super().state_dict()
+        base: Any = self.base_optimizer
+        state = {"step": np.asarray(base.steps, np.int64), **base.number_arrays()}
+        for slot, tensors in sorted(base.state.items()):
+            names = list(tensors)
+            rows = [np.ravel(array) for array in self.arrays(list(tensors.values()))]
+            everyone = self.comm.all_gather_ragged(np.concatenate(rows))
+            state.update({f"{slot}/{n}": array for n, array in self._joined(names, everyone).items()})
+        return {**state, "scheme.steps": np.asarray(self.steps, np.int64)}
+
+    def _joined(self, names: Sequence[str], everyone: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        """Whole arrays of the rows of all ranks, which have those of all names in a row."""
+        ends, wholes = [0] * len(everyone), {}
+        for name in names:
+            shape, pieces = self.engine.parts[name].shape, []
+            for rank, (first, end) in enumerate(self.engine.bounds(name)):
+                size = (end - first) * int(np.prod(shape[1:]))
+                pieces.append(everyone[rank][ends[rank] : ends[rank] + size])
+                ends[rank] += size
+            wholes[name] = np.concatenate(pieces).reshape(shape)
+        return wholes
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from a :meth:`state_dict` of any number of ranks."""
+        if self.engine is None:
+            super().load_state_dict(state)
+            return
+        base: Any = self.base_optimizer
+        slots: dict[str, dict[str, Any]] = {}
+        whole = {name: array for name, array in state.items() if not name.startswith("scheme")}
+        for slot, name, array in base.checked_slots(whole):
+            full = np.broadcast_to(array, self.engine.parts[name].shape)
+            slots.setdefault(slot, {})[name] = self.network.to_tensor(self.engine.mine(name, full))
+        base.state = slots
+        base.load_numbers(whole)
+        self.steps = int(state.get("scheme.steps", base.steps))

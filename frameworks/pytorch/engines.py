@@ -1,0 +1,408 @@
+"""PyTorch's own engines of training on several ranks, behind an executor: ``DistributedDataParallel`` and
+``fully_shard`` (FSDP2), for :mod:`deep500.distributed.schemes.native`.
+
+An engine stands between an executor's compiled network and its training runs. Optimizers see ordinary tensors: with
+``fully_shard`` those of this rank's parts, which are the memory of its ``DTensor`` s.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from deep500.distributed.transports.communicator import Communicator
+from deep500.errors import InputError, MissingBackend, UnsupportedOperator
+from deep500.frameworks.pytorch.distributed import failures
+from deep500.frameworks.pytorch.layers import in_layers
+from deep500.frameworks.pytorch.meeting import group_of
+from deep500.networks.losses import find_loss
+from deep500.transformations.stages import layers
+
+_OF_RANKS = re.compile(r"gloo|nccl|Timed out|Connection (closed|reset)|ProcessGroup", re.IGNORECASE)
+"""What texts of errors have in common that other ranks caused."""
+
+
+def start(kind: str, executor: Any, comm: Communicator, loss: str, options: Mapping[str, Any]) -> Any:
+    """The engine of a scheme; see ``TrainsByEngines`` of :mod:`deep500.distributed.schemes.native`."""
+    if not dist.is_available():
+        raise MissingBackend(
+            f"got a PyTorch without torch.distributed for {kind}; expected one with it: pip install 'deep500[pytorch]'"
+        )
+    engines: dict[str, Callable[..., Any]] = {"DDP": ReplicatingEngine, "FSDP": ShardingEngine}
+    if kind not in engines:
+        raise UnsupportedOperator(f"got {kind} for PyTorch; expected one of {', '.join(engines)}: use that")
+    return engines[kind](executor, comm, loss, **options)
+
+
+class Driver:
+    """What engines have in common.
+
+    Attributes:
+        weight: of this rank's gradients in the mean of the coming step; asked for between forward and backward.
+        sent: bytes that the last step handed to the engine's collectives, by kind.
+    """
+
+    def __init__(self, executor: Any, comm: Communicator, loss: str) -> None:
+        self.executor, self.comm, self.loss = executor, comm, loss
+        self.weight: Callable[[], float] = lambda: 1.0
+        self.sent: dict[str, int] = {}
+        self.group = group_of(comm, executor.torch_device)
+
+    def training(self, compiled: Any, loss: str) -> Any:
+        """What an executor calls to train by a loss, for what it called without the engine."""
+        raise NotImplementedError
+
+    def check_whole(self) -> None:
+        """Raise InputError where the executor does not hold what it needs for a run in evaluation mode."""
+
+    def seeded(self, goal: torch.Tensor) -> None:
+        """Go backward from the loss, times this rank's weight."""
+        weight = self.weight()
+        with failures(self.comm, "the backward run", _OF_RANKS):
+            goal.backward(None if weight == 1 else torch.full_like(goal, weight))
+
+    def guarded(self, module: Callable[..., Any]) -> Callable[..., Any]:
+        """A module's call, in which errors that other ranks caused are ours."""
+
+        def call(*tensors: Any) -> Any:
+            with failures(self.comm, "the forward run", _OF_RANKS):
+                return module(*tensors)
+
+        return call
+
+
+class _Callee(torch.nn.Module):
+    """Gives what an executor calls the face of a module with its parameters."""
+
+    def __init__(self, compiled: Any) -> None:
+        super().__init__()
+        self.network, self.call = compiled.module, compiled.call
+
+    def forward(self, *tensors: Any) -> Any:
+        """Call it."""
+        return self.call(*tensors)
+
+
+class ReplicatingEngine(Driver):
+    """``DistributedDataParallel``: whole parameters on every rank; gradients are averaged in buckets while the backward
+    run goes on, and are views of the buckets.
+
+    Args:
+        executor: runs the network.
+        comm: the ranks.
+        loss: is differentiated.
+        bucket_bytes: size of a bucket.
+        compression: None, ``"fp16"`` or ``"powersgd"``: a communication hook of PyTorch's.
+        rank: of PowerSGD's factors.
+        begin: the step from which PowerSGD compresses.
+    """
+
+    def __init__(
+        self,
+        executor: Any,
+        comm: Communicator,
+        loss: str,
+        bucket_bytes: int,
+        compression: str | None,
+        rank: int,
+        begin: int,
+    ) -> None:
+        super().__init__(executor, comm, loss)
+        self.bucket_bytes, self.compression, self.rank, self.begin = bucket_bytes, compression, rank, begin
+        self.native: Any = None
+        self.powersgd: Any = None
+        self._laid = False
+
+    def training(self, compiled: Any, loss: str) -> Any:
+        """See the base class; gradients of the loss are means over ranks."""
+        from torch.nn.parallel import DistributedDataParallel
+
+        if compiled.backward is not torch.Tensor.backward:
+            raise InputError(
+                "got recompute='explicit' with DDP, which listens to PyTorch's own differentiation; expected "
+                "recompute='checkpoint': use that, or ConsistentDecentralized"
+            )
+        callee, network = _Callee(compiled), self.executor.network
+        reached = {id(self.executor.tensors[name]) for name, _ in network.gradient(loss)}
+        others = [name for name, tensor in callee.named_parameters() if id(tensor) not in reached]
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(callee, others)
+        branches = any(node.graphs for node in network.nodes)
+        known = inspect.signature(DistributedDataParallel).parameters
+        buffers = (
+            "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+        )  # before torch 2.13
+        options: dict[str, Any] = {buffers: False}
+        self.native = DistributedDataParallel(
+            callee,
+            process_group=self.group,
+            bucket_cap_mb=self.bucket_bytes / 2**20,
+            **options,
+            gradient_as_bucket_view=True,
+            find_unused_parameters=branches,
+            init_sync=False,
+        )
+        self._size = sum(tensor.nbytes for tensor in callee.parameters() if id(tensor) in reached)
+        self._laid = branches
+        if self.compression is not None:
+            self.native.register_comm_hook(None, self._hook())
+        place = compiled.outputs.index(loss)
+        call = self.guarded(self.native)
+
+        def run(*tensors: Any) -> Any:
+            if not self._laid:
+                self._lay(call, tensors, place)
+            self.sent = {"all_reduce": self._size if self.compression is None else 0}
+            return call(*tensors)
+
+        return replace(compiled, call=run, backward=self.seeded)
+
+    def _lay(self, call: Callable[..., Any], tensors: Sequence[Any], place: int) -> None:
+        """Let DDP arrange its buckets, which it does by the order of the first step's gradients: then the first step
+        after a resumption adds up in the same order as that of the run that was not stopped."""
+        statistics = [t for t in self.executor.tensors.values() if not isinstance(t, torch.nn.Parameter)]
+        before = [tensor.clone() for tensor in statistics]
+        with torch.random.fork_rng():
+            results = call(*tensors)
+            goal = results[place] if isinstance(results, tuple) else results
+            with failures(self.comm, "the backward run", _OF_RANKS):
+                goal.backward(torch.zeros_like(goal))
+        for tensor, old in zip(statistics, before, strict=True):
+            tensor.copy_(old)
+        for parameter in self.native.parameters():
+            parameter.grad = None
+        self._laid = True
+
+    # -- compression --------------------------------------------------------------------------------------------------
+    def _hook(self) -> Callable[[Any, Any], Any]:
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+        from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+
+        if self.compression == "powersgd":
+            self.powersgd = PowerSGDState(self.group, self.rank, self.begin)
+
+        def hook(_: Any, bucket: Any) -> Any:
+            if not self._laid:
+                return default_hooks.allreduce_hook(self.group, bucket)
+            size = bucket.buffer().nbytes
+            if self.powersgd is None:
+                self.sent["all_reduce"] += size * 2 // bucket.buffer().element_size()
+                return default_hooks.fp16_compress_hook(self.group, bucket)
+            state, before = self.powersgd, self.powersgd.total_numel_after_compression
+            early = state.iter < state.start_powerSGD_iter
+            future = powerSGD_hook(state, bucket)
+            if dist.get_backend(self.group) == "gloo":  # waits in gloo's two threads, which two buckets would both take
+                future.wait()
+            sent = state.total_numel_after_compression - before
+            self.sent["all_reduce"] += size if early else sent * bucket.buffer().element_size()
+            return future
+
+        hook.__annotations__ = {"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]}  # it is asked
+        return hook
+
+    @property
+    def _memory(self) -> dict[str, dict[int, torch.Tensor]]:
+        """What PowerSGD remembers of each bucket."""
+        state = self.powersgd
+        return {"owed": state.error_dict, "left": state.p_memory_dict, "right": state.q_memory_dict}
+
+    def remembered(self) -> dict[str, np.ndarray]:
+        """What PowerSGD owes, its factors and its steps; it is this rank's own."""
+        if self.powersgd is None:
+            return {}
+        arrays = {f"{kind}/{n}": t.numpy().copy() for kind, known in self._memory.items() for n, t in known.items()}
+        return {**arrays, "iterations": np.asarray(self.powersgd.iter, np.int64)}
+
+    def remember(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from :meth:`remembered`; raises KeyError for what is not there."""
+        if self.compression != "powersgd":
+            return
+        self.executor.training_step(self.loss)  # which makes the hook
+        self.powersgd.iter = int(arrays["iterations"])
+        for kind, known in self._memory.items():
+            known.clear()
+            for name, array in arrays.items():
+                if name.startswith(f"{kind}/"):
+                    known[int(name.partition("/")[2])] = torch.from_numpy(array.copy())
+
+
+class Part(NamedTuple):
+    """A parameter of which each rank has some rows.
+
+    Attributes:
+        tensor: the executor's; between validations this rank's rows.
+        sharded: the ``DTensor`` of all ranks, whose memory that is.
+        rows: this rank's rows.
+        shape: of the whole.
+    """
+
+    tensor: torch.nn.Parameter
+    sharded: Any
+    rows: torch.Tensor
+    shape: tuple[int, ...]
+
+
+class ShardingEngine(Driver):
+    """``fully_shard``: each rank has some rows of every parameter; those of a layer are gathered before it computes,
+    and its gradients are reduced to their owners.
+
+    Args:
+        executor: runs the network, which it holds whole for the last time.
+        comm: the ranks.
+        loss: is differentiated.
+        crossing: how many activations may cross between layers at least.
+
+    Attributes:
+        parts: the parameters that are shared out, by name.
+    """
+
+    def __init__(self, executor: Any, comm: Communicator, loss: str, crossing: int) -> None:
+        super().__init__(executor, comm, loss)
+        network = executor.network
+        executor.refresh()
+        outputs = tuple(network.outputs)
+        self.outputs = outputs if loss in outputs else (*outputs, find_loss(network, loss))
+        self.whole, self.version = True, network.version
+        self.parts: dict[str, Part] = {}
+        program = executor.compiled(self.outputs, None)
+        if not hasattr(program.module, "program"):
+            raise UnsupportedOperator(
+                "got FSDP for a module of your own, which cannot be cut in layers here; expected a network: use "
+                "from_model, or apply fully_shard to the module by yourself"
+            )
+        _check_scalars(program.module)
+        numbers = layers(network, loss, crossing)
+        self._layered = in_layers(program.module, numbers)
+        self._shard({name for name, _ in network.gradient(loss)})
+        self.release()
+
+    def _shard(self, trained: set[str]) -> None:
+        from torch.distributed.device_mesh import DeviceMesh
+        from torch.distributed.fsdp import fully_shard
+
+        layered, executor = self._layered, self.executor
+        # It warns of views, into which nobody writes here: lines of a network's code give new values.
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+        mesh = DeviceMesh.from_group(self.group, executor.torch_device.type)
+        last = len(layered.layers) - 1
+        for number, layer in enumerate(layered.layers):
+            fully_shard(layer, mesh=mesh, reshard_after_forward=number < last)
+        fully_shard(layered.root, mesh=mesh, reshard_after_forward=False)
+        for name, (module, attribute) in layered.places.items():
+            sharded, tensor = getattr(module, attribute), executor.tensors[name]
+            self.parts[name] = Part(tensor, sharded, sharded.to_local().detach(), tuple(tensor.shape))
+        gathered = {module: 1 for module, _ in layered.places.values()} | dict.fromkeys(layered.layers[:last], 2)
+        self._sent = {
+            "all_gather": sum(times * self._bytes(module) for module, times in gathered.items()),
+            "reduce_scatter": self.comm.size * sum(self._bytes(module, trained) for module in gathered),
+        }
+
+    def _bytes(self, module: Any, names: Any = None) -> int:
+        """Bytes of this rank's rows of a module's parameters, filled up to those of the fullest rank."""
+        return sum(
+            -(-part.shape[0] // self.comm.size) * int(np.prod(part.shape[1:])) * part.rows.element_size()
+            for name, part in self.parts.items()
+            if self._layered.places[name][0] is module and (names is None or name in names)
+        )
+
+    def training(self, compiled: Any, loss: str) -> Any:
+        """See the base class; every parameter's gradient is that of this rank's rows, the mean over ranks."""
+        network = self.executor.network
+        if network.version != self.version or compiled.outputs != self.outputs or loss != self.loss:
+            raise InputError(
+                "got a network that was edited, or another loss, after FSDP had shared it out; expected the same: edit "
+                "the network before the scheme is made"
+            )
+        if self.executor.checkpointing is not None:
+            raise InputError(
+                "got a checkpointing plan with FSDP, which cuts the network in layers of its own; expected one of "
+                "them: leave checkpointing out"
+            )
+        module = self._layered.root
+        return replace(compiled, module=module, call=self.guarded(module), backward=self._backward)
+
+    def _backward(self, goal: torch.Tensor) -> None:
+        parts = self.parts.values()
+        for part in parts:
+            part.sharded.grad = None
+        self.seeded(goal)
+        self.sent = self._sent
+        for part in parts:
+            gradient = part.sharded.grad
+            part.tensor.grad = None if gradient is None else gradient.to_local()
+            part.sharded.grad = None
+
+    # -- parts and wholes ---------------------------------------------------------------------------------------------
+    def check_whole(self) -> None:
+        if not self.whole:
+            raise InputError(
+                "got a run in evaluation mode between steps of FSDP, when each rank has some rows of the parameters; "
+                "expected it within evaluation() of the scheme, or after a Trainer's step: put it there"
+            )
+
+    def updated(self) -> None:
+        """After an update: rows that an optimizer moved elsewhere are brought back to the memory of the engine."""
+        with torch.no_grad():
+            for part in self.parts.values():
+                if part.tensor.data_ptr() != part.rows.data_ptr():
+                    part.rows.copy_(part.tensor)
+                    part.tensor.data = part.rows
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Within it this rank holds all parameters; all ranks enter it together."""
+        if self.whole:
+            yield
+            return
+        with failures(self.comm, "the gathering of parameters", _OF_RANKS):
+            for part in self.parts.values():
+                part.tensor.grad = None
+                part.tensor.data = part.sharded.detach().full_tensor()
+                torch.autograd.graph.increment_version(part.tensor)
+        self.whole = True
+        try:
+            yield
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Hold this rank's rows only."""
+        self.whole = False
+        for name, part in self.parts.items():
+            self.executor.network.release_tensor(name)
+            part.tensor.data = part.rows
+
+    def load(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take this rank's rows of whole parameters."""
+        for name, part in self.parts.items():
+            part.rows.copy_(torch.from_numpy(np.ascontiguousarray(self.mine(name, arrays[name]))))
+
+    def bounds(self, name: str) -> list[tuple[int, int]]:
+        """First and last row, and one more, of each rank."""
+        count, ranks = self.parts[name].shape[0], self.comm.size
+        most = -(-count // ranks)
+        return [(min(rank * most, count), min((rank + 1) * most, count)) for rank in range(ranks)]
+
+    def mine(self, name: str, array: np.ndarray) -> np.ndarray:
+        """This rank's rows of an array like a parameter."""
+        first, end = self.bounds(name)[self.comm.rank]
+        return array[first:end]
+
+
+def _check_scalars(module: Any) -> None:
+    """Raise InputError for parameters without rows."""
+    for attribute, name in module.names.items():
+        tensor = getattr(module, attribute, None)
+        if isinstance(tensor, torch.nn.Parameter) and tensor.ndim == 0:
+            raise InputError(
+                f"got parameter {name!r} without dimensions for FSDP, whose ranks have rows of parameters; expected at "
+                "least one dimension: give it the shape [1], or use DDP or ShardedParameters"
+            )

@@ -1,0 +1,150 @@
+"""Schemes by PyTorch's own engines are their definitions among ours, on random networks; and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deep500.distributed import Serial, Threads, schemes
+from deep500.errors import Deep500Error
+from tests.conftest import load_backend
+from tests.distributed import forked, jobs
+from tests.distributed.ranks import missing, name_of
+
+load_backend("pytorch")
+from tests.distributed import native_cases as cases  # noqa: E402 - needs PyTorch
+
+pytestmark = [pytest.mark.backend("pytorch"), pytest.mark.filterwarnings("ignore::UserWarning")]
+SEEDS = list(range(6))
+
+
+def on_forks(folder: Path, case: Callable[..., Any], *ranks: int, **arguments: Any) -> list[Any]:
+    """What a case returned on every rank, for each number of ranks."""
+    code, output = forked.launch(name_of(case), folder / "results.json", arguments, ranks)
+    assert code == 0, output
+    return json.loads((folder / "results.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def check(ranks: list[list[dict[str, Any]]]) -> None:
+    for rows in zip(*ranks, strict=True):
+        first = rows[0]
+        assert first["apart"] < 1e-12, first
+        assert first["moved"] > 1e-2, first
+        assert first["steps"] == [cases.STEPS, cases.STEPS], first
+        assert {row["digest"] for row in rows} == {first["digest"]}, "ranks differ"
+        assert {row["resumed"] for row in rows} == {first["digest"]}, f"other bits after a resumption: {first}"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
+    """Of all cases, on two ranks and on three."""
+    return on_forks(tmp_path_factory.mktemp("forked"), cases.everything, 2, 3, seeds=[1, 2])
+
+
+def test_they_are_their_definitions(results: list[list[dict[str, Any]]]) -> None:
+    """20 steps of random networks, optimizers and shares, straight on and in two pieces."""
+    for ranks in results:
+        check([each["compared"] for each in ranks])
+
+
+@pytest.mark.long
+def test_more_of_them_are_on_more_ranks(tmp_path: Path) -> None:
+    for ranks in on_forks(tmp_path, cases.compared, 2, 3, 4, seeds=[0, *range(3, 15)]):
+        check(ranks)
+
+
+@pytest.mark.parametrize("name", sorted(cases.DEFINITIONS))
+def test_on_one_rank_they_are_the_base_optimizer(name: str) -> None:
+    for seed in SEEDS:
+        plain, alone = cases.base(seed, 0, True), getattr(schemes, name)(cases.base(seed, 0, True), Serial())
+        for batch in cases.batches(seed, [4], 0, 3):
+            plain.step(batch)
+            alone.step(batch)
+        assert cases.digest(cases.parameters(plain)) == cases.digest(cases.parameters(alone))
+        assert alone.state_dict().keys() >= plain.state_dict().keys()
+
+
+def test_they_count_what_torch_sees(results: list[list[dict[str, Any]]]) -> None:
+    for each in results[1]:
+        for row in each["counted"]:
+            assert row["said"] == row["seen"] > 0, row
+
+
+@pytest.mark.parametrize("compression", [None, "fp16", "powersgd"])
+def test_ddp_is_what_one_writes_by_hand(compression: str | None, results: list[list[dict[str, Any]]]) -> None:
+    """PyTorch's hooks; what PowerSGD owes passes through a state."""
+    for each in results[0]:
+        row = each["by hand"][str(compression)]
+        assert row["apart"] < 1e-12
+        assert (row["from plain"] > 1e-6) == (compression is not None), "nothing was compressed"
+
+
+def test_layers_compute_what_the_network_does() -> None:
+    rows = cases.cut_alike(list(range(30)))
+    assert all(count >= 2 and same and alone for count, same, alone in rows)
+    assert len({count for count, _, _ in rows}) > 2
+
+
+WANTED = {
+    "backend": "InputError: got DDP on backend 'reference', which has no engine for it; expected 'pytorch': add",
+    "mixed": "CommunicationError: got ranks that train by different schemes: DDP with pytorch on rank 0, FSDP with",
+    "accumulate": "InputError: got accumulate=2 with DDP, which exchanges in every backward run",
+    "compression": "InputError: got compression='fp15'; expected None, 'fp16' or 'powersgd': did you mean 'fp16'",
+    "scalar": "InputError: got parameter 'factor' without dimensions for FSDP",
+    "whole": "InputError: got deep500.training.optimizers.lamb.LAMBOptimizer for FSDP, whose ranks update some",
+    "between": "InputError: got a run in evaluation mode between steps of FSDP",
+    "module": "UnsupportedOperator: got FSDP for a module of your own",
+    "edited": "InputError: got a network that was edited, or another loss, after FSDP had shared it out",
+    "state": "InputError: got a state that differs in",
+}
+
+
+def test_refusals_are_one_line_with_the_cure(results: list[list[dict[str, Any]]]) -> None:
+    for said in (each["refused"] for each in results[0]):
+        for what, begin in WANTED.items():
+            assert said[what].startswith(begin), (what, said[what])
+            assert "\n" not in said[what]
+
+
+def test_threads_are_no_ranks_for_an_engine() -> None:
+    with pytest.raises(Deep500Error, match=r"got ranks that are threads of one process.*--ranks"):
+        Threads(2).run(lambda comm: schemes.DDP(cases.base(1, 0, True), comm))
+
+
+@pytest.mark.long
+@pytest.mark.mpi
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+@pytest.mark.parametrize("scheme", sorted(cases.DEFINITIONS))
+def test_a_recipe_whose_rank_was_killed_goes_on(scheme: str, tmp_path: Path) -> None:
+    """As a user starts it, over MPI: the rank is named, and the resumed run ends with the bits of one never stopped."""
+    words = ("--ranks", "2", "--framework", "pytorch")
+    folders = [tmp_path / name for name in ("whole", "killed", "alone")]
+    for folder in folders:
+        folder.mkdir()
+    assert jobs.run(folders[0], *words, SCHEME=scheme).code == 0
+    killed = jobs.run(folders[1], *words, SCHEME=scheme, FAIL_RANK="1", FAIL_STEP="25", FAIL_HOW="kill")
+    assert killed.code != 0 and "[rank 1] ended before the others" in killed.errors
+    done = jobs.run(folders[1], "--resume", SCHEME=scheme)
+    assert done.code == 0, done.errors
+    (arrays, lines), (expected, others) = jobs.outcome(folders[1]), jobs.outcome(folders[0])
+    assert lines == others and all(np.array_equal(arrays[name], expected[name]) for name in expected)
+    assert jobs.run(folders[2], "--framework", "pytorch").code == 0
+    alone, _ = jobs.outcome(folders[2])
+    for name in (name for name in alone if name.startswith("network/")):
+        assert np.abs(arrays[name] - alone[name]).max() < 1e-12
+
+
+@pytest.mark.long
+@pytest.mark.mpi
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+@pytest.mark.parametrize("scheme", sorted(cases.DEFINITIONS))
+def test_a_rank_that_hangs_is_named(scheme: str, tmp_path: Path) -> None:
+    words, variables = ("--ranks", "2", "--framework", "pytorch"), {"FAIL_RANK": "1", "FAIL_STEP": "12"}
+    job = jobs.run(tmp_path, *words, SCHEME=scheme, FAIL_HOW="hang", DEEP500_COMM_TIMEOUT="4", **variables)
+    assert job.code != 0 and jobs.summary(tmp_path) is None
+    assert "rank 1 has not entered" in job.errors, job.errors
