@@ -209,10 +209,7 @@ class FSDP(NativeScheme):
         self.start(crossing=checked_integer("crossing", crossing, 1))
         if self.engine is not None:
             self.network.sharded = self
-            parts = {
-                name: (part.shape, *self.engine.bounds(name)[self.rank]) for name, part in self.engine.parts.items()
-            }
-            self.network.part_shapes = {name: (end - first, *shape[1:]) for name, (shape, first, end) in parts.items()}
+            self.network.part_shapes = {name: tuple(part.rows.shape) for name, part in self.engine.parts.items()}
 
     def held(self) -> dict[str, int]:
         """Bytes that this rank holds between steps: its rows of parameters, and of the optimizer's state."""
