@@ -263,7 +263,7 @@ TABLE: dict[str, dict[str, str]] = {
         "*": "test_onnxruntime",
     },
     "frameworks/pytorch": {
-        "engines layers meeting": "distributed/schemes/test_native",
+        "engines layers meeting sharded_checkpoint": "distributed/schemes/test_native",
         "arrays compiled library shortcut transforms": "test_pytorch_custom",
         "distributed": "distributed/test_transports",
         "gpu numerics sending": "gpu/test_standin",

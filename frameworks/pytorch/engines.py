@@ -13,7 +13,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -27,6 +28,10 @@ from deep500.frameworks.pytorch.meeting import group_of
 from deep500.networks.losses import find_loss
 from deep500.transformations.stages import layers
 
+State: TypeAlias = dict[str, dict[str, torch.Tensor]]
+"""An optimizer's state: slot -> parameter -> tensor."""
+OPTIMIZER = "optimizer/"
+"""Before the names of an optimizer's slots in a checkpoint."""
 _OF_RANKS = re.compile(r"gloo|nccl|Timed out|Connection (closed|reset)|ProcessGroup", re.IGNORECASE)
 """What texts of errors have in common that other ranks caused."""
 
@@ -55,7 +60,7 @@ class Driver:
         self.executor, self.comm, self.loss = executor, comm, loss
         self.weight: Callable[[], float] = lambda: 1.0
         self.sent: dict[str, int] = {}
-        self.group = group_of(comm, executor.torch_device)
+        self.group, self.saving_group = group_of(comm, executor.torch_device), None
 
     def training(self, compiled: Any, loss: str) -> Any:
         """What an executor calls to train by a loss, for what it called without the engine."""
@@ -384,6 +389,51 @@ class ShardingEngine(Driver):
         """Take this rank's rows of whole parameters."""
         for name, part in self.parts.items():
             part.rows.copy_(torch.from_numpy(np.ascontiguousarray(self.mine(name, arrays[name]))))
+
+    def parts_of(self, name: str, rows: torch.Tensor) -> Any:
+        """Rows of this rank that belong to a parameter, as a ``DTensor`` of all ranks."""
+        from torch.distributed.tensor import DTensor
+
+        like = self.parts[name].sharded
+        shape, stride = like.shape, like.stride()
+        return DTensor.from_local(rows, like.device_mesh, like.placements, run_check=False, shape=shape, stride=stride)
+
+    def save(self, state: State, numbers: Mapping[str, float], folder: Path, asynchronous: bool) -> Any:
+        """Write parameters and an optimizer's state, rank by rank; see :mod:`.sharded_checkpoint`."""
+        from deep500.frameworks.pytorch.sharded_checkpoint import save
+
+        return save(self, self._named(state), numbers, folder, asynchronous)
+
+    def load_saved(self, folder: Path) -> tuple[State, dict[str, float]]:
+        """Read parameters back, and return this rank's rows of the optimizer's state, and the numbers."""
+        from deep500.frameworks.pytorch import sharded_checkpoint
+
+        index = sharded_checkpoint.read_index(folder)
+        state: State = {}
+        for entry in index["tensors"]:
+            slot, _, name = entry.removeprefix(OPTIMIZER).partition("/")
+            if entry.startswith(OPTIMIZER) and name in self.parts:
+                state.setdefault(slot, {})[name] = torch.empty_like(self.parts[name].rows)
+        tensors = self._named(state)
+        have = {name: list(tensor.shape) for name, tensor in tensors.items()}
+        want = {name: shape for name, (_, *shape) in index["tensors"].items()}
+        if have != want:
+            odd = next(n for n in [*have, *want] if have.get(n) != want.get(n))
+            raise InputError(
+                f"{folder}: got {odd!r} of shape {want.get(odd)}; expected {have.get(odd)}, as in this network: load "
+                "the checkpoint of the same network"
+            )
+        sharded_checkpoint.load(folder, tensors, self.group)
+        return state, index["numbers"]
+
+    def _named(self, state: State) -> dict[str, Any]:
+        """Tensors of a checkpoint by name: parameters, running statistics, slots of the optimizer."""
+        tensors: dict[str, Any] = {n: t for n, t in self.executor.tensors.items() if n not in self.parts}
+        tensors = {name: tensor.detach() for name, tensor in tensors.items() if isinstance(tensor, torch.Tensor)}
+        tensors.update({name: part.sharded.detach() for name, part in self.parts.items()})
+        for slot, rows in state.items():
+            tensors.update({f"{OPTIMIZER}{slot}/{name}": self.parts_of(name, own) for name, own in rows.items()})
+        return tensors
 
     def bounds(self, name: str) -> list[tuple[int, int]]:
         """First and last row, and one more, of each rank."""

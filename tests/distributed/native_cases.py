@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -248,12 +250,63 @@ def wide(seed: int) -> Any:
     return pytorch.MomentumOptimizer(pytorch.from_model(net, "cpu"), "loss", lr=0.1, momentum=0.9)
 
 
-def everything(comm: Communicator, seeds: Sequence[int]) -> dict[str, Any]:
-    """All cases, in one start of the ranks; some on two ranks only."""
+def everything(comm: Communicator, seeds: Sequence[int], under: str) -> dict[str, Any]:
+    """All cases, in one start of the ranks: two write checkpoints, then three read them."""
     if comm.size == 2:
         kinds = {str(kind): by_hand(comm, kind) for kind in (None, "fp16", "powersgd")}
-        return {"compared": compared(comm, seeds), "by hand": kinds, "refused": refused(comm)}
-    return {"compared": compared(comm, seeds), "counted": counted(comm, [2])}
+        results = {"compared": compared(comm, seeds), "by hand": kinds, "refused": refused(comm)}
+        return {**results, "saved": saved(comm, under, seeds)}
+    if comm.rank == 0:
+        damaged(Path(under), seeds[0])
+    comm.barrier()
+    places = [(f"{under}/{seed}", seed) for seed in seeds] + [(f"{under}/{n}", seeds[0]) for n in ("cut", "lost", "no")]
+    return {"compared": compared(comm, seeds), "counted": counted(comm, [2]), "loaded": loaded(comm, places)}
+
+
+def damaged(under: Path, seed: int) -> None:
+    """Copies of a checkpoint: one with a file cut, one without it, one without the index."""
+    for name in ("cut", "lost", "no"):
+        shutil.copytree(under / str(seed), under / name)
+    (shard,) = (under / "cut").glob("shard-00002-*")
+    shard.write_bytes(shard.read_bytes()[:-10])
+    (shard,) = (under / "lost").glob("shard-00001-*")
+    shard.unlink()
+    (under / "no" / "checkpoint.json").unlink()
+
+
+def saved(comm: Communicator, under: str, seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """Sharded checkpoints, every second one written by a thread while training goes on; and bits to compare with."""
+    rows = []
+    for number, seed in enumerate(seeds):
+        scheme = schemes.FSDP(base(seed, comm.rank, seed % 2 == 0), comm)
+        feeds = batches(seed, [2] * comm.size, comm.rank, 6)
+        for batch in feeds[:3]:
+            scheme.step(batch)
+        with scheme.evaluation():
+            pass  # makes statistics alike
+        then, state = parameters(scheme), scheme.state_dict()
+        saving = scheme.save_sharded(f"{under}/{seed}", asynchronous=number % 2 == 1)
+        for batch in feeds[3:]:
+            scheme.step(batch)
+        saving.wait()
+        other = schemes.FSDP(base(seed, 5, seed % 2 == 0), comm)
+        other.load_sharded(f"{under}/{seed}")
+        same = digest(parameters(other)) == digest(then) and digest(other.state_dict()) == digest(state)
+        for batch in feeds[3:]:
+            other.step(batch)
+        same = same and digest(parameters(other)) == digest(parameters(scheme))
+        rows.append({"same": same, "network": digest(then), "state": digest(state)})
+    return rows
+
+
+def loaded(comm: Communicator, places: Sequence[tuple[str, int]]) -> list[list[str]]:
+    """Bits of checkpoints that other numbers of ranks wrote; or what is said of one that is not complete."""
+    found = []
+    for place, seed in places:
+        scheme = schemes.FSDP(base(seed, 5, seed % 2 == 0), comm)
+        said = _said(partial(scheme.load_sharded, place))
+        found.append([said, digest(parameters(scheme)), digest(scheme.state_dict())])
+    return found
 
 
 def _said(call: Callable[[], Any]) -> str:

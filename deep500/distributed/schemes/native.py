@@ -12,8 +12,10 @@ and that of :class:`FSDP` what is called below.
 from __future__ import annotations
 
 import abc
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -301,3 +303,49 @@ class FSDP(NativeScheme):
         base.state = slots
         base.load_numbers(whole)
         self.steps = int(state.get("scheme.steps", base.steps))
+
+    # -- checkpoints that no rank holds whole -------------------------------------------------------------------------
+    def save_sharded(self, folder: str | os.PathLike[str], asynchronous: bool = False) -> Any:
+        """Write each rank's rows of parameters and of the optimizer's state into a folder, by PyTorch's
+        ``torch.distributed.checkpoint``, as safetensors files that any number of ranks and PyTorch alone read. Running
+        statistics are those of rank 0, unless it is called within :meth:`evaluation`, which makes them means.
+
+        Args:
+            folder: the same for all ranks, which must call this together.
+            asynchronous: whether a thread writes copies while training goes on.
+
+        Returns:
+            an object whose ``wait()``, also of all ranks together, returns when the checkpoint is complete.
+
+        Raises:
+            InputError: one rank, which has nothing to share out: save ``network.state()``.
+            ResultsError: the folder cannot be written.
+        """
+        if self.engine is None:
+            raise InputError(
+                "got one rank to save parts of; expected several, as one holds the whole: save network.state() and "
+                "state_dict(), or start more with --ranks"
+            )
+        base: Any = self.base_optimizer
+        numbers = {"step": base.steps, "scheme.steps": self.steps}
+        numbers.update({name: float(number) for name, number in base.number_arrays().items()})
+        return self.engine.save(base.state, numbers, Path(folder), asynchronous)
+
+    def load_sharded(self, folder: str | os.PathLike[str]) -> None:
+        """Go on from a checkpoint of :meth:`save_sharded`, which any number of ranks may have written.
+
+        Raises:
+            ResultsError: it is not complete: a shard is missing or cut, whose rank is named.
+            InputError: it is of another network, or there is one rank: use
+                ``deep500.frameworks.pytorch.sharded_checkpoint.read``.
+        """
+        if self.engine is None:
+            raise InputError(
+                "got one rank to load parts into; expected several: use "
+                "deep500.frameworks.pytorch.sharded_checkpoint.read, network.load_state() and load_state_dict()"
+            )
+        base: Any = self.base_optimizer
+        state, numbers = self.engine.load_saved(Path(folder))
+        base.state = state
+        base.load_numbers({name: np.asarray(number) for name, number in numbers.items()})
+        self.steps = int(numbers["scheme.steps"])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed.checkpoint as dcp
 
 from deep500.distributed import Serial, Threads, schemes
 from deep500.errors import Deep500Error
@@ -17,10 +19,14 @@ from tests.distributed import forked, jobs
 from tests.distributed.ranks import missing, name_of
 
 load_backend("pytorch")
-from tests.distributed import native_cases as cases  # noqa: E402 - needs PyTorch
+from deep500.frameworks.pytorch import sharded_checkpoint  # noqa: E402 - needs PyTorch
+from tests.distributed import native_cases as cases  # noqa: E402
 
 pytestmark = [pytest.mark.backend("pytorch"), pytest.mark.filterwarnings("ignore::UserWarning")]
 SEEDS = list(range(6))
+RANDOM = [1, 2]
+"""Networks that are trained in every run of the tests."""
+Results: TypeAlias = list[list[dict[str, Any]]]
 
 
 def on_forks(folder: Path, case: Callable[..., Any], *ranks: int, **arguments: Any) -> list[Any]:
@@ -41,12 +47,18 @@ def check(ranks: list[list[dict[str, Any]]]) -> None:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where checkpoints are."""
+    return tmp_path_factory.mktemp("forked")
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> Results:
     """Of all cases, on two ranks and on three."""
-    return on_forks(tmp_path_factory.mktemp("forked"), cases.everything, 2, 3, seeds=[1, 2])
+    return on_forks(folder, cases.everything, 2, 3, seeds=RANDOM, under=str(folder))
 
 
-def test_they_are_their_definitions(results: list[list[dict[str, Any]]]) -> None:
+def test_they_are_their_definitions(results: Results) -> None:
     """20 steps of random networks, optimizers and shares, straight on and in two pieces."""
     for ranks in results:
         check([each["compared"] for each in ranks])
@@ -69,14 +81,14 @@ def test_on_one_rank_they_are_the_base_optimizer(name: str) -> None:
         assert alone.state_dict().keys() >= plain.state_dict().keys()
 
 
-def test_they_count_what_torch_sees(results: list[list[dict[str, Any]]]) -> None:
+def test_they_count_what_torch_sees(results: Results) -> None:
     for each in results[1]:
         for row in each["counted"]:
             assert row["said"] == row["seen"] > 0, row
 
 
 @pytest.mark.parametrize("compression", [None, "fp16", "powersgd"])
-def test_ddp_is_what_one_writes_by_hand(compression: str | None, results: list[list[dict[str, Any]]]) -> None:
+def test_ddp_is_what_one_writes_by_hand(compression: str | None, results: Results) -> None:
     """PyTorch's hooks; what PowerSGD owes passes through a state."""
     for each in results[0]:
         row = each["by hand"][str(compression)]
@@ -104,11 +116,30 @@ WANTED = {
 }
 
 
-def test_refusals_are_one_line_with_the_cure(results: list[list[dict[str, Any]]]) -> None:
+def test_refusals_are_one_line_with_the_cure(results: Results) -> None:
     for said in (each["refused"] for each in results[0]):
         for what, begin in WANTED.items():
             assert said[what].startswith(begin), (what, said[what])
             assert "\n" not in said[what]
+
+
+def test_sharded_checkpoints_are_read_by_any_number_of_ranks(results: Results, folder: Path) -> None:
+    """And by PyTorch alone; what is lost or cut is named."""
+    written = results[0][0]["saved"]
+    assert all(row["same"] for each in results[0] for row in each["saved"])
+    for seed, row in zip(RANDOM, written, strict=True):
+        arrays, numbers = sharded_checkpoint.read(folder / str(seed))
+        network = {name: array for name, array in arrays.items() if not name.startswith("optimizer/")}
+        assert cases.digest(network) == row["network"] and numbers["step"] == 3
+        tensors = {name: torch.empty(array.shape, dtype=torch.float64) for name, array in network.items()}
+        dcp.load(tensors, storage_reader=dcp.HuggingFaceStorageReader(str(folder / str(seed))), no_dist=True)
+        assert cases.digest({name: tensor.numpy() for name, tensor in tensors.items()}) == row["network"]
+    for each in results[1]:
+        *whole, cut, lost, none = each["loaded"]
+        assert whole == [["nothing", row["network"], row["state"]] for row in written]
+        assert "the shard of rank 1 of 2" in cut[0] and "it was cut" in cut[0]
+        assert "got no file, the shard of rank 0 of 2" in lost[0]
+        assert "got no checkpoint.json, which is written last" in none[0]
 
 
 def test_threads_are_no_ranks_for_an_engine() -> None:
