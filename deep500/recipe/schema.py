@@ -100,6 +100,7 @@ MEMORY: Check = (
 )
 PRECISION: Check = (lambda value: value is None or value in PRECISIONS, "'bf16' or 'f16' or None")
 MAKER: Check = (callable, "a callable (class or function)")
+SCHEME: Check = (lambda value: value is None or callable(value), MAKER[1])
 FUNCTION: Check = (lambda value: value is None or callable(value), "a function")
 FUNCTIONS = _several(callable, "a list of functions")
 NAMES: Check = (
@@ -141,9 +142,9 @@ KEYS: dict[str, Key] = {
     "preprocessing": Key("transformations of training and validation batches", default=(), call=True, check=FUNCTIONS),
     "augmentation": Key("transformations of training batches only", default=(), call=True, check=FUNCTIONS),
     "scheme": Key(
-        "how ranks train together: callable(optimizer, comm); d5.schemes.ConsistentDecentralized if absent",
+        "how ranks train together: callable(optimizer, comm); d5.schemes.ConsistentDecentralized if absent or None",
         companions=True,
-        check=MAKER,
+        check=SCHEME,
     ),
     "schedule": Key("learning-rate schedule", call=True, check=SCHEDULE),
     "gradient_modifier": Key("callable(name, parameter, gradient) -> gradient", call=True, check=FUNCTION),
