@@ -294,8 +294,6 @@ class ShardingEngine(Driver):
         from torch.distributed.fsdp import fully_shard
 
         layered, executor = self._layered, self.executor
-        # It warns of views, into which nobody writes here: lines of a network's code give new values.
-        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
         mesh = DeviceMesh.from_group(self.group, executor.torch_device.type)
         last = len(layered.layers) - 1
         for number, layer in enumerate(layered.layers):
@@ -331,6 +329,8 @@ class ShardingEngine(Driver):
                 "got a checkpointing plan with FSDP, which cuts the network in layers of its own; expected one of "
                 "them: leave checkpointing out"
             )
+        # It warns of views, into which nobody writes here: lines of a network's code give new values.
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
         module = self._layered.root
         return replace(compiled, module=module, call=self.guarded(module), backward=self._backward)
 
