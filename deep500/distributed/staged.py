@@ -139,9 +139,9 @@ def check_options(base: Optimizer, scheme: str, advice: str, modifier: bool) -> 
 def check_elementwise(base: Any, scheme: str, kind: type = Optimizer) -> None:
     """Raise InputError for an optimizer that looks at whole tensors, or is of another kind."""
     if isinstance(base, Optimizer) and not (isinstance(base, kind) and vars(type(base)).get("elementwise")):
-        own = type(base)
+        rule = type(base)
         raise InputError(
-            f"got {own.__module__}.{own.__qualname__} for {scheme}, whose ranks update some elements of a parameter "
+            f"got {rule.__module__}.{rule.__qualname__} for {scheme}, whose ranks update some elements of a parameter "
             "each; expected an update rule that says elementwise = True of itself: use one of "
             "deep500.training.optimizers (AdamOptimizer, AdamWOptimizer, MomentumOptimizer, ...), or ShardedOptimizer"
         )

@@ -73,9 +73,9 @@ def check_agreement(comm: Communicator, facts: Mapping[str, Any]) -> None:
         return
     everywhere = comm.gather_facts([{**facts, "versions": describe()["versions"]}, str(GPUDevice())])
     first, card = everywhere[0]
-    for rank, (theirs, own) in enumerate(everywhere):
+    for rank, (theirs, card_of_rank) in enumerate(everywhere):
         for path, expected, got in differences(first, theirs):
-            if path.endswith(".device") and (expected, got) == (card, own):
+            if path.endswith(".device") and (expected, got) == (card, card_of_rank):
                 continue
             raise CommunicationError(
                 f"got ranks that do not run the same: {path} is {expected!r} on rank 0, {got!r} on rank {rank}; "

@@ -33,7 +33,7 @@ State: TypeAlias = dict[str, dict[str, torch.Tensor]]
 OPTIMIZER = "optimizer/"
 """Before the names of an optimizer's slots in a checkpoint."""
 _OF_RANKS = re.compile(r"gloo|nccl|Timed out|Connection (closed|reset)|ProcessGroup", re.IGNORECASE)
-"""What texts of errors have in common that other ranks caused."""
+"""Pattern in the texts of errors that other ranks caused."""
 
 
 def start(kind: str, executor: Any, comm: Communicator, loss: str, options: Mapping[str, Any]) -> Any:
@@ -49,7 +49,7 @@ def start(kind: str, executor: Any, comm: Communicator, loss: str, options: Mapp
 
 
 class Driver:
-    """What engines have in common.
+    """Base of engines.
 
     Attributes:
         weight: of this rank's gradients in the mean of the coming step; asked for between forward and backward.
@@ -63,7 +63,7 @@ class Driver:
         self.group, self.saving_group = group_of(comm, executor.torch_device), None
 
     def training(self, compiled: Any, loss: str) -> Any:
-        """What an executor calls to train by a loss, for what it called without the engine."""
+        """Return what an executor calls to train by a loss, for what it called without the engine."""
         raise NotImplementedError
 
     def check_whole(self) -> None:
@@ -215,12 +215,12 @@ class ReplicatingEngine(Driver):
 
     @property
     def _memory(self) -> dict[str, dict[int, torch.Tensor]]:
-        """What PowerSGD remembers of each bucket."""
+        """Memory of PowerSGD, of each bucket."""
         state = self.powersgd
         return {"owed": state.error_dict, "left": state.p_memory_dict, "right": state.q_memory_dict}
 
     def remembered(self) -> dict[str, np.ndarray]:
-        """What PowerSGD owes, its factors and its steps; it is this rank's own."""
+        """Gradients that PowerSGD owes, its factors and its steps; they are this rank's own."""
         if self.powersgd is None:
             return {}
         arrays = {f"{kind}/{n}": t.numpy().copy() for kind, known in self._memory.items() for n, t in known.items()}
@@ -239,7 +239,7 @@ class ReplicatingEngine(Driver):
                     known[int(name.partition("/")[2])] = torch.from_numpy(array.copy())
 
 
-class Part(NamedTuple):
+class SharedRows(NamedTuple):
     """A parameter of which each rank has some rows.
 
     Attributes:
@@ -276,7 +276,7 @@ class ShardingEngine(Driver):
         outputs = tuple(network.outputs)
         self.outputs = outputs if loss in outputs else (*outputs, find_loss(network, loss))
         self.whole, self.version = True, network.version
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, SharedRows] = {}
         program = executor.compiled(self.outputs, None)
         if not hasattr(program.module, "program"):
             raise UnsupportedOperator(
@@ -301,7 +301,7 @@ class ShardingEngine(Driver):
         fully_shard(layered.root, mesh=mesh, reshard_after_forward=False)
         for name, (module, attribute) in layered.places.items():
             sharded, tensor = getattr(module, attribute), executor.tensors[name]
-            self.parts[name] = Part(tensor, sharded, sharded.to_local().detach(), tuple(tensor.shape))
+            self.parts[name] = SharedRows(tensor, sharded, sharded.to_local().detach(), tuple(tensor.shape))
         gathered = {module: 1 for module, _ in layered.places.values()} | dict.fromkeys(layered.layers[:last], 2)
         self._sent = {
             "all_gather": sum(times * self._bytes(module) for module, times in gathered.items()),
@@ -432,7 +432,7 @@ class ShardingEngine(Driver):
         tensors = {name: tensor.detach() for name, tensor in tensors.items() if isinstance(tensor, torch.Tensor)}
         tensors.update({name: part.sharded.detach() for name, part in self.parts.items()})
         for slot, rows in state.items():
-            tensors.update({f"{OPTIMIZER}{slot}/{name}": self.parts_of(name, own) for name, own in rows.items()})
+            tensors.update({f"{OPTIMIZER}{slot}/{name}": self.parts_of(name, some) for name, some in rows.items()})
         return tensors
 
     def bounds(self, name: str) -> list[tuple[int, int]]:

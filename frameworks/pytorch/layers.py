@@ -47,8 +47,8 @@ def in_layers(module: NetworkModule, numbers: Mapping[str, int]) -> Layered:
     graph, root, copies = fx.Graph(), dict[str, Any](), dict[fx.Node, fx.Node]()
     inside = {
         leaf
-        for leaf, found in readers.items()
-        if len(found) == 1 and SHARED not in found and _is_parameter(module, leaf)
+        for leaf, numbers_of in readers.items()
+        if len(numbers_of) == 1 and SHARED not in numbers_of and _is_parameter(module, leaf)
     }
     for line in sorted(module.graph.nodes, key=lambda line: line.op != "placeholder"):
         if line.op == "placeholder" or (line.op == "get_attr" and line not in inside):
@@ -57,13 +57,13 @@ def in_layers(module: NetworkModule, numbers: Mapping[str, int]) -> Layered:
                 root[str(line.target)] = getattr(module, str(line.target))
     layers, homes = list[NetworkModule](), dict[str, NetworkModule]()
     for group in groups.values():
-        held = [leaf for leaf in dict.fromkeys(s for line in group for s in line.all_input_nodes) if leaf in inside]
-        if not held:
+        leaves = [leaf for leaf in dict.fromkeys(s for line in group for s in line.all_input_nodes) if leaf in inside]
+        if not leaves:
             for line in group:
                 copies[line] = graph.node_copy(line, copies.__getitem__)
             continue
-        layer, inputs, outputs = _layer(module, group, held)
-        homes.update((str(leaf.target), layer) for leaf in held)
+        layer, inputs, outputs = _layer(module, group, leaves)
+        homes.update((str(leaf.target), layer) for leaf in leaves)
         name = _free(f"layer_{len(layers)}", root)
         root[name] = layer
         layers.append(layer)
@@ -120,18 +120,18 @@ def _is_parameter(module: NetworkModule, leaf: fx.Node) -> bool:
     return leaf.op == "get_attr" and isinstance(getattr(module, str(leaf.target), None), torch.nn.Parameter)
 
 
-def _layer(module: NetworkModule, group: Lines, held: Lines) -> tuple[NetworkModule, Lines, Lines]:
+def _layer(module: NetworkModule, group: Lines, leaves: Lines) -> tuple[NetworkModule, Lines, Lines]:
     """A module of lines that holds some leaves; which lines it reads, and which of its own others read."""
-    own, inside = set(held), set(group)
+    mine, inside = set(leaves), set(group)
     inputs = [
         line
         for line in dict.fromkeys(source for line in group for source in line.all_input_nodes)
-        if line not in inside and line not in own
+        if line not in inside and line not in mine
     ]
     outputs = [line for line in group if any(user not in inside for user in line.users)]
-    graph, root = fx.Graph(), {str(leaf.target): getattr(module, str(leaf.target)) for leaf in held}
+    graph, root = fx.Graph(), {str(leaf.target): getattr(module, str(leaf.target)) for leaf in leaves}
     copies = {line: graph.placeholder(line.name) for line in inputs}
-    copies.update({leaf: graph.node_copy(leaf) for leaf in held})
+    copies.update({leaf: graph.node_copy(leaf) for leaf in leaves})
     for line in group:
         copies[line] = graph.node_copy(line, copies.__getitem__)
     graph.output(tuple(copies[line] for line in outputs))

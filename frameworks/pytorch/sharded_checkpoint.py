@@ -41,7 +41,7 @@ FILE = text(r"[\w.-]+\.safetensors", "the name of a safetensors file")
 _RANK = re.compile(r"shard-(\d+)-")
 
 
-class Saving:
+class PendingCheckpoint:
     """A checkpoint on its way to files; :meth:`wait` until it is complete, on all ranks together."""
 
     def __init__(self, finish: Callable[[], None]) -> None:
@@ -56,7 +56,7 @@ class Saving:
 
 def save(
     engine: Any, tensors: Mapping[str, Any], numbers: Mapping[str, float], folder: Path, asynchronous: bool
-) -> Saving:
+) -> PendingCheckpoint:
     """Write what the ranks of an engine have; all of them call it together.
 
     Args:
@@ -91,11 +91,11 @@ def save(
     if not asynchronous:
         dcp.save(dict(tensors), storage_writer=writer, process_group=engine.group)
         finish()
-        return Saving(lambda: None)
+        return PendingCheckpoint(lambda: None)
     if engine.saving_group is None:  # collectives of the thread must not mix with those of training
         engine.saving_group = dist.new_group(backend="gloo")
     future = dcp.async_save(dict(tensors), storage_writer=writer, process_group=engine.saving_group)
-    return Saving(finish)
+    return PendingCheckpoint(finish)
 
 
 def read_index(folder: Path) -> dict[str, Any]:
@@ -112,13 +112,13 @@ def read_index(folder: Path) -> dict[str, Any]:
     index: dict[str, Any] = read_json(place, _FORMAT)
     for name, size in index["files"].items():
         validate(name, FILE, place)
-        found, shard = folder / name, _RANK.match(name)
+        file, shard = folder / name, _RANK.match(name)
         whose = f", the shard of rank {int(shard[1]) - 1} of {index['ranks']}" if shard else ""
-        if not found.is_file():
-            raise ResultsError(f"{found}: got no file{whose}; expected {size} bytes: copy it back, or take another")
-        if found.stat().st_size != size:
+        if not file.is_file():
+            raise ResultsError(f"{file}: got no file{whose}; expected {size} bytes: copy it back, or take another")
+        if file.stat().st_size != size:
             raise ResultsError(
-                f"{found}: got {found.stat().st_size} bytes{whose}; expected {size}: it was cut; copy it again, or "
+                f"{file}: got {file.stat().st_size} bytes{whose}; expected {size}: it was cut; copy it again, or "
                 "take another checkpoint"
             )
     return index

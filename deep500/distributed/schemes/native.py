@@ -213,14 +213,6 @@ class FSDP(NativeScheme):
             self.network.sharded = self
             self.network.part_shapes = {name: tuple(part.rows.shape) for name, part in self.engine.parts.items()}
 
-    def held(self) -> dict[str, int]:
-        """Bytes that this rank holds between steps: its rows of parameters, and of the optimizer's state."""
-        to_numpy, state = self.network.to_numpy, self.base_optimizer.state.values()  # type: ignore[attr-defined]
-        return {
-            "parameters": sum(array.nbytes for array in self.arrays(self.parameters())),
-            "state": sum(to_numpy(tensor).nbytes for tensors in state for tensor in tensors.values()),
-        }
-
     def update(self) -> None:
         """Each rank updates its rows."""
         super().update()
