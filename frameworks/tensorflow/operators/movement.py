@@ -214,6 +214,8 @@ def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int =
 
 @op("ScatterND")
 def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
+    if rank(indices) == 1:  # one tuple, which TensorFlow wants in a list
+        indices, updates = indices[None], updates[None]
     return _scatter(x, _wrapped_tuples(indices, sizes(x)), updates, reduction)
 
 
