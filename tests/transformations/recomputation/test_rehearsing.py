@@ -157,6 +157,7 @@ def test_cuts_that_several_activations_cross_are_tried_where_those_of_one_cannot
     given: dict[str, Any] = {"batch": 4} if backend is None else {"inputs": inputs_of(network, 4)}
     with monkeypatch.context() as patched, pytest.raises(BudgetError) as caught:
         patched.setattr(planning, "CROSSINGS", (1,))
+        patched.setattr(planning.PlanningSubject, "_of_blocks", lambda self, regions: [])  # the network's own
         d5.plan_checkpointing(target, 1, **given)
     least = caught.value.smallest
     assert least is not None
@@ -173,6 +174,7 @@ def test_finer_cuts_are_taken_where_they_are_quicker(monkeypatch: pytest.MonkeyP
     extra = [plan.predicted_extra for plan in plans]
     assert extra == sorted(extra)
     monkeypatch.setattr(planning, "CROSSINGS", (1,))
+    monkeypatch.setattr(planning.PlanningSubject, "_of_blocks", lambda self, regions: [])  # the network's own
     coarse = d5.plan_checkpointing(network, 0.8, batch=4)
     assert coarse.predicted_peak <= coarse.budget and extra[1] < 0.6 * coarse.predicted_extra
 
