@@ -62,6 +62,10 @@ class Driver:
         self.sent: dict[str, int] = {}
         self.group, self.saving_group = group_of(comm, executor.torch_device), None
 
+    def weigh_by(self, weight: Callable[[], float]) -> None:
+        """Let the gradients of the coming step count by what this function says when it is asked."""
+        self.weight = weight
+
     def training(self, compiled: Any, loss: str) -> Any:
         """Return what an executor calls to train by a loss, for what it called without the engine."""
         raise NotImplementedError

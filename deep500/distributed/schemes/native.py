@@ -3,7 +3,7 @@ definition and which it is compared with.
 
 A backend has engines where its executor :class:`TrainsByEngines`. An engine has
 
-* ``weight``: a function that gives the weight of this rank's gradients in the coming step, set before it;
+* ``weigh_by``: takes a function that gives the weight of this rank's gradients, before each step;
 * ``sent``: bytes that the last step handed to collectives, by kind;
 
 and that of :class:`FSDP` what is called below.
@@ -93,7 +93,7 @@ class NativeScheme(DistributedOptimizer):
             pending.wait()
             return self.comm.size * self.samples / float(count[0])
 
-        self.engine.weight = weight
+        self.engine.weigh_by(weight)
         outputs = self.base_optimizer.backprop(inputs)
         for kind, size in self.engine.sent.items():
             self.comm.traffic.add(kind, size, 0)

@@ -34,7 +34,7 @@ def scope_blocks(step: TrainingStep) -> list[tuple[PlannedRegion, ...]]:
         >>> from deep500.transformations.recomputation.training_step import training_step
         >>> blocks = scope_blocks(training_step(add_loss(create("resnet", depth=8)), 2))
         >>> [[block.name for block in depth] for depth in blocks]
-        [['layer1', 'layer2', 'layer3'], ['layer1.0', 'layer2.0', 'layer3.0']]
+        [['layer1', 'layer2', 'layer3']]
     """
     depths: dict[tuple[tuple[str, ...], ...], tuple[PlannedRegion, ...]] = {}
     for depth in range(1, DEPTH + 1):

@@ -39,7 +39,7 @@ def lower_bound(step: TrainingStep, pieces: int = 1) -> LowerBound:
         >>> from deep500.networks import add_loss, create
         >>> from deep500.transformations.recomputation.training_step import training_step
         >>> lower_bound(training_step(add_loss(create("mlp", shape=(4,), hidden=(3,), classes=2)), 8))
-        LowerBound(bytes=160, when="node 'fc1' (Gemm) runs")
+        LowerBound(bytes=160, when="node 'fc2' (Gemm) runs")
     """
     gradients = sum(step.sizes.get(gradient_name(name), 0) for name in step.network.trainable())
     bounds = [LowerBound(gradients, "the gradients of all parameters are there")]
