@@ -11,11 +11,13 @@ from deep500.errors import ResultsError
 from deep500.progress import progress
 from deep500.report.claims import figures_of, plot_claims
 from deep500.report.page import render, view
+from deep500.results.attestation import NOT_PROVED, attested_by, stamped_at
 from deep500.results.claims import BY
 from deep500.results.command import add_json
 from deep500.results.files import to_json
 from deep500.results.record import REPORT, SUMMARY, Record
 from deep500.results.rules import CLAIMS, RunView
+from deep500.results.sealing import ATTESTATION
 from deep500.results.signing import signer_of
 from deep500.results.verify import Examined, FolderCheck, examine
 
@@ -27,6 +29,9 @@ def add_verify(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace]
     parser.add_argument("folder", type=Path, help="results folder of a finished run")
     parser.add_argument(
         "--signers", type=Path, metavar="FILE", help="it must be signed by one of these: lines of NAME and public key"
+    )
+    parser.add_argument(
+        "--authority", type=Path, metavar="PEM", help="its time stamp must be by one with these certificates"
     )
     add_json(parser)
     return _verify
@@ -66,12 +71,21 @@ def _verify(args: argparse.Namespace) -> int:
     if args.signers is not None:
         try:
             signed = f"; signed by {signer_of(args.folder, args.signers)}"
+            if (args.folder / ATTESTATION).is_file():
+                signed += f", attested by {attested_by(args.folder, args.signers)}"
+        except ResultsError as error:
+            problems.append(str(error))
+    stamped = ""
+    if args.authority is not None:
+        try:
+            stamped = f"; there at {stamped_at(args.folder, args.authority)}, by a time stamp"
         except ResultsError as error:
             problems.append(str(error))
     if args.json:
         about = {"folder": str(args.folder), "problems": problems, "signed": bool(signed), "found": str(examined)}
         sys.stdout.write(to_json(about) + "\n")
         return PROBLEM if problems else 0
-    lines = problems or [f"{args.folder}: {examined}{signed}"]
+    remark = [NOT_PROVED] if signed else []
+    lines = problems or [f"{args.folder}: {examined}{signed}{stamped}", *remark]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return PROBLEM if problems else 0

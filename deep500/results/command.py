@@ -9,12 +9,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from deep500.errors import RecipeError
 from deep500.measure.advice import BAD, advise
 from deep500.measure.fingerprint import fingerprint, full_environment
+from deep500.results.attestation import NOT_PROVED, attest, request_time_stamp
 from deep500.results.export import FORMATS, export
 from deep500.results.files import to_json
 from deep500.results.query import query
 from deep500.results.rules import FLAGGED, RULES, check, summary_of
+from deep500.results.sealing import STAMP
 from deep500.results.signing import sign
 from deep500.results.verify import verify
 
@@ -24,7 +27,9 @@ PROBLEM = 1
 def add_seal(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
     """Declare the options of ``seal``; returns what executes it."""
     parser.add_argument("folder", type=Path, help="results folder of a finished run")
-    parser.add_argument("--sign", type=Path, required=True, metavar="KEY", help="SSH key that signs the seal")
+    add = parser.add_argument
+    add("--sign", type=Path, metavar="KEY", help="SSH key that signs the seal, and an attestation (in-toto) of the run")
+    add("--time-stamp", action="store_true", help="write the request of a time stamp (RFC 3161), for an authority")
     add_json(parser)
     return _seal
 
@@ -76,12 +81,19 @@ def say_written(args: argparse.Namespace, *files: Path, text: str | None = None)
 
 
 def _seal(args: argparse.Namespace) -> int:
+    if args.sign is None and not args.time_stamp:
+        raise RecipeError("got a folder to seal and nothing to do; expected --sign KEY or --time-stamp: add one")
     problems = verify(args.folder)
     if problems:
         _say([to_json({"problems": problems})] if args.json else problems)
         return PROBLEM
-    signed = sign(args.folder, args.sign)
-    say_written(args, signed, text=f"{signed}: signed; deep500 verify {args.folder} --signers FILE checks it")
+    files = [] if args.sign is None else [sign(args.folder, args.sign), attest(args.folder, args.sign)]
+    lines = [f"{file}: signed; deep500 verify {args.folder} --signers FILE checks it" for file in files]
+    lines += [NOT_PROVED] if files else []
+    if args.time_stamp:
+        files.append(request_time_stamp(args.folder))
+        lines.append(f"{files[-1]}: send it to a time stamp authority (RFC 3161), put the answer to {STAMP} beside it")
+    say_written(args, *files, text="\n".join(lines))
     return 0
 
 

@@ -55,13 +55,22 @@ def export(path: Path, to: str, out: Path) -> list[Path]:
 def _csv(path: Path, out: Path) -> list[Path]:
     tables = {
         "metrics": metric_rows(read_json(path / SUMMARY)),
-        "curve": read_lines(path / METRICS),
+        "curve": [dict(_flat(line)) for line in read_lines(path / METRICS)],
         "samples": list(_samples(path)),
         "estimates": list(estimate_rows(path)),
     }
     for name, rows in tables.items():
         write_atomic(out / f"{name}.csv", _table(rows))
     return [out / f"{name}.csv" for name in tables]
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Columns of a line: what lies within others by dotted names, places of lists as numbers."""
+    if isinstance(value, (dict, list)):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _flat(inner, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value
 
 
 def metric_rows(summary: dict[str, Any]) -> list[dict[str, Any]]:

@@ -56,12 +56,13 @@ def write_mlflow(path: Path, out: Path) -> list[Path]:
     runs = []
     for number, seed in enumerate(manifest["seeds"]):
         run = folder / hashlib.sha256(f"{path.name} {seed}".encode()).hexdigest()[:32]
-        _write(run / "meta.yaml", _yaml(_meta(run, experiment, path, seed, summary, began)))
         lines = [line for line in curve if line["seed"] == seed]
+        times = _times(lines, summary, began)
+        _write(run / "meta.yaml", _yaml(_meta(run, experiment, path, seed, summary, times)))
         for kind, values in (
             ("params", params),
             ("tags", _tags(manifest, summary, path, seed)),
-            ("metrics", _metrics(summary, lines, number, began)),
+            ("metrics", _metrics(summary, lines, number, times)),
         ):
             for name, text in values.items():
                 _write(run / kind / _name(name), text)
@@ -71,10 +72,12 @@ def write_mlflow(path: Path, out: Path) -> list[Path]:
     return runs
 
 
-def _meta(run: Path, experiment: str, path: Path, seed: int, summary: Mapping[str, Any], began: int) -> dict[str, Any]:
+def _meta(
+    run: Path, experiment: str, path: Path, seed: int, summary: Mapping[str, Any], times: list[int]
+) -> dict[str, Any]:
     return {
         "artifact_uri": (run.resolve() / "artifacts").as_uri(),
-        "end_time": _milliseconds(summary, began),
+        "end_time": times[-1],
         "entry_point_name": "",
         "experiment_id": experiment,
         "lifecycle_stage": "active",
@@ -84,7 +87,7 @@ def _meta(run: Path, experiment: str, path: Path, seed: int, summary: Mapping[st
         "source_name": "",
         "source_type": FINISHED + 1,
         "source_version": "",
-        "start_time": began,
+        "start_time": times[0],
         "status": FINISHED if summary["status"] == "finished" else FAILED,
         "tags": [],
         "user_id": "",
@@ -119,17 +122,26 @@ def _tags(manifest: Mapping[str, Any], summary: Mapping[str, Any], path: Path, s
     return tags
 
 
-def _metrics(summary: Mapping[str, Any], lines: list[dict[str, Any]], number: int, began: int) -> dict[str, str]:
-    """Per name its lines ``time value step``; the times are those of the run, since epochs have none of their own."""
+def _times(lines: list[dict[str, Any]], summary: Mapping[str, Any], began: int) -> list[int]:
+    """Milliseconds since 1970: when a seed began, and its epochs had ended; those of the run where nothing tells."""
+    clocks = [line.get("clock") for line in lines]
+    known = [(float(clock["began"]), float(clock["wall_seconds"])) for clock in clocks if clock]
+    if not known or len(known) < len(lines):
+        return [began, *[began] * max(0, len(lines) - 1), _milliseconds(summary, began)]
+    return [round(1000 * known[0][0]), *(round(1000 * (begin + lasted)) for begin, lasted in known)]
+
+
+def _metrics(summary: Mapping[str, Any], lines: list[dict[str, Any]], number: int, times: list[int]) -> dict[str, str]:
+    """Per name its lines ``time value step``; the time is when the epoch had ended."""
     lines_of: dict[str, str] = {}
-    for line in lines:
+    for line, ended in zip(lines, times[1:], strict=True):
         for key, value in line.items():
             if key not in ("seed", "epoch") and isinstance(value, (int, float)) and not isinstance(value, bool):
-                lines_of[key] = lines_of.get(key, "") + f"{began} {value!r} {line['epoch']}\n"
+                lines_of[key] = lines_of.get(key, "") + f"{ended} {value!r} {line['epoch']}\n"
     for metric in summary["metrics"]:
         if metric["values"][number] is not None:
             unit = f" in {metric['unit']}" if metric["unit"] else ""
-            lines_of[f"final {metric['name']}{unit}"] = f"{began} {metric['values'][number]!r} {len(lines)}\n"
+            lines_of[f"final {metric['name']}{unit}"] = f"{times[-1]} {metric['values'][number]!r} {len(lines)}\n"
     return lines_of
 
 

@@ -15,6 +15,9 @@ from deep500.results.samples import SampleStore
 from deep500.results.stats import STATS, compute
 
 SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.sig"
+ATTESTATION, REQUEST, STAMP = "attestation.dsse.json", "SHA256SUMS.tsq", "SHA256SUMS.tsr"
+BESIDE = (SUMS, SIGNATURE, ATTESTATION, REQUEST, STAMP)
+"""The seal, and what is about it."""
 
 
 def write_stats(path: Path) -> None:
@@ -25,8 +28,9 @@ def write_stats(path: Path) -> None:
 def stats_of(path: Path) -> str:
     """The text of ``stats.json``, computed from the samples and the manifest."""
     manifest = read_json(path / MANIFEST)
-    stats = compute(SampleStore(path), manifest.get("series", {}))
-    return to_json(lower_series(stats, disturbed(read_lines(path / METRICS), manifest))) + "\n"
+    curve = read_lines(path / METRICS)
+    stats = compute(SampleStore(path), manifest.get("series", {}), curve)
+    return to_json(lower_series(stats, disturbed(curve, manifest))) + "\n"
 
 
 def seal(path: Path) -> None:
@@ -37,7 +41,7 @@ def seal(path: Path) -> None:
 
 def sealed_files(path: Path) -> list[str]:
     """Names of the files that the seal is over."""
-    return [name for name in regular_files(path) if name not in (SUMS, SIGNATURE)]
+    return [name for name in regular_files(path) if name not in BESIDE]
 
 
 def digest_of_file(path: Path) -> str:

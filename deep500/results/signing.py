@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from deep500.errors import ResultsError
+from deep500.results.files import write_atomic
 from deep500.results.sealing import SIGNATURE, SUMS
 
 NAMESPACE = "deep500"
@@ -36,15 +38,27 @@ def sign(path: Path, key: Path) -> Path:
     """
     if not (path / SUMS).is_file():
         raise ResultsError(f"{path}: got no {SUMS}; expected a sealed run: name one, or finish it with --resume")
+    write_atomic(path / SIGNATURE, signature_of((path / SUMS).read_bytes(), key, NAMESPACE))
+    return path / SIGNATURE
+
+
+def signature_of(text: bytes, key: Path, namespace: str) -> bytes:
+    """Sign a text with an SSH key for a purpose; raises ResultsError as :func:`sign` does."""
     if not key.is_file():
         raise ResultsError(f"got no key {key}; expected an SSH key: make one with ssh-keygen -t ed25519 -f {key}")
-    (path / SIGNATURE).unlink(missing_ok=True)  # ssh-keygen would ask whether to replace it
-    done = _ssh_keygen(["-Y", "sign", "-f", str(key), "-n", NAMESPACE, str(path / SUMS)])
-    if done.returncode != 0 or not (path / SIGNATURE).is_file():
+    done = _ssh_keygen(["-Y", "sign", "-f", str(key), "-n", namespace], text)
+    if done.returncode != 0 or not done.stdout:
         raise ResultsError(
             f"got no signature from ssh-keygen ({_last(done.stderr)}); expected one: check the key {key}"
         )
-    return path / SIGNATURE
+    return done.stdout
+
+
+def key_name(key: Path) -> str | None:
+    """The fingerprint of an SSH key; None where ssh-keygen does not tell it."""
+    done = _ssh_keygen(["-l", "-f", str(key)])
+    words = done.stdout.decode("utf-8", errors="replace").split()
+    return words[1] if done.returncode == 0 and len(words) > 1 else None
 
 
 def signer_of(path: Path, signers: Path) -> str:
@@ -57,18 +71,30 @@ def signer_of(path: Path, signers: Path) -> str:
         raise ResultsError(f"got no file {signers}; expected allowed signers: a line 'NAME ssh-ed25519 AAAA...' each")
     if not (path / SIGNATURE).is_file() or not (path / SUMS).is_file():
         raise ResultsError(f"{path}: got no {SIGNATURE}; expected a signed run: deep500 seal --sign KEY {path}")
-    signature = ["-s", str(path / SIGNATURE)]
-    principals = _ssh_keygen(["-Y", "find-principals", "-f", str(signers), *signature])
-    names = principals.stdout.decode("utf-8", errors="replace").splitlines() if principals.returncode == 0 else []
-    text = (path / SUMS).read_bytes()
-    for name in names:
-        words = ["-Y", "verify", "-f", str(signers), "-I", name, "-n", NAMESPACE, *signature]
-        if _ssh_keygen(words, text).returncode == 0:
-            return name
+    name = signer_of_text((path / SUMS).read_bytes(), (path / SIGNATURE).read_bytes(), signers, NAMESPACE)
+    if name is not None:
+        return name
     raise ResultsError(
         f"{path / SIGNATURE}: got a signature that is not one of {SUMS} by anybody in {signers}; expected one: the run "
         "was sealed anew after it was signed, or another key signed it"
     )
+
+
+def signer_of_text(text: bytes, signature: bytes, signers: Path, namespace: str) -> str | None:
+    """Who of the allowed signers signed a text for a purpose; None for nobody."""
+    if not signers.is_file():
+        raise ResultsError(f"got no file {signers}; expected allowed signers: a line 'NAME ssh-ed25519 AAAA...' each")
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(signature)
+        file.flush()
+        about = ["-s", file.name]
+        principals = _ssh_keygen(["-Y", "find-principals", "-f", str(signers), *about])
+        names = principals.stdout.decode("utf-8", errors="replace").splitlines() if principals.returncode == 0 else []
+        for name in names:
+            words = ["-Y", "verify", "-f", str(signers), "-I", name, "-n", namespace, *about]
+            if _ssh_keygen(words, text).returncode == 0:
+                return name
+    return None
 
 
 def _ssh_keygen(words: list[str], text: bytes = b"") -> subprocess.CompletedProcess[bytes]:

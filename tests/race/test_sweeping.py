@@ -207,31 +207,33 @@ def test_what_is_not_installed_is_told_with_its_cure(package: str, more: list[st
     assert f"pip install {package}" in capsys.readouterr().err and not Path("results").exists()
 
 
+class SweepThatPretends(RecipeSweep):
+    """Whose cells train nothing: a learning rate of 0.01 is best, beyond 0.5 training diverges."""
+
+    def _run_cell(self, cell: int, run_cell: object) -> dict:
+        rate = float(self.cells[cell][0].partition("=")[2])
+        quality = {"name": "accuracy", "direction": "higher", "unit": "%"}
+        record = {"schema": "deep500-sweep-1", "words": list(self.cells[cell]), "run": None, "quality": quality}
+        value = -abs(np.log10(rate / 1e-2))
+        record |= {"values": [] if rate > 0.5 else [value], "reason": "diverged" if rate > 0.5 else "", "warnings": []}
+        (self.path / "cells" / f"{cell:04d}.json").write_text(json.dumps(record))
+        return record
+
+
 def test_optunas_sampler_closes_in_on_the_best_and_is_gone_on_with() -> None:
     pytest.importorskip("optuna")
     words = ("optimizer_kwargs.lr=log:1e-5..1", "batch_size=64,128", "seed=3")
-    sweep = RecipeSweep.begin(SweepOptions("job.py", words, points=24, sampler="optuna"), Path("results"))
-    quality = {"name": "accuracy", "direction": "higher", "unit": "%"}
-
-    def pretend(cell: int, run_cell: object) -> dict:
-        rate = float(sweep.cells[cell][0].partition("=")[2])
-        record = {"schema": "deep500-sweep-1", "words": list(sweep.cells[cell]), "run": None, "quality": quality}
-        value = -abs(np.log10(rate / 1e-2))
-        record |= {"values": [] if rate > 0.5 else [value], "reason": "diverged" if rate > 0.5 else "", "warnings": []}
-        (sweep.path / "cells" / f"{cell:04d}.json").write_text(json.dumps(record))
-        return record
+    sweep = SweepThatPretends.begin(SweepOptions("job.py", words, points=24, sampler="optuna"), Path("results"))
 
     def stop(line: str) -> None:
         if len(sweep.records) == 12:
             raise KeyboardInterrupt
 
-    sweep._run_cell = pretend  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         sweep.run(stop, here)
-    sweep = RecipeSweep.reopen(sweep.path)
+    sweep = SweepThatPretends.reopen(sweep.path)
     before = dict(sweep.records)
     assert 12 <= len(before) < 24
-    sweep._run_cell = pretend  # type: ignore[method-assign]
     sweep.run(lambda line: None, here)
     assert len(sweep.records) == 24 and all(sweep.records[cell] == record for cell, record in before.items())
     known = [sweep.records[cell]["values"] for cell in sorted(set(sweep.records) - set(before))]

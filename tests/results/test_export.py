@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from deep500 import cli
-from deep500.errors import InputError, ResultsError
+from deep500.errors import InputError, ResultsError, TrainingError
+from deep500.recipe import run_recipe
 from deep500.results.export import FORMATS, export
+from deep500.results.rules import NOT_APPLICABLE, check
+from tests.recipes.common import quick
 from tests.results.report_cases import HOSTILE, finished
 
 
@@ -184,3 +189,46 @@ def test_hostile_names_stay_within_the_store(tmp_path):
     (folder,) = export(record.path, "mlflow", tmp_path / "out")
     names = {path.name for path in (folder / "params").iterdir()}
     assert names == {"recipe..._.._up", "recipe.a_b", "recipe._script_alert__x____script_", "recipe."}
+
+
+# -- clocks of a real run ---------------------------------------------------------------------------------------------
+def test_times_are_unix_time_and_those_of_each_seed(tmp_path):
+    """MLPerf's log and MLflow tell when each seed trained, by the run's own clock."""
+    path = Path(
+        run_recipe(*quick("reference", epochs=2), argv=["--repeat", "2", "--quiet", "--out", str(tmp_path)]).path
+    )
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    for number, file in enumerate(export(path, "mllog", tmp_path / "mllog")):
+        entries = [json.loads(line.removeprefix(":::MLLOG ")) for line in file.read_text().splitlines()]
+        begins = [entry["time_ms"] for entry in entries if entry["key"] == "epoch_start"]
+        assert begins == [round(1000 * line["clock"]["began"]) for line in lines if line["seed"] == number]
+        times = [entry["time_ms"] for entry in entries]
+        assert times == sorted(times) and abs(times[0] / 1000 - time.time()) < 600
+    for number, run in enumerate(export(path, "mlflow", tmp_path / "mlflow")):
+        about = json.loads((run / "meta.yaml").read_text())
+        of_seed = [line["clock"] for line in lines if line["seed"] == number]
+        ends = [round(1000 * (clock["began"] + clock["wall_seconds"])) for clock in of_seed]
+        assert (about["start_time"], about["end_time"]) == (round(1000 * of_seed[0]["began"]), ends[-1])
+        written = [line.split() for line in (run / "metrics" / "test_accuracy").read_text().splitlines()]
+        assert [int(words[0]) for words in written] == ends
+
+
+def test_the_curve_is_a_flat_table(tmp_path):
+    path = Path(run_recipe(*quick("reference", epochs=2), argv=["--quiet", "--out", str(tmp_path)]).path)
+    export(path, "csv", tmp_path / "csv")
+    with (tmp_path / "csv" / "curve.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert not any(text.startswith(("{", "[")) for row in rows for text in row.values())
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    assert [float(row["clock.wall_seconds"]) for row in rows] == [line["clock"]["wall_seconds"] for line in lines]
+    assert float(rows[0]["load.seconds"]) == lines[0]["load"]["seconds"]
+
+
+def test_the_tail_of_a_run_without_samples_is_not_asked_for(tmp_path):
+    """A run that diverged in its first epoch has recorded no step."""
+    changes = {"optimizer_kwargs": {"lr": 1e30}, "epochs": 2}
+    with pytest.raises(TrainingError):
+        run_recipe(*quick("reference", **changes), argv=["--quiet", "--out", str(tmp_path)])
+    (path,) = tmp_path.glob("*/2*")
+    finding = check(path)["R8"]
+    assert finding.status == NOT_APPLICABLE and "no sample of step" in finding.reason

@@ -215,7 +215,10 @@ def r8_is_the_centre_enough(run: RunView) -> RuleFinding:
         known = {estimate["q"]: estimate["value"] for estimate in stat.get("estimates", [])}
         if q in known and not close(claim["value"], known[q]):
             return failed(f"p{100 * q:g} of {claim['value']:.4g}; the samples have {known[q]:.4g}", "tell that")
-    latency = _latencies(run)
+    declared = _latencies(run)
+    latency = {series for series in declared if run.series.get(series, {}).get("n")}
+    if declared and not latency and not claims:
+        return not_applicable(f"no sample of {', '.join(sorted(declared))}: the run ended before one was recorded")
     reported = {series for series, estimate in _estimates(run) if estimate["q"] >= 0.9}
     silent = sorted(latency - reported)
     if silent:
