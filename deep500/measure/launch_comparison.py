@@ -25,7 +25,7 @@ from deep500.errors import InputError
 from deep500.measure.comparison import rounds_needed
 from deep500.measure.launches import launches_needed, over_launches
 from deep500.measure.quantiles import Estimate
-from deep500.measure.statistics import Interval
+from deep500.measure.statistics import Interval, log_ratios
 
 FEWEST_FOR_RANKS = 7
 """From this many launches on, on both sides, ranks of launches are part of an interval."""
@@ -189,12 +189,7 @@ def paired_shift(first: Sequence[float], second: Sequence[float], level: float =
         >>> paired_shift([1.0] * 8, [1.1, 1.2, 1.1, 1.0, 1.2, 1.1, 1.1, 1.1]).low > 1
         True
     """
-    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
-    if a.shape != b.shape or a.ndim != 1 or not a.size or not (np.isfinite(a * b) & (a > 0) & (b > 0)).all():
-        raise InputError(
-            f"got {a.shape} and {b.shape} costs; expected as many positive ones on both sides: measure in turns"
-        )
-    logs = np.log(b / a)
+    logs = log_ratios(first, second)
     middle = float(np.median(logs))
     if not has_paired_interval(logs.size, level):
         return Interval(math.exp(middle), None, None, logs.size, level)

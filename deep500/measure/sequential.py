@@ -22,10 +22,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deep500.errors import InputError
 from deep500.measure.dependence import finite
 from deep500.measure.launch_comparison import dependence, pairs_to_find
-from deep500.measure.statistics import Interval
+from deep500.measure.statistics import Interval, log_ratios
 
 SHIFTS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Differences, in units of the pairs' size, for which stakes are laid."""
@@ -85,12 +84,7 @@ def anytime_ratio(first: Sequence[float], second: Sequence[float], level: float 
         >>> anytime_ratio([1.0] * 8, [1.1, 1.2, 1.1, 1.0, 1.2, 1.1, 1.1, 1.1]).low > 1
         True
     """
-    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
-    if a.shape != b.shape or a.ndim != 1 or not a.size or not (np.isfinite(a * b) & (a > 0) & (b > 0)).all():
-        raise InputError(
-            f"got {a.shape} and {b.shape} costs; expected as many positive ones on both sides: measure in turns"
-        )
-    logs = np.log(b / a)
+    logs = log_ratios(first, second)
     middle = float(np.median(logs))
     ends = anytime_interval(logs, level)
     if ends is None:

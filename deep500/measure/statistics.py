@@ -65,6 +65,25 @@ def binomial_ranks(n: int, q: float, level: float) -> tuple[int, int] | None:
     return None if low < 1 or high > n else (low - 1, high - 1)
 
 
+def log_ratios(first: Sequence[float], second: Sequence[float]) -> np.ndarray:
+    """``log(second[i] / first[i])`` of costs measured in turns.
+
+    Raises:
+        InputError: not the same number of positive costs on both sides.
+
+    Example:
+        >>> log_ratios([1.0, 2.0], [1.0, 2.0]).tolist()
+        [0.0, 0.0]
+    """
+    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if a.shape != b.shape or a.ndim != 1 or not a.size or not (np.isfinite(a * b) & (a > 0) & (b > 0)).all():
+        raise InputError(
+            f"got {a.shape} and {b.shape} costs; expected as many positive ones on both sides: measure in turns"
+        )
+    logs: np.ndarray = np.log(b / a)
+    return logs
+
+
 def paired_ratio(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray, level: float = 0.95) -> Interval:
     """Median of a[i] / b[i] with its interval, for costs measured in turns.
 

@@ -1,4 +1,4 @@
-"""What it brings that the allocator keeps freed memory: ``python -m tests.benchmarks.allocation [--rounds N]``.
+"""The gain of an allocator that keeps freed memory: ``python -m tests.benchmarks.allocation [--rounds N]``.
 
 Training steps of networks in PyTorch, with one thread, in processes of their own that take turns in random order: with
 the recipe key ``malloc="kept"``, and without. Medians of CPU time of a step, system time included, and the peak of the

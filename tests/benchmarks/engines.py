@@ -1,4 +1,4 @@
-"""What a scheme by an engine of PyTorch's costs over that engine by hand: ``python -m tests.benchmarks.engines``.
+"""The cost of a scheme by an engine of PyTorch's over that engine by hand: ``python -m tests.benchmarks.engines``.
 
 Two ranks with one thread each train ResNet-20 and a transformer of four blocks. By hand: ``DistributedDataParallel``
 or ``fully_shard`` around the same modules, and the fused optimizer of torch.optim. Variants take turns in random order,

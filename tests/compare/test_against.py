@@ -74,7 +74,7 @@ def few_pairs(monkeypatch, fewest=7):
 
 @pytest.fixture(scope="module")
 def compared(recipe, tmp_path_factory):
-    """What nine pairs at most say where the base is much slower, where they are, and the exit code."""
+    """Nine pairs at most, where the base is much slower: the verdict, its folder, and the exit code."""
     out = tmp_path_factory.mktemp("results")
     command = ["run", str(recipe), "optimizer_kwargs.lr=0.2", "--against", f"batch_size=512 events={recipe}:Slow"]
     with pytest.MonkeyPatch.context() as monkeypatch:

@@ -37,7 +37,7 @@ def launch(
 
 
 def _rank(rank: int, size: int, folder: Path, case: Any, arguments: dict[str, Any]) -> None:
-    """What a fork does: meet the others, run the case, write what it returned."""
+    """The work of a fork: meet the others, run the case, write the result."""
     store = dist.FileStore(str(folder / "store"), size)
     limit = timedelta(seconds=default_timeout())
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)

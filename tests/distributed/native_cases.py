@@ -318,7 +318,7 @@ def _said(call: Callable[[], Any]) -> str:
 
 
 def refused(comm: Communicator) -> dict[str, str]:
-    """What is said of that which an engine cannot do."""
+    """Each thing that an engine cannot do is one line with the cure."""
     plain = partial(base, 1, 0, True)
     scalar = network(0)
     scalar.add_parameter("factor", np.array(1.0))

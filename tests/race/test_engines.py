@@ -127,7 +127,7 @@ def waits(*_: object) -> None:
 
 
 def quick(request, limits) -> TrialProcess:
-    """What a machine of Ray's answers."""
+    """The answer of one of Ray's machines."""
     from deep500.race.trial import Request
 
     return Curves()(Request(**request), Limits(**limits), lambda: False)

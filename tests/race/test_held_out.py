@@ -78,8 +78,13 @@ def test_settings_are_those_of_the_fastest_trial_and_seeds_are_shared(tmp_path) 
         assert request.index == study * 4 + min(trials, key=lambda trial: trial.seconds).trial
     assert all(len(values) == 1 for values in seeds.values())
     tuned = {(e.submission, e.workload, e.study) for e, t in one.done.items() if np.isfinite(t.seconds)}
-    expected = {(s.name, v, study) for s in SUBMISSIONS for v, base in titles.items() for study in range(3)
-                if (s.name, base, study) in tuned}  # fmt: skip
+    expected = {
+        (s.name, v, study)
+        for s in SUBMISSIONS
+        for v, base in titles.items()
+        for study in range(3)
+        if (s.name, base, study) in tuned
+    }
     assert set(asked) == expected and sum(line.startswith("held out: ") for line in lines) == 1
 
 

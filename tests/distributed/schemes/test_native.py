@@ -30,7 +30,7 @@ Results: TypeAlias = list[list[dict[str, Any]]]
 
 
 def on_forks(folder: Path, case: Callable[..., Any], *ranks: int, **arguments: Any) -> list[Any]:
-    """What a case returned on every rank, for each number of ranks."""
+    """Results of a case on every rank, for each number of ranks."""
     code, output = forked.launch(name_of(case), folder / "results.json", arguments, ranks)
     assert code == 0, output
     return json.loads((folder / "results.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]

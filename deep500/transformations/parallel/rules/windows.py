@@ -16,8 +16,7 @@ def _bias(view: SizedNode, label: str) -> list[list[str | None]]:
     return [[label] if shape else [] for shape in view.inputs[2:]]
 
 
-@sharding_rule("Conv")
-def convolution(view: SizedNode) -> Factors:
+def _convolution(view: SizedNode, weights: list[str]) -> Factors:
     """Samples n; output channels m; input channels c, over which is summed, with the bias once; or groups."""
     space: list[None] = [None] * (len(view.inputs[0]) - 2)
     groups = view.attribute("group", 1)
@@ -30,34 +29,24 @@ def convolution(view: SizedNode) -> Factors:
             linear=_linear(view),
         )
     return Factors(
-        [["n", "c", *space], ["m", "c", *space], *_bias(view, "m")],
+        [["n", "c", *space], [*weights, *space], *_bias(view, "m")],
         [["n", "m", *space]],
         {"c": "sum"},
         once=frozenset({2}),
         linear=_linear(view),
     )
+
+
+@sharding_rule("Conv")
+def convolution(view: SizedNode) -> Factors:
+    """Weights are (output channels, input channels, space)."""
+    return _convolution(view, ["m", "c"])
 
 
 @sharding_rule("ConvTranspose")
 def transposed_convolution(view: SizedNode) -> Factors:
-    """As for Conv, whose weights lie the other way round."""
-    space: list[None] = [None] * (len(view.inputs[0]) - 2)
-    groups = view.attribute("group", 1)
-    if groups > 1:
-        return Factors(
-            [["n", "g", *space], ["g", None, *space], *_bias(view, "g")],
-            [["n", "g", *space]],
-            extents={"g": groups},
-            divided={"g": "group"},
-            linear=_linear(view),
-        )
-    return Factors(
-        [["n", "c", *space], ["c", "m", *space], *_bias(view, "m")],
-        [["n", "m", *space]],
-        {"c": "sum"},
-        once=frozenset({2}),
-        linear=_linear(view),
-    )
+    """Weights are (input channels, output channels, space)."""
+    return _convolution(view, ["c", "m"])
 
 
 @sharding_rule("MaxPool")
