@@ -17,6 +17,7 @@ What is refused raises the error that the caller names, with the file, the place
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 import os
@@ -480,3 +481,24 @@ def read_json(
     value = parse(read_bytes(path, most, links=links, error=error, do=do), path, error=error, do=do)
     validate(value, kind, path, error=error, do=do)
     return value
+
+
+def with_hash(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a file and, as ``hash``, the SHA-256 of all others, whatever their order and the white space between.
+
+    Example:
+        >>> with_hash({"batch": 4}) == with_hash({"hash": "of another content", "batch": 4})
+        True
+    """
+    content = {name: value for name, value in fields.items() if name != "hash"}
+    return {**content, "hash": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
+
+
+def check_hash(fields: Mapping[str, Any], where: object, *, error: type[Deep500Error], do: str) -> None:
+    """Raise ``error`` unless the fields are those that :func:`with_hash` was given."""
+    expected, got = fields["hash"], with_hash(fields)["hash"]
+    if got != expected:
+        raise error(
+            f"{where}: got content with hash {got[:12]}; expected {expected[:12]}, which it was written with: the file "
+            f"was changed, and what it says may be wrong; {do}"
+        )

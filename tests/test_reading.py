@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deep500 import reading
 from deep500.errors import PlanError, ResultsError
 from deep500.reading import (
     MOST_DEEP,
@@ -162,3 +163,14 @@ def test_partial_asks_for_nothing_but_keeps_the_kinds():
     for value in ({"a": {"b": ""}}, {"d": [{"e": ""}]}, {"m": {"x": {"f": ""}}}, {"a": {"c": 1}}):
         with pytest.raises(ResultsError):
             validate(value, kind, "x")
+
+
+@given(st.dictionaries(st.text(min_size=1), st.one_of(st.integers(), st.text()), min_size=1), st.data())
+def test_a_hash_holds_for_its_fields_in_any_order_and_for_no_others(fields, data):
+    fields.pop("hash", None)
+    written = reading.with_hash(fields)
+    shuffled = dict(data.draw(st.permutations(list(written.items()))))
+    reading.check_hash(shuffled, "plan.json", error=PlanError, do="plan again")
+    for name in fields:
+        with pytest.raises(PlanError, match="the file was changed"):
+            reading.check_hash({**written, name: "other than drawn, \x00"}, "plan.json", error=PlanError, do="again")

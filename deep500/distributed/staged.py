@@ -47,9 +47,12 @@ class Staged(DistributedOptimizer):
     def gathered(self) -> Iterator[tuple[str, np.ndarray]]:
         """From all ranks together, those parameters and running statistics that the executor lacks."""
 
-    @abc.abstractmethod
     def whole_state(self) -> dict[str, np.ndarray]:
         """``network.state()``, of all ranks together."""
+        whole = dict(self.gathered())
+        names = [name for name in self.network.parameters if name not in whole]
+        whole.update(zip(names, map(np.array, self.arrays(self.network.fetch_tensors(names))), strict=True))
+        return {name: whole[name] for name in self.network.parameters}
 
     def backprop(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Forward and backward, stage by stage."""

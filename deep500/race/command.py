@@ -66,7 +66,7 @@ def _race(args: argparse.Namespace) -> int:
     tasks = RayTasks(run_described) if args.engine == "ray" and not args.plan else None  # before a folder is made
     if args.resume is not None:
         race = Race.reopen(args.resume)
-        if args.engine != "processes" and not race.options.processor_time:
+        if args.engine != "processes" and not race.options.cpu_time:
             raise RecipeError(
                 f"got --engine {args.engine} for a race by the wall's clock; expected this machine alone: leave it out"
             )

@@ -60,12 +60,12 @@ class RaceOptions:
         submissions: names, or ``path.py:Name``.
         studies, trials: per workload, and per study.
         seed: of everything that is drawn.
-        jobs: trials at a time; with several, times are processor seconds.
+        jobs: trials at a time; with several, times are CPU seconds.
         memory: GiB that a trial's process may take.
         framework, data: as for ``deep500 run``.
         prune: stop trials that cannot count any more.
         held_out: variants of workloads that are drawn when tuning has ended.
-        engine: where trials run; others than processes of this machine time by their processors' clocks.
+        engine: where trials run; others than processes of this machine measure CPU time.
     """
 
     suite: str
@@ -91,7 +91,7 @@ class RaceOptions:
             raise RecipeError(f"got --memory {self.memory:g}; expected GiB above 0: give a larger number")
 
     @property
-    def processor_time(self) -> bool:
+    def cpu_time(self) -> bool:
         """Whether trials share machines, so that times are those of their processes."""
         return self.jobs > 1 or self.engine != "processes"
 
@@ -256,7 +256,7 @@ class Race:
             int(seeds[0] % 2**31),
             limit(entry, self.done.values(), seconds, o.studies) if o.prune else seconds,
             steps,
-            o.processor_time,
+            o.cpu_time,
             o.framework,
             o.data,
         )

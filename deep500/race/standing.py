@@ -166,11 +166,11 @@ def _remarks(race: Race, table: StudyTable, spread: float | None) -> list[str]:
         remarks.append(f"{race.options.held_out} variants are drawn when tuning has ended.")
     if len(race.done) < len(race.entries):
         remarks.append(f"Unfinished: {len(race.done)} of {len(race.entries)} trials; go on with --resume {race.path}.")
-    clock = "processor seconds, as trials shared the machine" if o.processor_time else "seconds by the wall's clock"
+    clock = "CPU seconds, as trials shared the machine" if o.cpu_time else "seconds by the wall's clock"
     remarks.append(f"Times are {clock}, of training without evaluations, until the target was crossed.")
-    kinds = {r["outcome"]["processor"] for r in race.records.values() if "processor" in r["outcome"]}
+    kinds = {r["outcome"]["cpu"] for r in race.records.values() if "cpu" in r["outcome"]}
     if len(kinds) > 1:
-        remarks.append(f"Trials ran on processors of {len(kinds)} kinds, whose times are not alike.")
+        remarks.append(f"Trials ran on {len(kinds)} kinds of CPU, whose times are not alike.")
     for column, workload in enumerate(table.workloads):
         if not np.isfinite(table.times[:, column]).any():
             best = [r["outcome"].get("best") for e, r in race.records.items() if e.workload == workload]

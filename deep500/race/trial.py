@@ -223,8 +223,8 @@ def run_trial(request: Request, say: Callable[[dict[str, Any]], None] = lambda p
     }
 
 
-def processor() -> str:
-    """Tell the kind of this machine's processor from others."""
+def cpu_kind() -> str:
+    """The kind of this machine's CPU, which tells it from others."""
     return " ".join(str(hardware()[key]) for key in ("vendor", "family", "model_number", "stepping"))
 
 
@@ -262,7 +262,7 @@ def main() -> None:
         text = "".join(traceback.format_exception_only(type(error), error)).strip()
         outcome = {"seconds": None, "steps": None, "spent": 0.0, "best": None, "warnings": []}
         outcome["reason"] = "out of memory" if isinstance(error, MemoryError) else f"crashed: {text}"
-    say({"outcome": {**outcome, "processor": processor()}})
+    say({"outcome": {**outcome, "cpu": cpu_kind()}})
 
 
 if __name__ == "__main__":

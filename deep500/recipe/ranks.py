@@ -66,16 +66,16 @@ def check_agreement(comm: Communicator, facts: Mapping[str, Any]) -> None:
     """Raise CommunicationError naming the first fact in which a rank differs from rank 0.
 
     Args:
-        facts: what JSON can hold and must be the same everywhere, but for a device that is each rank's own card
+        facts: what JSON can hold and must be the same everywhere, but for a device that is each rank's own GPU
             (``GPUDevice()``); installed versions are added.
     """
     if comm.size == 1:
         return
     everywhere = comm.gather_facts([{**facts, "versions": describe()["versions"]}, str(GPUDevice())])
-    first, card = everywhere[0]
-    for rank, (theirs, card_of_rank) in enumerate(everywhere):
+    first, device = everywhere[0]
+    for rank, (theirs, device_of_rank) in enumerate(everywhere):
         for path, expected, got in differences(first, theirs):
-            if path.endswith(".device") and (expected, got) == (card, card_of_rank):
+            if path.endswith(".device") and (expected, got) == (device, device_of_rank):
                 continue
             raise CommunicationError(
                 f"got ranks that do not run the same: {path} is {expected!r} on rank 0, {got!r} on rank {rank}; "

@@ -83,7 +83,7 @@ def test_an_array_of_slurm_gives_the_folder_that_processes_give(folder: Path, ca
         assert all(array_task(script, task).returncode == 0 for task in asked_of(script))
     assert cli.main(["race", "--resume", str(path), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["finished"] and result["held_out"] and "processor seconds" in " ".join(result["remarks"])
+    assert result["finished"] and result["held_out"] and "CPU seconds" in " ".join(result["remarks"])
     assert cli.main(["race", *WORDS, "--whole", "--json"]) == 0
     here = json.loads(capsys.readouterr().out)
     assert results_of(path) == results_of(Path(here["path"])) and len(results_of(path)) == 4

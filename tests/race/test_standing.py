@@ -76,7 +76,7 @@ def test_an_unfinished_race_and_what_went_wrong(tmp_path) -> None:
         one.run(lambda line: 1 / (len(one.done) < 20), Broken())
     standing = write_standing(one)
     assert not standing["finished"] and "of 108 trials; go on with --resume" in standing["remarks"][0]
-    assert "processor seconds" in standing["remarks"][1]
+    assert "CPU seconds" in standing["remarks"][1]
     assert {(miss["submission"], miss["reason"]) for miss in standing["misses"]} == {("c", "crashed: SIGSEGV")}
     assert "crashed: SIGSEGV" in (one.path / PAGE).read_text() and "crashed: SIGSEGV" in text_of(standing)
     assert np.isfinite(standing["spent_seconds"])

@@ -258,13 +258,6 @@ class DividedNetwork(Staged):
         for name, tensor in self._mine.items():
             yield name, self._whole(name, self.network.to_numpy(tensor))
 
-    def whole_state(self) -> dict[str, np.ndarray]:
-        """``network.state()``, of all ranks together."""
-        whole = dict(self.gathered())
-        names = [name for name in self.network.parameters if name not in whole]
-        whole.update(zip(names, map(np.array, self.arrays(self.network.fetch_tensors(names))), strict=True))
-        return {name: whole[name] for name in self.network.parameters}
-
     def load_whole_state(self, state: Mapping[str, Any]) -> None:
         """``network.load_state()``, of which each rank keeps its part."""
         super().load_whole_state(state)

@@ -204,13 +204,6 @@ class ShardedParameters(Staged):
         for group, part in zip(self._groups, self._mine, strict=True):
             yield from group.gather(part).items()
 
-    def whole_state(self) -> dict[str, np.ndarray]:
-        """``network.state()``, of all ranks together."""
-        whole = dict(self.gathered())
-        names = [name for name in self.network.parameters if name not in whole]
-        whole.update(zip(names, map(np.array, self.arrays(self.network.fetch_tensors(names))), strict=True))
-        return {name: whole[name] for name in self.network.parameters}
-
     def load_whole_state(self, state: Mapping[str, Any]) -> None:
         """``network.load_state()``, of which each rank keeps its part."""
         super().load_whole_state(state)

@@ -8,7 +8,6 @@ holds for one structure of a network and the sizes of one batch, and is refused 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 from deep500.errors import PlanError
 from deep500.networks.hashing import structure_hash
 from deep500.networks.network import Network
-from deep500.reading import LARGEST, declare, number, parse, read_bytes, validate, word
+from deep500.reading import LARGEST, check_hash, declare, number, read_json, validate, with_hash, word
 from deep500.transformations.parallel.checking import check_division
 from deep500.transformations.parallel.dividing import Crossing, Division, StepGraph
 from deep500.transformations.parallel.joint import joint_network
@@ -99,7 +98,7 @@ class ParallelPlan:
         """The plan as :func:`json.dumps` takes it and :func:`parallel_plan_from` reads it."""
         fields = {**asdict(self), "shapes": {name: list(shape) for name, shape in self.shapes.items()}}
         data = {"format": FORMAT, "version": VERSION, **fields}
-        return {**data, "hash": _content_hash(data)}
+        return with_hash(data)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it as JSON; returns the path."""
@@ -203,8 +202,7 @@ def load_parallel_plan(path: str | os.PathLike[str]) -> ParallelPlan:
     Raises:
         PlanError: it cannot be read, is no plan, lacks something, or was changed after it was written.
     """
-    data = parse(read_bytes(path, links=True, error=PlanError, do=AGAIN), path, error=PlanError, do=AGAIN)
-    return parallel_plan_from(data, path)
+    return parallel_plan_from(read_json(path, _HEAD, links=True, error=PlanError, do=AGAIN), path)
 
 
 def parallel_plan_from(data: Any, path: str | os.PathLike[str]) -> ParallelPlan:
@@ -215,16 +213,6 @@ def parallel_plan_from(data: Any, path: str | os.PathLike[str]) -> ParallelPlan:
     """
     validate(data, _HEAD, path, error=PlanError, do=AGAIN)
     validate(data, _PLAN, path, error=PlanError, do=AGAIN)
-    if (got := _content_hash(data)) != data["hash"]:
-        raise PlanError(
-            f"{path}: got content with hash {got[:12]}; expected {data['hash'][:12]}, which it was written with: the "
-            f"file was changed; {AGAIN}"
-        )
+    check_hash(data, path, error=PlanError, do=AGAIN)
     shapes = {name: tuple(shape) for name, shape in data["shapes"].items()}
     return ParallelPlan(**{**{name: data[name] for name in ParallelPlan.__annotations__}, "shapes": shapes})
-
-
-def _content_hash(data: Mapping[str, Any]) -> str:
-    """SHA-256 of a plan's fields other than its hash, whatever their order and the white space between them."""
-    content = {name: value for name, value in data.items() if name != "hash"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -7,11 +7,10 @@ after they were written, by the hash of their content, as a prediction holds for
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from deep500.errors import PlanError
 from deep500.networks.execution.modes import training_network
 from deep500.networks.graph import Graph
 from deep500.networks.hashing import structure_hash as structure_hash
-from deep500.reading import LARGEST, at_least, declare, number, parse, read_bytes, validate, word
+from deep500.reading import LARGEST, at_least, check_hash, declare, number, read_json, validate, with_hash, word
 from deep500.transformations.recomputation.region_tree import outermost_first
 from deep500.transformations.recomputation.training_step import needed
 
@@ -99,7 +98,7 @@ class CheckpointingPlan:
     def data(self) -> dict[str, Any]:
         """The plan as :func:`json.dumps` takes it and :func:`plan_from` reads it."""
         data = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        return {**data, "hash": _content_hash(data)}
+        return with_hash(data)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it as JSON; returns the path."""
@@ -144,9 +143,7 @@ def load_plan(path: str | os.PathLike[str]) -> CheckpointingPlan:
     Raises:
         PlanError: it cannot be read, is no plan, lacks something, or was changed after it was written.
     """
-    return plan_from(
-        parse(read_bytes(path, links=True, error=PlanError, do=AGAIN), path, error=PlanError, do=AGAIN), path
-    )
+    return plan_from(read_json(path, _HEAD, links=True, error=PlanError, do=AGAIN), path)
 
 
 def plan_from(data: Any, path: str | os.PathLike[str]) -> CheckpointingPlan:
@@ -157,19 +154,9 @@ def plan_from(data: Any, path: str | os.PathLike[str]) -> CheckpointingPlan:
     """
     validate(data, _HEAD, path, error=PlanError, do=AGAIN)
     validate(data, _PLAN, path, error=PlanError, do=AGAIN)
-    if (got := _content_hash(data)) != data["hash"]:
-        raise PlanError(
-            f"{path}: got content with hash {got[:12]}; expected {data['hash'][:12]}, which it was written with: the "
-            f"file was changed, and its predictions are another plan's; {AGAIN}"
-        )
+    check_hash(data, path, error=PlanError, do=AGAIN)
     regions = tuple(PlannedRegion(r["name"], r["location"], tuple(r["values"])) for r in data["regions"])
     return CheckpointingPlan(**{**{name: data[name] for name in CheckpointingPlan.__annotations__}, "regions": regions})
-
-
-def _content_hash(data: Mapping[str, Any]) -> str:
-    """SHA-256 of a plan's fields other than its hash, whatever their order and the white space between them."""
-    content = {name: value for name, value in data.items() if name != "hash"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def undominated(plans: Iterable[CheckpointingPlan]) -> list[CheckpointingPlan]:
