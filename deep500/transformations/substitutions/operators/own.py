@@ -8,7 +8,7 @@
     ABS = Activation("abs", "Abs", np.abs, axioms=AXIOMS)
 
 From then on ``(abs x)`` is a pattern, shipped rules that hold for any activation hold for it, and what follows from
-its axioms is proved. It lasts for the process.
+its axioms is proved. It lasts for the process. The function is held against the operator's kernels when it is added.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import helper
 
-from deep500.errors import InputError, NetworkError, nearest
+from deep500.errors import Deep500Error, InputError, NetworkError, nearest
+from deep500.networks.graph import Graph
 from deep500.operators.registry import load_plugin
+from deep500.registry import is_installed, load_backend
 from deep500.transformations.substitutions.operators.arithmetic import Arithmetic, Array, Real
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
 from deep500.transformations.substitutions.operators.specification import (
@@ -34,6 +37,8 @@ from deep500.transformations.substitutions.operators.specification import (
     operators,
     register,
 )
+
+BACKENDS = ("reference", "onnxruntime")
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,8 @@ def add_activation(activation: Activation) -> Activation:
     """Make an activation known to patterns, provers, imports and prices; the same one twice is once.
 
     Raises:
-        InputError: its name, or its ONNX operator, stands for another activation.
+        InputError: its name, or its ONNX operator, stands for another activation; the operator's kernels compute
+            something else than the function, or there are none.
 
     Example:
         >>> add_activation(Activation("softsign", "Softsign", lambda x: x / (1 + abs(x)))).name
@@ -90,6 +96,7 @@ def add_activation(activation: Activation) -> Activation:
             f"got activation {activation.name!r} ({activation.op_type}), which there is already; expected a name and "
             "an operator of its own: choose others"
         )
+    _compare_with_kernels(activation)
     shape = functools.partial(_same)
     register(
         Operator(
@@ -100,6 +107,40 @@ def add_activation(activation: Activation) -> Activation:
     Real.FUNCTIONS[activation.name] = activation.function
     ACTIVATIONS[activation.name] = activation.op_type
     return activation
+
+
+POINTS = np.outer([1.0, -1.0], [0.0, 1e-4, 0.25, 1 / 3, 0.5, 1.0, 1.5, 2.71, 7.3, 41.6, 1e4]).ravel()
+"""Where a function is held against the operator's kernels: off the integers, where steps and signs show."""
+NEAR = 1e-5
+"""Relative difference to a kernel in float32."""
+
+
+def _compare_with_kernels(activation: Activation) -> None:
+    """Raise InputError unless the kernels of the installed backends compute what a function does."""
+    network = Graph("activation")
+    network.add_input("x", POINTS.shape, "float32")
+    network.add_node(activation.op_type, ["x"], ["y"], **activation.attributes)
+    network.add_output("y")
+    points = POINTS.astype(np.float32)
+    with np.errstate(all="ignore"):
+        expected = np.asarray(activation.function(points.astype(np.float64)), np.float64)
+        narrow, refused = expected.astype(np.float32), dict[str, str]()
+    for backend in filter(is_installed, BACKENDS):
+        try:
+            executor = load_backend(backend).from_model(network)
+            got = np.asarray(executor.network.to_numpy(executor.inference({"x": points})["y"]))
+        except Deep500Error as error:
+            refused[backend] = str(error)
+            continue
+        near = np.isclose(got, narrow, rtol=NEAR, atol=NEAR * 1e-2, equal_nan=True)
+        if narrow.shape != got.shape or not near.all():
+            place = int(np.argmin(near)) if narrow.shape == got.shape else 0
+            raise InputError(
+                f"got activation {activation.name!r}, function {narrow.flat[place]:.6g} at {points[place]:.6g}; its "
+                f"kernel in {backend}, {activation.op_type}, gives {got[place]:.6g}; expected the same: correct one"
+            )
+    if len(refused) == len(list(filter(is_installed, BACKENDS))):
+        raise InputError(f"got activation {activation.name!r}, which no backend runs to compare with: {refused}")
 
 
 def _same(shapes: Any, parameters: Parameters) -> tuple[Shape, ...]:

@@ -2,21 +2,25 @@
 difference is a counter-example.
 
 In a finite field an activation is some polynomial, so that a rule which needs what only this activation has (that
-``relu`` of ``relu`` is ``relu``) fails there and holds all the same: only real numbers refute.
+``relu`` of ``relu`` is ``relu``) fails there and holds all the same. A rule without activations is an equation of
+polynomials: integers for which its sides differ modulo a prime refute it.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from deep500.transformations.substitutions.operators.arithmetic import Arithmetic, Array, Real
+from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.proofs.axioms import Axiom, equations
+from deep500.transformations.substitutions.proofs.kernels import Magnitude
 from deep500.transformations.substitutions.proofs.prime_fields import PRIMES, Prime
 from deep500.transformations.substitutions.proofs.validation import Draw, Sides
 from deep500.transformations.substitutions.rules.patterns import parse
@@ -24,7 +28,13 @@ from deep500.transformations.substitutions.rules.rule_file import PatternRule
 
 TRIALS, LEGAL = 6000, 200  # at most this many choices of sizes, until that many fit
 SHOWN = 12  # counter-examples of which the smallest is shown
-LARGEST = 1e-9  # relative difference in float64 that rounding explains, with values of at most 3
+LARGEST = 1e-9  # relative difference in float64 that rounding explains, with values of at most 4
+WIDE = 1e-12  # likewise as a part of the largest that the terms of a sum can be
+NONLINEAR = frozenset({"unary", "maxpool", "batchnorm"})
+ELEMENTWISE = frozenset(
+    {"unary", "add", "mul", "scale", "shift", "gain", "bias", "concat", "split", "transpose", "ones"}
+)
+"""Of rules that are tried on extreme numbers: products of matrices make nan of infinities that meet a 0."""
 Values = Callable[[np.random.Generator, tuple[int, ...]], Array]
 
 
@@ -38,6 +48,7 @@ class Counterexample:
         parameters: name -> value, sizes among them.
         index: of an element that differs; None where shapes do.
         left, right: that element, or the shapes.
+        prime: the sides are these modulo it; None: in float64.
     """
 
     output: int
@@ -46,6 +57,7 @@ class Counterexample:
     index: tuple[int, ...] | None
     left: Any
     right: Any
+    prime: int | None = None
 
     def __str__(self) -> str:
         tensors = [f"{name} = {_shown(value)}" for name, value in sorted(self.values.items())]
@@ -55,7 +67,8 @@ class Counterexample:
         else:
             what = f"left{list(self.index)} = {self.left:.6g}, right{list(self.index)} = {self.right:.6g}"
         output = f" (output {self.output})" if self.output else ""
-        return f"{', '.join([*tensors, *settings])}: {what}{output}"
+        modulo = f" modulo {self.prime}" if self.prime else ""
+        return f"{', '.join([*tensors, *settings])}: {what}{modulo}{output}"
 
 
 def _shown(value: Array) -> str:
@@ -78,7 +91,7 @@ def field_trials(axiom: Axiom, seed: int = 0, legal: int = LEGAL) -> tuple[int, 
     It ends at the first that differs: one suffices.
     """
     fitting = equal = 0
-    for _, sides in _fitting(axiom, seed, _residues, lambda trial: Prime(PRIMES[trial % len(PRIMES)])):
+    for _, sides in _fitting(axiom, seed, (_residues,), lambda trial: Prime(PRIMES[trial % len(PRIMES)])):
         fitting += 1
         equal += np.array_equal(*sides)
         if equal < fitting or fitting == legal:
@@ -86,13 +99,56 @@ def field_trials(axiom: Axiom, seed: int = 0, legal: int = LEGAL) -> tuple[int, 
     return fitting, equal
 
 
-def counterexample(rule: PatternRule, seed: int = 0, legal: int = 60) -> Counterexample | None:
-    """Small whole numbers for which the sides of a rule differ by more than rounding; None where none were found.
+def polynomial(rule: PatternRule) -> bool:
+    """Return whether both sides are polynomials, so that what differs in a finite field differs.
+
+    Example:
+        >>> polynomial(PatternRule(("(add x y)",), ("(add y x)",))), polynomial(PatternRule(("(relu x)",), ("x",)))
+        (True, False)
+    """
+    return not rule.operators & {*NONLINEAR, *ACTIVATIONS}
+
+
+def field_counterexample(rule: PatternRule, seed: int = 0) -> Counterexample | None:
+    """Integers for which the sides of a `polynomial` rule differ, small ones if there are; None where none were seen.
+
+    Example:
+        >>> str(field_counterexample(PatternRule(("(scale x s)",), ("(scale (scale x s) s)",))))[:8]
+        's = -3.0'
+    """
+    for output, axiom in enumerate(equations(rule)):
+        generator = np.random.default_rng(seed)
+        fitting = _fitting(axiom, seed, (_residues,), lambda trial: Prime(PRIMES[trial % len(PRIMES)]))
+        for draw, (left, right) in itertools.islice(fitting, LEGAL):
+            if np.array_equal(left, right):
+                continue
+            for _ in range(SHOWN):  # a polynomial that is not zero is rarely zero at small integers either
+                arrays = {name: _integers(generator, (1, *value.shape)) for name, value in draw.values.items()}
+                sides = Sides(arrays, draw.parameters, Real())
+                small = _Drawn(
+                    {name: array[0] for name, array in arrays.items()}, draw.parameters, sides.numbers, _integers
+                )
+                both = (sides.evaluate(parse(text)) for text in (axiom.left, axiom.right))
+                if difference := _difference(output, small, *both):
+                    return difference
+            place = tuple(map(int, np.argwhere(left != right)[0])) if left.shape == right.shape else None
+            apart = (left[place], right[place]) if place else (left.shape[1:], right.shape[1:])
+            prime = getattr(draw.numbers, "prime", None)
+            return Counterexample(output, draw.values, draw.parameters, place and place[1:], *apart, prime)
+    return None
+
+
+def counterexample(rule: PatternRule, seed: int = 0, legal: int = 60, extreme: bool = False) -> Counterexample | None:
+    """Numbers for which the sides of a rule differ by more than rounding; None where none were found.
+
+    Small integers and fractions in turn; with ``extreme`` also numbers of all sizes, signed zeros and infinities, where
+    every operator works element by element.
 
     Args:
         rule: the rule.
         seed: of sizes and values.
         legal: choices of sizes that are tried.
+        extreme: refute what holds for moderate numbers only.
 
     Example:
         >>> rule = PatternRule(("(matmul x y)",), ("(matmul y x)",))
@@ -103,31 +159,48 @@ def counterexample(rule: PatternRule, seed: int = 0, legal: int = 60) -> Counter
         >>> counterexample(idempotent) is None, holds(idempotent)  # true, and of this activation only
         (True, False)
     """
+    kinds = (_integers, _fractions)
+    if extreme and rule.operators <= {*ELEMENTWISE, *ACTIVATIONS}:
+        kinds, legal = (*kinds, _wide, _special), 2 * legal
     for output, axiom in enumerate(equations(rule)):
         differences: list[Counterexample] = []
-        for fitting, (draw, (left, right)) in enumerate(_fitting(axiom, seed, _integers, lambda _: Real())):
-            different = _difference(output, draw, left, right)
+        for fitting, (draw, sides) in enumerate(_fitting(axiom, seed, kinds, lambda _: Real())):
+            terms = _terms(axiom, draw) if draw.kind is _wide else None
+            different = _difference(output, draw, *sides, terms)
             differences += [different] if different is not None else []
             if fitting >= legal or len(differences) == SHOWN:
                 break
         if differences:
-            return min(
-                differences,
-                key=lambda difference: (
-                    difference.index is None,
-                    sum(value.size for value in difference.values.values()),
-                ),
-            )
+            return min(differences, key=_size)
     return None
 
 
-def _difference(output: int, draw: _Drawn, left: Array, right: Array) -> Counterexample | None:
+def _size(difference: Counterexample) -> tuple[bool, int, int]:
+    """How hard it is to read."""
+    return difference.index is None, sum(value.size for value in difference.values.values()), len(str(difference))
+
+
+def _terms(axiom: Axiom, draw: _Drawn) -> Array:
+    """The largest that what is added up on either side can be."""
+    arrays = {name: np.abs(value)[None] for name, value in draw.values.items()}
+    sides = Sides(arrays, draw.parameters, Magnitude())
+    return np.maximum(sides.evaluate(parse(axiom.left)), sides.evaluate(parse(axiom.right)))
+
+
+def _difference(
+    output: int, draw: _Drawn, left: Array, right: Array, terms: Array | None = None
+) -> Counterexample | None:
+    """The first element that differs; with the size of ``terms`` only one that is finite on both sides."""
     known = functools.partial(Counterexample, output, draw.values, draw.parameters)
     if left.shape != right.shape:
         return known(None, left.shape[1:], right.shape[1:])
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         apart = ~((left == right) | (np.isnan(left) & np.isnan(right)))
-        apart &= ~(np.abs(left - right) <= LARGEST * (1 + np.abs(left) + np.abs(right)))
+        allowed = LARGEST * (1 + np.abs(left) + np.abs(right))
+        if terms is not None:
+            allowed, apart = allowed + WIDE * terms, apart & np.isfinite(left) & np.isfinite(right)
+        near = np.abs(left - right) <= allowed
+        apart &= ~(near & np.isfinite(left) & np.isfinite(right))
     if not apart.any():
         return None
     place = tuple(int(position) for position in np.argwhere(apart)[0])
@@ -138,6 +211,8 @@ def _difference(output: int, draw: _Drawn, left: Array, right: Array) -> Counter
 class _Drawn:
     values: dict[str, Array]
     parameters: dict[str, Any]
+    numbers: Arithmetic
+    kind: Values
 
 
 def _residues(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -148,20 +223,35 @@ def _integers(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return generator.integers(-3, 4, shape).astype(np.float64)
 
 
+def _fractions(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return generator.integers(-32, 33, shape) / generator.integers(8, 12, shape)
+
+
+def _wide(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return np.asarray(generator.choice([-1, 1], shape) * 10.0 ** generator.uniform(-8, 8, shape))
+
+
+def _special(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return np.asarray(generator.choice([0.0, -0.0, np.inf, -np.inf, 1.0, -2.5], shape))
+
+
 def _fitting(
-    axiom: Axiom, seed: int, values: Values, numbers: Callable[[int], Arithmetic]
+    axiom: Axiom, seed: int, kinds: Sequence[Values], numbers: Callable[[int], Arithmetic]
 ) -> Iterator[tuple[_Drawn, tuple[Array, Array]]]:
     """Choices of sizes and values for which both sides fit together and the conditions hold, and both sides."""
     generator = np.random.default_rng(seed)
     patterns = parse(axiom.left), parse(axiom.right)
     for trial in range(TRIALS):
         draw = Draw(axiom, generator)
-        arrays = {name: values(generator, (1, *shape)) for name, shape in draw.shapes.items()}
+        kind = kinds[trial % len(kinds)]
+        arrays = {name: kind(generator, (1, *shape)) for name, shape in draw.shapes.items()}
         sides = Sides(arrays, draw.parameters, numbers(trial))
         try:
-            left, right = (sides.evaluate(pattern) for pattern in patterns)
+            with np.errstate(all="ignore"):
+                left, right = (sides.evaluate(pattern) for pattern in patterns)
             fits = sides.conditions(axiom.where)
         except (ShapeMismatch, IndexError):
             continue
         if fits:
-            yield _Drawn({name: array[0] for name, array in arrays.items()}, dict(sides.bound)), (left, right)
+            known = {name: array[0] for name, array in arrays.items()}
+            yield _Drawn(known, dict(sides.bound), sides.numbers, kind), (left, right)

@@ -23,7 +23,7 @@ from deep500.transformations.substitutions.proofs.prime_fields import PRIMES, Pr
 from deep500.transformations.substitutions.proofs.saturation import direction
 from deep500.transformations.substitutions.rules.patterns import CONSTANTS, Pattern, arguments, literal, parse
 
-RANKED = {"matmul": 2, "transpose": 2, "identity": 2, "conv": 4, "enlarge": 4, "avgpool": 4, "maxpool": 4}
+RANKED = {"matmul": 2, 'transpose "1,0"': 2, "identity": 2, "conv": 4, "enlarge": 4, "avgpool": 4, "maxpool": 4}
 KERNELS = ((1, 1), (3, 3), (1, 3), (3, 1))
 
 
@@ -164,7 +164,7 @@ class Draw:
         self.generator = generator
         patterns = [parse(axiom.left), parse(axiom.right)]
         ranks = [RANKED[op] for op in RANKED if f"({op} " in axiom.left + axiom.right]
-        self.rank = ranks[0] if ranks else int(generator.choice([2, 4]))
+        self.rank = ranks[0] if ranks else int(generator.choice([2, 3, 4]))
         self.pool = generator.integers(1, 6, 2)
         self.parameters: dict[str, Any] = {}
         self.shapes: dict[str, Shape] = {}
@@ -179,6 +179,9 @@ class Draw:
         sides = Sides({}, self.parameters, Prime(PRIMES[0]))
         if sides.conditions(tuple(line for line in axiom.where if "= (" in line)):
             self.parameters = sides.bound
+        groups = [sides.bound.get(word) or literal(word, kind) for _, kind, word in uses if kind == "groups"]
+        if (most := max(filter(None, groups), default=1)) > 1 and generator.integers(2):
+            self.pool = generator.integers(1, 4) * np.array([1, most])  # else several groups hardly ever fit
         for pattern in patterns:
             self._shape(pattern, self.rank, None)
 

@@ -21,7 +21,13 @@ from deep500.transformations.substitutions.proofs.lowering import cases
 from deep500.transformations.substitutions.proofs.pattern_proofs import proved
 from deep500.transformations.substitutions.proofs.saturation import rewrites
 from deep500.transformations.substitutions.proofs.solver import Solver
-from deep500.transformations.substitutions.proofs.trials import LEGAL, Counterexample, counterexample, field_trials
+from deep500.transformations.substitutions.proofs.trials import (
+    Counterexample,
+    counterexample,
+    field_counterexample,
+    field_trials,
+    polynomial,
+)
 from deep500.transformations.substitutions.rules.rule_file import PatternRule, read
 from deep500.transformations.substitutions.rules.rule_text import from_text
 
@@ -93,7 +99,7 @@ def _axioms_of(name: str, texts: tuple[str, ...]) -> tuple[Axiom, ...]:
     checked: list[Axiom] = []
     for number, text in enumerate(texts):
         rule = from_text(text, f"axiom {number} of {name}").rule
-        wrong = counterexample(rule)
+        wrong = counterexample(rule, extreme=True)
         if wrong is not None:
             raise DataError(f"axiom {number} of {name}: got {text}; expected one that holds: {wrong}")
         checked += [dataclasses.replace(axiom, name=f"{name} {number}") for axiom in equations(rule)]
@@ -105,8 +111,8 @@ def judge(rules: Sequence[PatternRule], thorough: bool = True) -> list[Verdict]:
 
     Args:
         rules: in canonical form.
-        thorough: try proved rules on numbers as well (a third of a second each), and unknown ones in finite fields and
-            on kernels.
+        thorough: try proved rules on numbers as well (a third of a second each), and unknown ones on kernels; without,
+            unknown ones are tried on numbers and in finite fields alone.
 
     Raises:
         MissingEngine: egglog is not installed, and a rule is not one of the shipped ones.
@@ -147,11 +153,16 @@ def _judged(rules: list[PatternRule], thorough: bool) -> list[Verdict]:
         wrong = counterexample(rule) if thorough or n not in provers else None
         if wrong is None and n not in provers and (prover := _z3(rule, added)):
             provers[n] = prover
+        fields: tuple[tuple[int, int], ...] = ()
+        if wrong is None and n not in provers:  # nobody proved it: all numbers count
+            fields = tuple(map(field_trials, equations(rule)))
+            if not polynomial(rule):
+                wrong = counterexample(rule, extreme=True)
+            elif any(equal < fitting for fitting, equal in fields):
+                wrong = field_counterexample(rule)
         verdict = "refuted" if wrong is not None else "proved" if n in provers else "unknown"
         decided = dataclasses.replace(rule, verdict=verdict, prover=provers.get(n) if verdict == "proved" else None)
-        legal = LEGAL if thorough else 1  # one suffices to say that the sides fit together at all
-        fields = tuple(field_trials(axiom, legal=legal) for axiom in equations(rule)) if verdict == "unknown" else ()
-        kernels = _kernels(rule) if thorough and fields and all(fitting for fitting, _ in fields) else ()
+        kernels = _kernels(rule) if thorough and verdict == "unknown" and all(fitting for fitting, _ in fields) else ()
         verdicts.append(Verdict(decided, share + time.process_time() - start, wrong, fields, kernels))
     return verdicts
 

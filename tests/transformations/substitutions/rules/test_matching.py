@@ -156,7 +156,9 @@ def test_constants_are_recognised_by_value_and_made_with_their_siblings_shape() 
         ("ones", np.ones((2, 3), "int64"), False),
         ("identity", np.eye(3), True),
         ("identity", np.eye(3)[:2], False),
-        ("pool_kernel", np.full((4, 1, 3, 3), 1 / 9, "float32"), True),
+        ("pool_kernel", np.full((4, 1, 3, 3), 1 / 9), True),
+        ("pool_kernel", np.full((4, 1, 3, 3), 1 / 9, "float32"), False),  # 3e-9 from a ninth: no check would pass
+        ("pool_kernel", np.full((4, 1, 1, 4), 1 / 4, "float16"), True),
         ("pool_kernel", np.full((4, 1, 3, 3), 0.11, "float32"), False),
         ("identity_kernel", np.zeros((2, 2, 3, 3)), False),
     ],

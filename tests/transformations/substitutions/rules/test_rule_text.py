@@ -312,3 +312,45 @@ def test_an_activation_of_ones_own_from_outside(
     assert "axiom 0 of abswrong" in error_line(capsys)
     assert cli.main(["rules", "list", "--operator", "absolute.py:NONE"]) == 2
     assert "expected an Activation in absolute.py" in error_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("(transpose t (transpose t x)) = x", "t1 = ("),  # true of matrices, and of all but cycles of three axes
+        ('(split 0 1 p (conv "1,1" "1,1" "0,0,0,0" "1,1" g x w)) = (conv "1,1" "1,1" "0,0,0,0" "1,1" g x w)', "shape"),
+        ('(relu (unary "tanh" x)) = (unary "tanh" (relu x))', ""),  # true
+        ('(unary "tanh" (relu x)) = (relu x)', "left["),
+        ('(mul (unary "relu" x) (ones q)) = (unary "relu" x)', ""),
+    ],
+)
+def test_rules_are_refuted_where_they_fail(text: str, shown: str) -> None:
+    verdict = prove(from_text(text).rule)[0]
+    assert (verdict.rule.verdict == "refuted") == bool(shown) and shown in str(verdict), verdict
+
+
+def test_groups_of_two_and_more_are_tried() -> None:
+    """A rule that holds for one group only: sizes that fit several are drawn often enough to see it."""
+    one = "x (concat 0 p w v))"
+    wrong = f"(conv k s d e g {one} = (concat 1 p (conv k s d e g x w) (conv k s d e g x v))"
+    verdict = prove(from_text(wrong).rule)[0]
+    assert verdict.rule.verdict == "refuted" and verdict.counterexample is not None
+    assert verdict.counterexample.parameters["g1"] > 1
+
+
+def test_a_function_is_held_against_the_operators_kernels(own_process: None) -> None:
+    with pytest.raises(InputError, match="kernel in reference, Floor, gives"):
+        rewriting.add_activation(rewriting.Activation("floor", "Floor", lambda x: x))  # equal on all integers
+    additive = "(floor (add x y)) = (add (floor x) (floor y))"
+    rewriting.add_activation(rewriting.Activation("floor", "Floor", np.floor, axioms=(additive,)))
+    with pytest.raises(DataError, match=r"axiom 0 of floor: .*expected one that holds"):
+        prove(from_text("(floor (floor (floor x))) = (floor x)").rule)
+
+
+def test_extreme_numbers_refute_what_moderate_ones_do_not(own_process: None) -> None:
+    def clipped(x: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+        return np.where(np.abs(x) < 1e-5, 0.0, x)
+
+    rewriting.add_activation(rewriting.Activation("shrink", "Shrink", clipped, {"lambd": 1e-5}))
+    verdict = prove(from_text("(shrink (scale x s)) = (scale (shrink x) s)").rule)[0]
+    assert verdict.rule.verdict == "refuted"
