@@ -7,13 +7,13 @@ where its arrays lie. So those that were fastest are built and timed a second ti
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 
 from deep500.errors import MissingBackend, NetworkError, UnsupportedOperator
 from deep500.measure.comparison import FASTER
 from deep500.networks.graph import Graph
 from deep500.transformations.substitutions.cost import OutOfTime, Remeasured, deployment, work_hash
+from deep500.transformations.substitutions.cost.clock import cpu_seconds
 from deep500.transformations.substitutions.deadline import Deadline
 
 ORIGINAL = "original"
@@ -58,7 +58,7 @@ def fastest(
     if not different:
         return None, []
     compiles = deployment(backend).compiles
-    limit, begin = (TIMING_COMPILED if compiles else TIMING) * deadline.left(), time.perf_counter()
+    limit, begin = (TIMING_COMPILED if compiles else TIMING) * deadline.left(), cpu_seconds()
     seconds = min(MOST_TIMING, (1 - COMPILING[compiles]) * limit)
     until = begin + limit - seconds
     try:
@@ -77,7 +77,7 @@ def fastest(
     again = {ORIGINAL: original, **{name: different[name] for name in close}}
     deadline.tell("timing the fastest again")
     try:
-        second = compare(again, backend, limit=min(MOST_TIMING, left), failed={}, until=time.perf_counter() + left)
+        second = compare(again, backend, limit=min(MOST_TIMING, left), failed={}, until=cpu_seconds() + left)
     except FAILURES:
         return first, order
     return first, _both(first, second, order)

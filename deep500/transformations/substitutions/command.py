@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from deep500.errors import InputError, OutOfMemory
@@ -35,7 +39,8 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
         default="onnxruntime",
         help=f"where it shall run: {', '.join(deployment_names())}, ... (onnxruntime)",
     )
-    add("--budget", type=float, default=30.0, metavar="S", help="seconds of search (30); 0: search nothing")
+    add("--budget", type=float, default=30.0, metavar="S", help="seconds of CPU time (30); 0: search nothing")
+    add("--keep", action="store_true", help="interrupted once: end with the best so far instead of nothing")
     add("--alpha", type=float, default=1.05, metavar="A", help="look again at what costs A times the best (1.05)")
     add("--training", action="store_true", help="keep parameters as they are: the model will be trained")
     add("--no-measure", action="store_true", help="price by formula: the same result on every machine")
@@ -114,7 +119,7 @@ def _execute(args: argparse.Namespace) -> int:
         if history.unproved:
             sys.stdout.write(f"NOT PROVED: rules {', '.join(history.unproved)} were applied without a proof\n")
         return 0
-    with _Bar(args.budget, args.quiet or args.json) as bar:
+    with _Bar(args.budget, args.quiet or args.json) as bar, _stopping(args.keep) as stop:
         optimized = optimize_network(
             network,
             args.backend,
@@ -129,6 +134,7 @@ def _execute(args: argparse.Namespace) -> int:
             sizes=_sizes(args.size),
             progress=bar.update,
             fresh_prices=args.fresh_prices,
+            stop=stop,
         )
     write(optimized.network, optimized.history)
     judged = judge_files(optimized, source, args.out, _sizes(args.size), args.seed, FILES * args.budget)
@@ -154,6 +160,30 @@ def _sizes(pairs: list[str]) -> dict[str, int]:
             raise InputError(f"got --size {word!r}; expected NAME=N with a whole number above 0: --size N=8")
         sizes[name] = int(number)
     return sizes
+
+
+@contextlib.contextmanager
+def _stopping(keep: bool) -> Iterator[Callable[[], bool]]:
+    """Whether the user asked for an end: with ``keep`` the first Ctrl-C or SIGTERM does, the second one is as ever."""
+    asked = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        asked.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    here = keep and threading.current_thread() is threading.main_thread()  # only there signals have handlers
+    for number in before if here else ():
+        signal.signal(number, ask)
+    try:
+        yield asked.is_set
+    except KeyboardInterrupt as interrupt:
+        words = "stopped a second time" if asked.is_set() else "with --keep the best so far would have been written"
+        raise KeyboardInterrupt(words) from interrupt
+    finally:
+        for number, handler in before.items() if here else ():
+            signal.signal(number, handler)
 
 
 class _Bar:

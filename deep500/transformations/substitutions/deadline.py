@@ -1,14 +1,21 @@
-"""The seconds that optimizing a network may take, and which of them are kept for the check of its result."""
+"""The seconds that optimizing a network may take, and which of them are kept for the check of its result.
+
+Seconds are those of CPU time (`cost.clock`): what is found does not depend on what else the machine does.
+"""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from deep500.transformations.substitutions.cost import OutOfTime
+from deep500.transformations.substitutions.cost.clock import cpu_seconds
 
 Progress = Callable[[float, float, float, str], None]
 """Called with seconds so far, the best and the first predicted seconds (0: none yet), and what is being done."""
+Stop = Callable[[], bool]
+"""Asked now and then whether to end early."""
+LAST = 5.0
+"""Seconds, beside those of the check, to write and time what a search had when it was stopped."""
 KEPT = 2.0
 """Most time of a result's check, in multiples of what computing the original's answers took: it computes as much, and
 writes the constants in two precisions."""
@@ -20,6 +27,7 @@ class Deadline:
     Args:
         budget: seconds from now.
         progress: told what begins.
+        stop: whether to come to an end early, with what there is.
 
     Attributes:
         budget: as given.
@@ -32,14 +40,14 @@ class Deadline:
         True
     """
 
-    def __init__(self, budget: float, progress: Progress | None = None) -> None:
-        self.budget, self.reserved, self._progress = budget, 0.0, progress
-        self.began = time.perf_counter()
+    def __init__(self, budget: float, progress: Progress | None = None, stop: Stop | None = None) -> None:
+        self.budget, self.reserved, self._progress, self._stop = budget, 0.0, progress, stop
+        self.began = cpu_seconds()
         self._prices = 0.0, 0.0
 
     def spent(self) -> float:
         """Seconds since the beginning."""
-        return time.perf_counter() - self.began
+        return cpu_seconds() - self.began
 
     def keep_for_check(self, seconds: float) -> None:
         """Keep the time of a check, where the original's answers took some seconds."""
@@ -51,6 +59,8 @@ class Deadline:
 
     def left(self, with_kept: bool = False) -> float:
         """Seconds that are left, those kept for the check not counted unless asked for; 0 if none."""
+        if self._stop is not None and self._stop():
+            self.budget, self._stop = min(self.budget, self.spent() + self.reserved + LAST), None
         return max(self.budget - self.spent() - (0.0 if with_kept else self.reserved), 0.0)
 
     def check(self, what: str = "", needs: float = 0.0) -> None:

@@ -6,7 +6,6 @@ rounding of weights that were computed beforehand; the written network is run as
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +20,7 @@ from deep500.networks.graph import Graph
 from deep500.networks.network import Network
 from deep500.registry import load_backend
 from deep500.tensors import dtype_to_onnx
+from deep500.transformations.substitutions.cost.clock import cpu_seconds
 from deep500.transformations.substitutions.graph.importing import Imported, named
 from deep500.transformations.substitutions.graph.store import StoredGraph
 from deep500.transformations.substitutions.graph.writing import export_network
@@ -116,7 +116,7 @@ class Answers:
         sizes: Mapping[str, int] | None = None,
         in_time: InTime = lambda what, needs=0.0: None,
     ) -> None:
-        begin = time.perf_counter()
+        begin = cpu_seconds()
         self.original, self.seed, self.sizes = imported.network, seed, _sizes(imported, sizes or {})
         self.backend = "reference"
         try:
@@ -127,13 +127,13 @@ class Answers:
         self.wide: list[dict[str, np.ndarray[Any, Any]]] = []
         self.gradients: dict[str, Any] | None = None
         if self.backend == "reference":
-            in_time("comparing in float64", WIDE * (time.perf_counter() - begin))
+            in_time("comparing in float64", WIDE * (cpu_seconds() - begin))
             twin = in_float64(self.original)
             self.wide = [outputs(twin, choice, seed) for choice in self.sizes]
             if imported.training and not any(node.is_random for node in self.original.nodes):
                 in_time("the original's gradients")
                 self.gradients = _gradients(twin, twin, self.sizes[0], seed)
-        self.seconds = time.perf_counter() - begin
+        self.seconds = cpu_seconds() - begin
 
     def differ(self, network: Graph, expected: list[dict[str, np.ndarray[Any, Any]]]) -> float:
         """Largest relative error of another network's outputs, by norm."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -26,7 +25,8 @@ from deep500.transformations.substitutions.cost import (
     deployment,
     remeasure,
 )
-from deep500.transformations.substitutions.deadline import Deadline, Progress
+from deep500.transformations.substitutions.cost.clock import cpu_seconds
+from deep500.transformations.substitutions.deadline import Deadline, Progress, Stop
 from deep500.transformations.substitutions.equivalence import Answers, check_equivalent
 from deep500.transformations.substitutions.graph.importing import Imported, import_network, named
 from deep500.transformations.substitutions.graph.store import StoredGraph
@@ -71,8 +71,8 @@ class OptimizeOptions:
             Operators outside the rule language stay opaque; the rest is rewritten around them.
         backend: name of the backend or deployment that shall run it (``"pytorch-compiled"`` is ``torch.compile``). What
             compiles networks itself has no prices of operators: candidates by formula are compiled and timed instead.
-        budget: seconds for all of it; 0 searches nothing. The check of a result has its time kept; what cannot be
-            checked within the budget is not taken. See ``timed_out``.
+        budget: seconds of CPU time for all of it, so that a busy machine finds the same; 0 searches nothing. The check
+            of a result has its time kept; what cannot be checked within the budget is not taken. See ``timed_out``.
         training: the network will be trained: parameters stay as they are, with their names, and nothing is computed
             from them beforehand; normalization and dropout are left alone. Otherwise the result is for inference.
         alpha: the search looks again at states that cost up to this many times the best.
@@ -88,6 +88,8 @@ class OptimizeOptions:
         example: inputs to trace a model of a framework with.
         fresh_prices: measure operators anew and store these times instead of the known ones.
         unproved: take rules that are neither proved nor refuted, too; every result says which of them were applied.
+        stop: asked now and then; where it says True the search ends as if the budget were spent, and the best so far is
+            written, checked and timed in some seconds.
     """
 
     network: Network | Any
@@ -105,6 +107,7 @@ class OptimizeOptions:
     example: Any = None
     fresh_prices: bool = False
     unproved: bool = False
+    stop: Stop | None = None
 
 
 @takes(OptimizeOptions)
@@ -139,12 +142,12 @@ def optimize_network(options: OptimizeOptions) -> Optimized:
     if options.measure:
         deployment(backend).prepare()
         importlib.import_module("scipy.stats")  # what is loaded once per process is nobody's search
-    started = time.perf_counter()
+    started = cpu_seconds()
     try:
         matcher = Matcher(load_rules(options.rules, options.unproved), GROWTH)  # proving is nobody's search either
         alone = options.measure and not deployment(backend).compiles
         cost = Measured(backend, options.database, seed=options.seed, fresh=options.fresh_prices) if alone else None
-        deadline = Deadline(options.budget, options.progress)
+        deadline = Deadline(options.budget, options.progress, options.stop)
         imported = import_network(network, training, options.sizes)
         try:
             deadline.check("the original's answers")
@@ -162,7 +165,7 @@ def optimize_network(options: OptimizeOptions) -> Optimized:
         return _choose(imported, matcher, result, deadline, answers, options)
     except MemoryError as error:  # both forms do not fit: the one that was given does
         reason = f"memory ended ({error or 'MemoryError'}): the network and a second form of it did not fit"
-        return Optimized.unchanged(network, backend, reason, training, seconds=time.perf_counter() - started)
+        return Optimized.unchanged(network, backend, reason, training, seconds=cpu_seconds() - started)
 
 
 def _search(
@@ -176,7 +179,7 @@ def _search(
     The best state by formula is a candidate whatever measured prices of single operators say: prices that lie close
     together are noisy, and candidates are timed from end to end.
     """
-    fixed, begin = tuple(imported.sizes.values()), time.perf_counter()
+    fixed, begin = tuple(imported.sizes.values()), cpu_seconds()
     runs = deployment(options.backend).backend
     by_formula: CostModel = Analytic(runs)
 
@@ -184,7 +187,9 @@ def _search(
         def progress(_: float, best: float, first: float, where: str) -> None:
             deadline.tell(f"{what}, {where}", best, first)
 
-        backtracking = Backtracking(matcher, cost, seconds, options.alpha, fixed, CANDIDATES, progress=progress)
+        backtracking = Backtracking(
+            matcher, cost, seconds, options.alpha, fixed, CANDIDATES, progress=progress, stop=options.stop
+        )
         return backtracking.run(imported.graph, starts)
 
     # What is found must be written and checked in time as well; prices by formula alone leave more for the search.
@@ -204,7 +209,7 @@ def _search(
         return quick
     cost.until = begin + budget
     try:
-        left = max(cost.until - time.perf_counter(), 0.0)
+        left = max(cost.until - cpu_seconds(), 0.0)
         result = searched(cost, left, "priced by measuring", quick.best[:1])
     except OutOfTime:
         quick.timed_out = True

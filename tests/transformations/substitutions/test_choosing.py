@@ -174,6 +174,7 @@ def test_what_compiling_takes_is_guessed_from_what_was_compiled(monkeypatch: pyt
             return lambda: None
 
     monkeypatch.setattr(ranking, "Runner", Runner)
+    monkeypatch.setattr(ranking, "cpu_seconds", lambda: now[0])
     monkeypatch.setattr(ranking, "time", SimpleNamespace(perf_counter=lambda: now[0], perf_counter_ns=lambda: 0))
     monkeypatch.setattr(ranking, "in_turns", lambda functions, *_: measured(dict.fromkeys([*functions][1:], 1.0)))
     for until, expected in ((14.9, []), (15.0, ["w6"]), (16.0, ["w6", "w7"]), (19.0, ["w6", "w7", "w8"])):

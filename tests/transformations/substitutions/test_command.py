@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -89,6 +91,29 @@ def test_options_reach_the_search(model: str, capsys: pytest.CaptureFixture[str]
     assert Network.from_onnx("out.onnx").trainable() == ["w0", "w1", "w2"]
     assert optimize(model, "-o", "out.onnx", "--history", "h.json", "--size", "N=10", *FORMULA) == 0
     assert json.loads(Path("h.json").read_text())["sizes"] == {"N": 11}, "the next number that divides no size"
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_an_interrupted_search_offers_what_it_has(
+    keep: bool, model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The signal comes while states are priced, each time at the same one."""
+    priced = itertools.count()
+
+    def progress(self: _Bar, seconds: float, best: float, first: float, what: str) -> None:
+        if first and next(priced) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(_Bar, "update", progress)
+    before = signal.getsignal(signal.SIGINT)
+    words = (model, "-o", "out.onnx", *FORMULA, *["--keep"] * keep)
+    if not keep:
+        assert optimize(*words) == 130 and "with --keep" in capsys.readouterr().err and not Path("out.onnx").exists()
+        return
+    assert optimize(*words) == 0 and signal.getsignal(signal.SIGINT) == before
+    out = capsys.readouterr().out
+    assert "ended by the budget" in out and "checked" in out
+    assert_same(Network.from_onnx(model), Network.from_onnx("out.onnx"), 1e-6, N=3)
 
 
 def test_the_input_may_be_the_output(model: str) -> None:

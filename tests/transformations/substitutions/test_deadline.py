@@ -11,6 +11,7 @@ import pytest
 
 from deep500.networks import Network
 from deep500.transformations.substitutions import Optimized, equivalence, optimize
+from deep500.transformations.substitutions import deadline as deadline_module
 from deep500.transformations.substitutions.cost import Analytic, Measured, OutOfTime, ranking
 from deep500.transformations.substitutions.cost.timing import Slope
 from deep500.transformations.substitutions.deadline import Deadline
@@ -49,7 +50,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """As for a large network: folding constants, answers, files, prices and matching take long."""
     made = Clock()
-    monkeypatch.setattr(time, "perf_counter", made)
+    monkeypatch.setattr(time, "process_time", made)
     monkeypatch.setattr(writing, "constant_array", made.spend("folding", 0.05, writing.constant_array))
     monkeypatch.setattr(equivalence, "outputs", made.spend("answers", 0.2, equivalence.outputs))
     monkeypatch.setattr(equivalence, "_gradients", made.spend("gradients", 0.4, equivalence._gradients))
@@ -127,7 +128,7 @@ def test_progress_says_what_is_done(clock: Clock) -> None:
 
 def test_time_for_the_check_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(deadline_module, "cpu_seconds", lambda: now[0])
     deadline = Deadline(10.0)
     deadline.keep_for_check(1.5)
     now[0] = 4.0

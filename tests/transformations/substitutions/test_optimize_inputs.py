@@ -120,8 +120,8 @@ def test_what_was_best_when_time_was_up_is_returned(monkeypatch: pytest.MonkeyPa
     results = []
     for looks in (90, 90, 1_000_000):
         seen = itertools.count()
-        clock = SimpleNamespace(perf_counter=lambda seen=seen, looks=looks: 1e9 * (next(seen) > looks))
-        monkeypatch.setattr(backtracking, "time", clock)
+        clock = lambda seen=seen, looks=looks: 1e9 * (next(seen) > looks)  # noqa: E731
+        monkeypatch.setattr(backtracking, "cpu_seconds", clock)
         results.append(optimized(network))
     early, again, whole = results
     assert early.timed_out and not whole.timed_out
@@ -129,6 +129,16 @@ def test_what_was_best_when_time_was_up_is_returned(monkeypatch: pytest.MonkeyPa
     assert whole.after < early.after < early.before
     assert_same(network, early.network, 1e-5)
     assert saved(d5.replay_history(network, early.history)) == saved(early.network) == saved(again.network)
+
+
+def test_who_stops_a_search_gets_what_was_best() -> None:
+    network, results = create("nasrnn", 1, shape=(1, 6), hidden=6), []
+    for looks in (90, 90):
+        seen = itertools.count()
+        results.append(optimized(network, stop=lambda seen=seen, looks=looks: next(seen) > looks))
+    early, again = results
+    assert early.timed_out and early.after is not None and early.before is not None and early.after < early.before
+    assert early.equivalence is not None and saved(early.network) == saved(again.network)
 
 
 # -- rules ------------------------------------------------------------------------------------------------------------

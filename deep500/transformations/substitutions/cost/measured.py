@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from deep500.errors import InputError, UnsupportedOperator
 from deep500.measure.machine import threads_to_use
 from deep500.measure.pairs import compare_functions
 from deep500.transformations.substitutions.cost.analytic import traffic
+from deep500.transformations.substitutions.cost.clock import cpu_seconds
 from deep500.transformations.substitutions.cost.database import (
     Database,
     Place,
@@ -58,7 +58,7 @@ class Measured(CostModel):
         measured: units measured by this object; the others came from the database.
         seconds: time spent on that.
         unrunnable: unit's key -> the backend's words.
-        until: the time, of ``time.perf_counter``, after which nothing more is measured; no limit if None.
+        until: the time, of `cpu_seconds`, after which nothing more is measured; no limit if None.
 
     Args:
         backend: name of a backend.
@@ -125,7 +125,7 @@ class Measured(CostModel):
         """
         key = repr(unit.key(graph))
         if key not in self._rows:
-            begin = time.perf_counter()
+            begin = cpu_seconds()
             if self.until is not None and begin > self.until:
                 if key in self._doubted:
                     return self._doubted[key].seconds
@@ -137,7 +137,7 @@ class Measured(CostModel):
                 return float("inf")
             finally:
                 self.measured += 1
-                self.seconds += time.perf_counter() - begin
+                self.seconds += cpu_seconds() - begin
             row = PriceRow(measured.seconds, measured.mad, measured.rounds, now())
             self._rows[key] = self._store(key, row)
         return self._rows[key].seconds

@@ -17,6 +17,7 @@ from deep500.measure.sampling import Clock
 from deep500.measure.statistics import Interval, median_interval, paired_ratio
 from deep500.networks.execution.inputs import make_inputs
 from deep500.networks.graph import Graph
+from deep500.transformations.substitutions.cost.clock import cpu_seconds
 from deep500.transformations.substitutions.cost.timing import Runner, typical
 from deep500.transformations.substitutions.graph.importing import named
 
@@ -99,7 +100,7 @@ def remeasure(
             take those nevertheless.
         clock: returns nanoseconds.
         failed: receives what the backend says of networks that it does not run, which are left out; None: an error.
-        until: the time, of ``time.perf_counter``, by which all networks shall be compiled: with ``failed``, those that
+        until: the time, of `cpu_seconds`, by which all networks shall be compiled: with ``failed``, those that
             would take longer, as far as the others tell, are left out.
 
     Raises:
@@ -164,7 +165,7 @@ def _functions(
     run, inputs = Runner(backend, None, seed), make_inputs(named(first), None, seed, sizes)
     functions, taken = dict[str, Callable[[], object]](), list[float]()
     for name, network in networks.items():
-        begin, expected = time.perf_counter(), max(taken[1:] or [ALIKE * seconds for seconds in taken], default=0.0)
+        begin, expected = cpu_seconds(), max(taken[1:] or [ALIKE * seconds for seconds in taken], default=0.0)
         if failed is not None and until is not None and network is not first and begin + expected > until:
             failed[name] = f"got too little time to compile it; expected {expected:.2g} s; raise the budget"
             continue
@@ -174,7 +175,7 @@ def _functions(
             if failed is None or network is first:
                 raise
             failed[name] = f"{type(error).__name__}: {error}"
-        taken.append(time.perf_counter() - begin)  # the first compiles what the others have in common with it, too
+        taken.append(cpu_seconds() - begin)  # the first compiles what the others have in common with it, too
     return functions
 
 

@@ -159,7 +159,7 @@ def counterexample(rule: PatternRule, seed: int = 0, legal: int = 60, extreme: b
         >>> counterexample(idempotent) is None, holds(idempotent)  # true, and of this activation only
         (True, False)
     """
-    kinds = (_integers, _fractions)
+    kinds: tuple[Values, ...] = (_integers, _fractions)
     if extreme and rule.operators <= {*ELEMENTWISE, *ACTIVATIONS}:
         kinds, legal = (*kinds, _wide, _special), 2 * legal
     for output, axiom in enumerate(equations(rule)):

@@ -182,7 +182,9 @@ class Draw:
         groups = [sides.bound.get(word) or literal(word, kind) for _, kind, word in uses if kind == "groups"]
         if (most := max(filter(None, groups), default=1)) > 1 and generator.integers(2):
             self.pool = generator.integers(1, 4) * np.array([1, most])  # else several groups hardly ever fit
-        for pattern in patterns:
+        # A condition may name a tensor that only the rule's other output reads.
+        sizes = (parse(f"({line.split('=', 1)[1]})")[1] for line in axiom.where if "= size" in line)
+        for pattern in [*patterns, *(tensor for tensor in sizes if isinstance(tensor, str))]:
             self._shape(pattern, self.rank, None)
 
     def size(self) -> int:

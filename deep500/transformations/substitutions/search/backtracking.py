@@ -17,11 +17,11 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from deep500.transformations.substitutions.cost.clock import cpu_seconds
 from deep500.transformations.substitutions.cost.model import CostModel, OutOfTime
 from deep500.transformations.substitutions.graph.store import StoredGraph, StoreValue
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
@@ -73,12 +73,13 @@ class Backtracking:
     Args:
         matcher: finds matches of proved rules.
         cost: prices graphs.
-        budget: seconds.
+        budget: seconds of CPU time.
         alpha: how much more than the best a state may cost to be looked at again.
         fixed: numbers that stand for symbolic sizes.
         keep: how many states to return.
         patience: states to look at without finding a better one, before it ends; a third of the budget ends it too.
         progress: called with seconds so far, best cost, first cost and what is searched, after every state.
+        stop: asked, wherever the budget is, whether to end now.
     """
 
     matcher: Matcher
@@ -89,6 +90,7 @@ class Backtracking:
     keep: int = 4
     patience: int = 12
     progress: Callable[[float, float, float, str], None] | None = None
+    stop: Callable[[], bool] | None = None
     _seen: set[tuple[StoreValue, ...]] = field(default_factory=set)
     _queue: list[tuple[float, int, State, Move]] = field(default_factory=list)
     _where: str = ""
@@ -103,7 +105,7 @@ class Backtracking:
         Raises:
             OutOfTime: the graph itself cannot be priced within the time for measuring.
         """
-        self._began = time.perf_counter()
+        self._began = cpu_seconds()
         self._result = result = SearchResult([], State(graph, self.cost.total(graph)))
         result.best = [result.first]
         self._largest = GROWTH * len(graph.nodes())
@@ -111,7 +113,7 @@ class Backtracking:
             self._search(starts)
         except OutOfTime:
             result.timed_out = True
-        result.seconds = time.perf_counter() - self._began
+        result.seconds = cpu_seconds() - self._began
         return result
 
     def _search(self, starts: Sequence[State]) -> None:
@@ -161,15 +163,17 @@ class Backtracking:
     def _tell(self) -> None:
         """Report, and raise OutOfTime where the budget is spent."""
         result = self._result
-        result.seconds = time.perf_counter() - self._began
+        result.seconds = cpu_seconds() - self._began
         if self.progress:
             self.progress(result.seconds, result.best[0].cost, result.first.cost, self._where)
         self._in_time()
 
     def _in_time(self) -> None:
         """Raise OutOfTime where the budget is spent; asked before whatever takes more than a moment."""
-        if time.perf_counter() - self._began > self.budget:
+        if cpu_seconds() - self._began > self.budget:
             raise OutOfTime("the search's budget is spent")
+        if self.stop is not None and self.stop():
+            raise OutOfTime("the search was stopped")
 
     def _matches(self, graph: StoredGraph, **where: Any) -> list[Match]:
         matches = []
