@@ -68,31 +68,31 @@ def answer(result: ComparisonResult) -> list[str]:
 
 
 def _fastest(names: Sequence[str], timing: Timing) -> str:
-    """Who beats all others with evidence; else who is not beaten by anybody."""
-    better = {name: [_other(c, name) for c in timing.comparisons if _wins(c, name)] for name in names}
-    beaten = {loser for losers in better.values() for loser in losers}
-    first = [name for name in names if name not in beaten]
+    """Who beats each other one with evidence; else who is beaten by nobody, and whom somebody beats."""
+    winners = [pair.first if pair.verdict == FASTER else pair.second for pair in timing.comparisons if _decided(pair)]
+    losers = [pair.second if pair.verdict == FASTER else pair.first for pair in timing.comparisons if _decided(pair)]
+    slower = [name for name in names if name in losers]
     medians = {name: timing.interval(name).median for name in names}
-    first.sort(key=medians.__getitem__)
-    if len(first) == 1:
-        second = min((name for name in names if name != first[0]), key=medians.__getitem__)
-        pair = next(c for c in timing.comparisons if {c.first, c.second} == {first[0], second})
+    front = sorted((name for name in names if name not in losers), key=medians.__getitem__)
+    winner = next((name for name in front if winners.count(name) == len(names) - 1), None)
+    if winner is not None:
+        second = min((name for name in names if name != winner), key=medians.__getitem__)
+        pair = next(c for c in timing.comparisons if {c.first, c.second} == {winner, second})
         ratio, low, high = pair.ratio.median, pair.ratio.low, pair.ratio.high
-        if pair.first != first[0]:
+        if pair.first != winner:
             ratio, low, high = 1 / ratio, None if high is None else 1 / high, None if low is None else 1 / low
         ends = "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
-        return f"{first[0]} is faster than every other one, {ratio:.3f}{ends} of the time of {second}, the next"
-    same = all(c.verdict == EQUIVALENT for c in timing.comparisons if {c.first, c.second} <= set(first))
-    words = "take the same time" if same else "are not told apart by these rounds"
-    return f"{', '.join(first)} {words}" + (f"; slower: {', '.join(n for n in names if n in beaten)}" if beaten else "")
+        return f"{winner} is faster than every other one, {ratio:.3f}{ends} of the time of {second}, the next"
+    if len(front) < 2:  # one that nobody beats, but that does not beat each other one; or beaten in a ring
+        sentence = "none is faster than all others"
+    else:
+        same = all(c.verdict == EQUIVALENT for c in timing.comparisons if {c.first, c.second} <= set(front))
+        sentence = f"{', '.join(front)} {'take the same time' if same else 'are not told apart by these rounds'}"
+    return sentence + (f"; slower than another: {', '.join(slower)}" if slower else "")
 
 
-def _wins(pair: Comparison, name: str) -> bool:
-    return (pair.first, pair.verdict) == (name, FASTER) or (pair.second, pair.verdict) == (name, SLOWER)
-
-
-def _other(pair: Comparison, name: str) -> str:
-    return pair.second if pair.first == name else pair.first
+def _decided(pair: Comparison) -> bool:
+    return pair.verdict in (FASTER, SLOWER)
 
 
 def time_figure(result: ComparisonResult, label: str) -> Figure:
