@@ -37,7 +37,7 @@ from deep500.results.files import read_json, read_lines
 from deep500.results.quiet import disturbed, lower_series
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
 from deep500.results.samples import SampleStore
-from deep500.results.stats import STATS, compute
+from deep500.results.stats import STATS, compute, share_a_process
 from deep500.results.verify import verify
 
 SAME_OR_FASTER, IS_WORSE, IS_UNRESOLVED, INVALID = 0, 1, 2, 3
@@ -200,7 +200,11 @@ def compare_runs(
         series = _compare_turns([*runs, *again], shared, margin)
     else:
         series = _compare_apart(runs, shared, margin, floor)
-    remarks = [*_scatter_remark(runs), *_remarks_in_turns(runs, shared)] if in_turns else [_taken_apart(manifests)]
+    remarks = (
+        [*_scatter_remark(runs), *_remarks_in_turns(runs, shared)]
+        if in_turns
+        else [_taken_apart(manifests, any(run.share_a_process() for run in runs))]
+    )
     summaries = [read_json(path / SUMMARY) for path in (first, second)]
     metrics = [{m["name"]: m["value"] for m in summary.get("metrics", [])} for summary in summaries]
     qualities = compare_qualities(manifests, summaries)
@@ -263,9 +267,14 @@ class FinishedRun:
         declared: float | None = (self.manifest.get("series") or {}).get(series, {}).get("samples_each")
         return declared
 
+    def share_a_process(self) -> bool:
+        """Return whether two of its launches ran in one process."""
+        return share_a_process(read_lines(self.path / METRICS))
+
     def processes(self, series: str) -> int:
-        """Return how many processes its launches ran in: the seeds of a run share one, launches in turns do not."""
-        return len(self.stats[series]["launches"]) if TURNS in self.manifest else 1
+        """Return how many processes its launches surely ran in."""
+        known = read_lines(self.path / METRICS)
+        return len({(line.get("clock") or {}).get("process") for line in known} - {None}) or 1
 
 
 def _compare_apart(
@@ -289,10 +298,13 @@ def _apart(name: str, runs: Sequence[FinishedRun], floor: Floor | None) -> Launc
     fewest = min(map(len, groups))
     known = floor or floor_from_earlier([run.path for run in runs], name, fewest)
     processes = [run.processes(name) if floor else 1 for run in runs]  # earlier runs are measured as wholes
-    result = compare_launches(groups[0], groups[1], known, (medians[0], medians[1]), (processes[0], processes[1]))
+    shared = any(run.share_a_process() for run in runs)
+    result = compare_launches(
+        groups[0], groups[1], known, (medians[0], medians[1]), (processes[0], processes[1]), shared=shared
+    )
     few = (
         ""
-        if known or fewest >= FEWEST_ALONE
+        if known or (fewest >= FEWEST_ALONE and not shared)
         else f": repeat with --repeat {FEWEST_ALONE}, or take turns with --against"
     )
     reason = _observed(name, runs) or (result.reason and result.reason + few)
@@ -330,8 +342,9 @@ def look_at(paths: Sequence[Path], apart: Sequence[int], margin: float = MARGIN)
     runs = []
     for path in paths:
         manifest = read_json(path / MANIFEST)
-        stats = compute(SampleStore(path), manifest.get("series", {}))
-        stats = lower_series(stats, disturbed(read_lines(path / METRICS), manifest))
+        curve = read_lines(path / METRICS)
+        stats = compute(SampleStore(path), manifest.get("series", {}), curve)
+        stats = lower_series(stats, disturbed(curve, manifest))
         runs.append(FinishedRun(path, {**manifest, TURNS: {"apart": list(apart)}}, stats["series"]))
     shared = [name for name in runs[0].stats if name in runs[1].stats]
     return _compare_turns(runs, shared, margin)
@@ -434,15 +447,14 @@ def _remarks_in_turns(runs: Sequence[FinishedRun], shared: Sequence[str]) -> lis
     return unsteady
 
 
-def _taken_apart(manifests: Sequence[Mapping[str, Any]]) -> str:
+def _taken_apart(manifests: Sequence[Mapping[str, Any]], shared: bool) -> str:
     """Say what runs that were not taken in turns cannot show."""
     begun = [manifest.get("started") for manifest in manifests]
     apart = ""
     if all(isinstance(moment, str) for moment in begun):
         a, b = (datetime.datetime.fromisoformat(str(moment)) for moment in begun)
         apart = f" (begun {abs(b - a)} h apart)"
-    shares = any(len(m.get("seeds") or ()) > 1 and TURNS not in m for m in manifests)
-    process = ", nor what differs between processes (the launches of a run share one)" if shares else ""
+    process = ", nor what differs between processes (the launches of a run share one)" if shared else ""
     return (
         f"taken apart{apart}: what the machine changed in between is in no interval{process}; "
         "deep500 run A --against B sees it"
@@ -450,9 +462,10 @@ def _taken_apart(manifests: Sequence[Mapping[str, Any]]) -> str:
 
 
 def kept_launches(store: SampleStore, series: str, stat: Mapping[str, Any]) -> list[np.ndarray]:
-    """Samples of every launch after its warm-up, as ``stats.json`` has cut it."""
+    """Samples of every launch after its warm-up, which ``stats.json`` cut, in the order in which they were taken."""
     steady = []
-    for launch in stat["launches"]:
+    order = {number: place for place, (_, number) in enumerate(store.names())}
+    for launch in sorted(stat["launches"], key=lambda launch: order.get(launch["launch"], 0)):
         samples, cut = store.durations(series, launch["launch"]), launch["cut"]["index"]
         steady.append(samples[cut:] if cut < samples.size else samples)
     return steady

@@ -91,6 +91,7 @@ def compare_launches(
     medians: tuple[float, float] | None = None,
     processes: tuple[int, int] = (1, 1),
     level: float = 0.95,
+    shared: bool = False,
 ) -> LaunchComparison:
     """Compare two groups of launches that were not measured in turns.
 
@@ -101,6 +102,7 @@ def compare_launches(
         medians: what is reported as the median of either side; as :func:`over_launches` reports it if not given.
         processes: how many processes the launches of either side ran in: only those average the floor.
         level: of the interval.
+        shared: whether the launches of a side share a process: without a floor they show nothing then.
 
     Raises:
         InputError: a side without launches, or samples that are no finite numbers.
@@ -120,14 +122,14 @@ def compare_launches(
         ratio = Interval(after / before if before else math.nan, None, None, fewest, level)
         return LaunchComparison(ratio, None, _words(sides), "times of 0: the clock is too coarse")
     logs = [np.log([np.median(launch) for launch in side]) for side in sides]
-    evidence = _own_evidence(logs, _words(sides), level, alone=floor is None)
+    evidence = [] if shared and floor is None else _own_evidence(logs, _words(sides), level, alone=floor is None)
     known = [over_launches(side, 0.5, level, differ_p=math.nan).estimate for side in sides] if floor else []
     if floor is not None and all(estimate.low is not None and estimate.low > 0 for estimate in known):
         outer = floor.sd * math.sqrt(1 / processes[0] + 1 / processes[1])
         ends = _floored(math.log(after / before), known, outer, floor.freedom, level)
         evidence.append((*ends, f"{_words(sides)}, {floor}"))
     if not evidence:
-        why = _open(sides, logs) if floor is None else "too few samples within the launches"
+        why = _open(sides, logs, shared) if floor is None else "too few samples within the launches"
         return LaunchComparison(Interval(after / before, None, None, fewest, level), None, _words(sides), why)
     return _widest(evidence, after / before, fewest, level)
 
@@ -271,10 +273,12 @@ def dependence(groups: Sequence[np.ndarray]) -> float:
     return float(norm.cdf(sum(scores) / math.sqrt(len(scores))))
 
 
-def _open(sides: Sequence[Sequence[np.ndarray]], logs: Sequence[np.ndarray]) -> str:
+def _open(sides: Sequence[Sequence[np.ndarray]], logs: Sequence[np.ndarray], shared: bool) -> str:
     """Why launches alone decide nothing."""
     if min(map(len, sides)) < FEWEST_ALONE:
         return _few(sides)
+    if shared:
+        return "the launches of a side share a process"
     return f"launches depend on those before them, by von Neumann's ratio with p {dependence(logs):.2g}"
 
 

@@ -22,8 +22,8 @@ from deep500.measure.quantiles import OBSERVED, Estimate, quantile, quantile_of_
 from deep500.measure.standing import MIN_NEFF, OBSERVATION, RESULT
 from deep500.measure.steady import SteadyState, examine
 
-LAUNCHES, WITHIN = "launches", "within launches"
-"""Population of an interval: all launches that there might be, or the ones that were measured."""
+LAUNCHES, WITHIN, SHARED = "launches", "within launches", "within launches of one process"
+"""Population of an interval: all launches that there might be, or those that were measured, perhaps in one process."""
 
 DIFFER = 0.01
 """Launches with a smaller p value of Kruskal and Wallis's test differ."""
@@ -43,7 +43,7 @@ class LaunchEstimate:
     Attributes:
         estimate: the quantile with its interval, None for an observation; over launches its value is the median of the
             launches' quantiles, and its method ``"ranks of launches"``. ``n``, ``n_eff`` and ``tau`` are of all.
-        cluster: ``"launches"`` or ``"within launches"``, see :data:`LAUNCHES`.
+        cluster: ``"launches"``, ``"within launches"`` or ``"within launches of one process"``, see :data:`LAUNCHES`.
         launches: how many there were.
         cv: standard deviation of the launches' quantiles over their mean; None where it is not known.
         differ_p: p value of Kruskal and Wallis's test that launches do not differ; None where it was not made.
@@ -85,12 +85,14 @@ def basis(launches: int, cluster: str) -> str:
     """Return what an interval holds over, in words.
 
     Example:
-        >>> basis(8, LAUNCHES), basis(3, WITHIN), basis(1, WITHIN)
-        ('over 8 launches', 'within 3 launches', 'within one launch')
+        >>> basis(8, LAUNCHES), basis(3, WITHIN), basis(1, WITHIN), basis(8, SHARED)
+        ('over 8 launches', 'within 3 launches', 'within one launch', 'within 8 launches of one process')
     """
     if cluster == LAUNCHES:
         return f"over {launches} launches"
-    return "within one launch" if launches == 1 else f"within {launches} launches"
+    if launches == 1:
+        return "within one launch"
+    return f"within {launches} launches" + (" of one process" if cluster == SHARED else "")
 
 
 def launches_needed(level: float = 0.95) -> int:
@@ -126,6 +128,7 @@ def over_launches(
     differ_p: float | None = None,
     steady: Sequence[SteadyState] | None = None,
     min_neff: float = MIN_NEFF,
+    shared: bool = False,
 ) -> LaunchEstimate:
     """A quantile with an interval over launches, or within them where launches are too few or too short.
 
@@ -136,6 +139,8 @@ def over_launches(
         differ_p: :func:`launches_differ` of the same launches, if it is known already.
         steady: what is known of each launch; they are examined if None.
         min_neff: how many independent samples a result within launches must rest on, if more than 50.
+        shared: whether launches share a process: what differs between processes shows in none of them, and what lasts
+            in one makes them alike, so that there is no interval over launches, however many there are.
 
     Raises:
         InputError: no launches, an empty one, or samples that are no finite numbers.
@@ -159,9 +164,10 @@ def over_launches(
     whole = np.concatenate(groups)
     # samples depend on each other within a launch, not between launches
     pooled = quantile_of_worth(whole, whole.size / sum(estimate.n_eff for estimate in estimates), q, level)
-    if len(known) < len(groups) or len(groups) < launches_needed(level):
+    if shared or len(known) < len(groups) or len(groups) < launches_needed(level):
         why = _against_pooling(estimates, p, level)
-        return LaunchEstimate(without_interval(pooled, why) if why else pooled, WITHIN, len(groups), spread, p)
+        cluster = SHARED if shared and len(groups) > 1 else WITHIN
+        return LaunchEstimate(without_interval(pooled, why) if why else pooled, cluster, len(groups), spread, p)
     own_median = quantile(known, 0.5, level, independent=True)
     middle, low, high = own_median
     estimate = replace(pooled, median=middle, low=low, high=high, method="ranks of launches", reason="")
@@ -178,7 +184,8 @@ def _against_pooling(estimates: Sequence[Estimate], p: float | None, level: floa
         if estimate.method == OBSERVED:
             return estimate.reason if len(estimates) == 1 else f"launch {number}: {estimate.reason}"
     if p is not None and p < DIFFER:
-        return f"launches differ (Kruskal-Wallis p {p:.2g}), {launches_needed(level)} have an interval over launches"
+        needed = f"{launches_needed(level)} have an interval over launches"
+        return f"launches differ (Kruskal-Wallis p {p:.2g}), {needed}" + " if each is a process" * (len(estimates) > 5)
     return ""
 
 

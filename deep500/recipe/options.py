@@ -61,6 +61,7 @@ class Options:
     stop_after: int | None = None
     turns: str | None = None
     end: bool = False
+    launch: Path | None = None
 
     def defining(self) -> list[str]:
         """Overrides and options that define the run, as words that parse to the same again."""
@@ -143,8 +144,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="train on P processes of this machine (batch_size stays that of all together); on a cluster use mpirun, "
         "srun or torchrun around the same command instead")
     add("--repeat", type=_repetitions, default=1, metavar="N",
-        help="train with N seeds; judge the median, report the spread. auto: one seed more, until the intervals over "
-        "seeds of every judged metric and of the step time are tight, or --budget ends")
+        help="train with N seeds; judge the median, report the spread. From six on each is a process of its own, in "
+        "random order. auto: one seed more, until the intervals over seeds of every judged metric and of the step time "
+        "are tight, or --budget ends")
     add("--budget", type=float, metavar="SECONDS", help="with --repeat auto: most seconds of training, over all seeds")
     add("--precision", type=float, metavar="REL", help="with --repeat auto: tight means within this part (0.05)")
     add("--device", metavar="D", help="cpu, gpu or gpu:<number>")
@@ -160,6 +162,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     # the next two are said by 'deep500 run A --against B' to its launches
     add("--in-turns", dest="turns", metavar="NAME:SIDE:APART", help=argparse.SUPPRESS)
     add("--end", action="store_true", help=argparse.SUPPRESS)
+    add("--launch", type=Path, help=argparse.SUPPRESS)  # by --repeat, to each: where to write the folder of the run
     add("--strict", action="store_true", help="missing hardware or data is an error, not a fall-back")
     add("--open", action="store_true", help="allow changes to FIXED keys; the report says so")
     add("--download", action="store_true", help="fetch an absent data set")

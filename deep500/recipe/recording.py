@@ -10,6 +10,7 @@ import numpy as np
 
 from deep500.distributed import Communicator, Serial
 from deep500.events import Event
+from deep500.measure.environment import process_name
 from deep500.measure.load import load_between, read_load
 from deep500.results import Record
 from deep500.results.ranks import COMMUNICATION, STEP, of_rank
@@ -93,7 +94,8 @@ class EpochRecorder(Event):
         """
         wall = (perf_counter_ns() - self._epoch_begin) / 1e9
         line = run.record.to_dict()
-        line["clock"] = {"began": self._began, "wall_seconds": wall, "steps": len(self._durations)}
+        clock = {"began": self._began, "wall_seconds": wall, "steps": len(self._durations)}
+        line["clock"] = {**clock, "process": process_name()}
         if self._acted["collection"]:
             inference = self._acted["inference"]
             line["acting"] = {

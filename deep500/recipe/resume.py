@@ -73,7 +73,7 @@ def options_of(record: Record, now: Options) -> Options:
             f"got --resume with {' '.join(now.defining())}; expected what {record.path.name} was started with "
             f"({' '.join(stored) or 'nothing'}); leave those words out, or start a new run"
         )
-    names = ("out", "resume", "quiet", "json", "stop_after", "log", "turns", "end")
+    names = ("out", "resume", "quiet", "json", "stop_after", "log", "turns", "end", "launch")
     of_now = {name: getattr(now, name) for name in names}
     options = dataclasses.replace(parse_options(stored), **of_now, ranks=now.ranks)
     if options.ranks is None and not started() and current_world().size == 1:
@@ -116,12 +116,18 @@ def finished_before(record: Record, console: Console, writes: bool = True) -> Re
             _complete(record)
     if summary["status"] == "failed":
         raise TrainingError(f"{summary.get('error')} (in {record.path}, which had ended so before: start a new run)")
-    metrics = [metric_from(metric) for metric in summary["metrics"]]
-    labels = tuple(summary["labels"])
-    result = RecipeResult(summary["verdict"], metrics, str(record.path), str(record.path / REPORT), labels)
+    result = result_of_run(record)
     console.say(f"{record.path} is finished; nothing to resume")
     console.verdict(result, summary)
     return result
+
+
+def result_of_run(record: Record) -> RecipeResult:
+    """The result that a finished run's summary tells."""
+    summary = record.summary() or {}
+    metrics = [metric_from(metric) for metric in summary["metrics"]]
+    labels = tuple(summary["labels"])
+    return RecipeResult(summary["verdict"], metrics, str(record.path), str(record.path / REPORT), labels)
 
 
 def _complete(record: Record) -> None:

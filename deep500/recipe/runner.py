@@ -10,14 +10,15 @@ from deep500.distributed import world
 from deep500.guard import DEBUG, guarded
 from deep500.recipe.checking import mutable_lines
 from deep500.recipe.console import Console
+from deep500.recipe.launches import are_launches, end_with_parent, launch_seeds
 from deep500.recipe.options import Options, parse_options
 from deep500.recipe.plan import RecipeFile
 from deep500.recipe.ranks import check_size, start_ranks
 from deep500.recipe.regroup import check_ranks
-from deep500.recipe.resume import check_same, find_run, finished_before, options_of, unfinished_like
+from deep500.recipe.resume import check_same, find_run, finished_before, options_of, result_of_run, unfinished_like
 from deep500.recipe.session import Session
 from deep500.recipe.steps import make_plan
-from deep500.results import UNJUDGED, RecipeResult
+from deep500.results import UNJUDGED, RecipeResult, Record
 
 
 def run_recipe(
@@ -50,11 +51,13 @@ def run_recipe(
     path = caller.get("__file__")
     source = RecipeFile.at(path)
     if argv is None and caller.get("__name__") == "__main__" and path is not None:
-        command = [str(path), *sys.argv[1:]]
-        return guarded(
-            lambda: execute(fixed, mutable, metrics, _options(sys.argv[1:], source, caller), source, command),
-            debug=DEBUG in sys.argv[1:],
+        command, options = [str(path), *sys.argv[1:]], guarded(lambda: _options(sys.argv[1:], source, caller))
+        result = guarded(
+            lambda: execute(fixed, mutable, metrics, options, source, command), debug=DEBUG in sys.argv[1:]
         )
+        if options.launch is not None:  # what a script does with its result is done once, by who launched the seeds
+            raise SystemExit(result.exit_code)
+        return result
     return execute(fixed, mutable, metrics, _options(argv or (), source, caller), source)
 
 
@@ -71,6 +74,8 @@ def execute(
     command: Sequence[str] | None = None,
 ) -> RecipeResult:
     """Run a recipe with parsed options; see :func:`run_recipe`. ``command`` starts it again, on every rank."""
+    if options.launch is not None:
+        end_with_parent()
     if options.resume_or_start and options.resume is None:
         start_ranks(options, command)
         check_size(options, world())
@@ -87,6 +92,9 @@ def execute(
         return RecipeResult(f"{UNJUDGED} (nothing was run)")
     if record is not None:
         check_same(record, plan, source)
+    if are_launches(options, command) and (record is None or record.summary() is None):
+        path = launch_seeds(command or (), None if record is None else record.path)
+        return result_of_run(Record.open(path))
     start_ranks(options, command)
     comm = world()
     check_size(options, comm)

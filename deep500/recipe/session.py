@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import datetime
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from deep500.progress import progress, stage
 from deep500.recipe.build import Notes, Parts, load_custom_ops, load_data, make_parts
 from deep500.recipe.console import Console
 from deep500.recipe.describing import describe
+from deep500.recipe.launches import in_random_order
 from deep500.recipe.model import check_qualities
 from deep500.recipe.options import TURNS, turns_of
 from deep500.recipe.parallel import keep_plan, take_over_plan
@@ -51,6 +53,7 @@ from deep500.report.claims import write_claims
 from deep500.report.page import write_report
 from deep500.results import FAILED, UNJUDGED, Circumstances, RecipeResult, Record, SeedNotes, judge, ledger, overall
 from deep500.results.exhibits import write_exhibits
+from deep500.results.files import write_atomic
 from deep500.results.quiet import BUSY, RANKS_CHANGED, disturbed, lower_metrics, mixed
 from deep500.results.ranks import STEP, communication_of, ranks_of_run
 from deep500.results.record import configuration_hash
@@ -120,7 +123,10 @@ class Session:
             if resumed:
                 self._note_resumption(record, data)
                 take_over(record, self.comm)
-            self.console.say(f"results: {record.path}")
+            if self.options.launch is not None and self.comm.rank == 0:
+                write_atomic(self.options.launch, os.fsencode(record.path))
+            if not (resumed and self.options.launch):
+                self.console.say(f"results: {record.path}")
             return result_of_all(self._work(record, data, parts), self.comm)
 
     def _plan_memory(self, parts: Parts, data: tuple[Dataset, ...], record: Record | None) -> Parts:
@@ -170,15 +176,15 @@ class Session:
         return record
 
     def _work(self, record: Record, data: tuple[Dataset, ...], parts: Parts) -> RecipeResult:
-        values = []
+        values: dict[int, list[float | None]] = {}
         try:
             for seed in self._seeds(record):
                 if self.options.end and not self._is_finished(record, seed):
                     self._end_before(seed, record)
                     break
-                if self.trained == self.options.stop_after:
+                if self.trained == (1 if self.options.launch else self.options.stop_after):
                     return self._stop_before(seed, record)
-                values.append(self._values_of(record, seed, data, parts if seed == self.plan.seeds[0] else None))
+                values[seed] = self._values_of(record, seed, data, parts if seed == self.plan.seeds[0] else None)
         except TrainingError as error:
             if self.comm.rank != 0:
                 yield_to_rank_0(record, self.comm)
@@ -192,14 +198,17 @@ class Session:
             return RecipeResult(FAILED, [], str(record.path))  # rank 0 says what it is
         about = Circumstances(self.options.dry_run, any(half.stand_in for half in data))
         results = [
-            judge(metric, target, [per_seed[number] for per_seed in values], about, self._notes(record, metric.name))
+            judge(
+                metric, target, [values[seed][number] for seed in self.seeds], about, self._notes(record, metric.name)
+            )
             for number, (metric, target) in enumerate(self.plan.metrics)
         ]
         return self._finish(record, RecipeResult(overall(results), results, str(record.path), labels=self.labels))
 
     def _stop_before(self, seed: int, record: Record) -> RecipeResult:
         """``--stop-after``: leave the run unfinished, for ``--resume``."""
-        self.console.stopped(record.path, seed)
+        if self.options.launch is None:
+            self.console.stopped(record.path, seed)
         return RecipeResult(f"{UNJUDGED} (stopped before seed {seed})", [], str(record.path), labels=self.labels)
 
     def _is_finished(self, record: Record, seed: int) -> bool:
@@ -222,7 +231,7 @@ class Session:
 
     def _seeds(self, record: Record) -> Iterator[int]:
         """The seeds of the plan; with ``--repeat auto`` one more, until the intervals are tight or the budget ends."""
-        yield from self.plan.seeds
+        yield from in_random_order(self.plan.seeds) if self.options.launch else self.plan.seeds
         repetition = self.plan.repetition
         judged = [metric for metric, target in self.plan.metrics if target is not None]
         while repetition is not None:

@@ -222,7 +222,7 @@ EPOCH = {
     "ranks?": ([{str: MEASURED}], None),
     "checks?": [{"step": COUNT, "seconds": SECONDS, "took": SECONDS, "*": (float, None)}],
     "acting?": {"collection_seconds": SECONDS, "inference_seconds": SECONDS},
-    "clock?": ({"began": SECONDS, "wall_seconds": SECONDS, "steps": COUNT}, None),
+    "clock?": ({"began": SECONDS, "wall_seconds": SECONDS, "steps": COUNT, "process?": str}, None),
     "load?": (LOAD, None),
     "*": (float, str, bool, None),  # a loss that diverges may be any number
 }

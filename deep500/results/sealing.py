@@ -28,8 +28,9 @@ def write_stats(path: Path) -> None:
 def stats_of(path: Path) -> str:
     """The text of ``stats.json``, computed from the samples and the manifest."""
     manifest = read_json(path / MANIFEST)
-    stats = compute(SampleStore(path), manifest.get("series", {}))
-    return to_json(lower_series(stats, disturbed(read_lines(path / METRICS), manifest))) + "\n"
+    curve = read_lines(path / METRICS)
+    stats = compute(SampleStore(path), manifest.get("series", {}), curve)
+    return to_json(lower_series(stats, disturbed(curve, manifest))) + "\n"
 
 
 def seal(path: Path) -> None:

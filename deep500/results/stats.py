@@ -64,21 +64,46 @@ def declared_series(batch_size: int | None) -> dict[str, dict[str, Any]]:
     }
 
 
-def compute(store: SampleStore, declared: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def share_a_process(curve: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether two seeds were trained in one process, by the lines of ``metrics.jsonl``; False where they do not say.
+
+    Example:
+        >>> lines = [{"seed": seed, "clock": {"process": "7-1"}} for seed in (0, 1)]
+        >>> share_a_process(lines), share_a_process(lines[:1])
+        (True, False)
+    """
+    seeds: dict[str, set[int]] = {}
+    for line in curve:
+        process = (line.get("clock") or {}).get("process")
+        if process is not None:
+            seeds.setdefault(process, set()).add(line["seed"])
+    return any(len(trained) > 1 for trained in seeds.values())
+
+
+def compute(
+    store: SampleStore, declared: Mapping[str, Mapping[str, Any]], curve: Iterable[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
     """Statistics of all series.
 
     Args:
         store: the samples.
         declared: per series its ``unit``, ``kind`` and ``plan`` (see :func:`plan_to_json`), from the manifest.
+        curve: lines of ``metrics.jsonl``, which say in which processes seeds were trained.
     """
+    shared = share_a_process(curve)
     launches: dict[str, list[int]] = {}
     for series, launch in store.names():
         launches.setdefault(series, []).append(launch)
-    stats = {series: _series(store, series, numbers, declared.get(series, {})) for series, numbers in launches.items()}
+    stats = {
+        series: _series(store, series, numbers, declared.get(series, {}), shared)
+        for series, numbers in launches.items()
+    }
     return {"schema": SCHEMA, "series": stats}
 
 
-def _series(store: SampleStore, series: str, numbers: list[int], declared: Mapping[str, Any]) -> dict[str, Any]:
+def _series(
+    store: SampleStore, series: str, numbers: list[int], declared: Mapping[str, Any], shared: bool
+) -> dict[str, Any]:
     plan = declared.get("plan") or plan_to_json(Plan())
     parts: list[dict[str, Any]] = []
     by_launch = kept_samples(store, series, numbers, plan)
@@ -89,7 +114,7 @@ def _series(store: SampleStore, series: str, numbers: list[int], declared: Mappi
     groups, states = [samples for samples, _, _ in by_launch.values()], [steady for _, steady, _ in by_launch.values()]
     whole, differ = np.concatenate(groups), launches_differ(groups)
     targets = [Target(**target) for target in plan["targets"]]
-    estimates = [over_launches(groups, t.q, t.level, differ, states, plan["min_neff"]) for t in targets]
+    estimates = [over_launches(groups, t.q, t.level, differ, states, plan["min_neff"], shared) for t in targets]
     clock = ties(whole)
     medians = [part["median"] for part in parts]
     return {

@@ -34,7 +34,7 @@ def make(folder, factor=1.0, n=400, launches=1, seed=0, recipe="job", each=64, s
         "ranks": ranks,
         "processes": {"scheme": None if ranks == 1 else "ModelAverage", "each": [{"host": f"host{seed}"}]},
     }
-    drift, busy = changes.pop("drift", 0.0), changes.pop("busy", False)
+    drift, busy, shared = changes.pop("drift", 0.0), changes.pop("busy", False), changes.pop("shared", False)
     values, word = changes.pop("values", [97.0] * launches), changes.pop("word", "PASSED")
     (folder / "manifest.json").write_text(json.dumps(manifest | changes))
     metric = {"name": "test_accuracy", "value": float(np.median(values)), "values": list(values), "verdict": word}
@@ -44,6 +44,10 @@ def make(folder, factor=1.0, n=400, launches=1, seed=0, recipe="job", each=64, s
         slower = factor * np.exp(spread * rng.standard_normal()) * np.linspace(1, 1 + drift, n)
         times = (1e6 * slower * np.exp(0.02 * rng.standard_normal(n))).astype(np.int64)
         store.append("step", launch, np.cumsum(times), times)
+    if shared:
+        clock = {"began": 0.0, "wall_seconds": 1.0, "steps": n, "process": "7-1"}
+        lines = [json.dumps({"seed": launch, "epoch": 1, "clock": clock}) + "\n" for launch in range(launches)]
+        (folder / "metrics.jsonl").write_text("".join(lines))
     if busy:  # of ten seconds on two processors, other processes took seventeen
         counters = dict.fromkeys(("steal", "pressure", "throttled", "thermal_events", "swapped_pages"), 0.0)
         load = {"seconds": 10.0, "cpus": 2, "busy": 19.0, "own": 2.0, **counters}
@@ -199,7 +203,7 @@ def test_what_is_not_steady_has_no_verdict(tmp_path, launches):
 
 
 def test_runs_that_were_taken_apart_say_so(tmp_path):
-    first, second = (make(tmp_path / name, launches=12, seed=90 * seed) for seed, name in enumerate("ab"))
+    first, second = (make(tmp_path / name, 1, launches=12, seed=90 * k, shared=True) for k, name in enumerate("ab"))
     (remark,) = compare_runs(first, second).remarks
     assert remark.startswith(
         "taken apart (begun 1:30:00 h apart): what the machine changed in between is in no interval"

@@ -196,3 +196,12 @@ def test_medians_are_those_that_launches_report(count):
     a, b = launches(rng, count, 0.05), launches(rng, count, 0.05)
     reported = [over_launches(side).estimate.value for side in (a, b)]
     assert compare_launches(a, b).ratio.median == pytest.approx(reported[1] / reported[0], rel=1e-12)
+
+
+def test_launches_of_one_process_show_nothing_by_themselves():
+    rng = np.random.default_rng(1)
+    sides = [[level * rng.normal(k, 0.02, 100) for level in rng.normal(1, 0.01, 12)] for k in (1.0, 1.1)]
+    assert compare_launches(*sides).ratio.low > 1
+    found = compare_launches(*sides, shared=True)
+    assert found.reason == "the launches of a side share a process" and found.ratio.low is None
+    assert compare_launches(*sides, Floor(0.01), shared=True).ratio.low > 1  # how far processes lie apart is known

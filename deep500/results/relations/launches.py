@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
 
-from deep500.results.relations.declaring import relates
+from deep500.results.relations.declaring import relates, short
 from deep500.results.rules.view import RunView
 
 FEWEST = 20
@@ -81,3 +82,14 @@ def _grains(run: RunView) -> Iterator[str]:
             f"samples of step: {coarsest} are multiples of {grains[coarsest]} ns, {finest} of {grains[finest]} ns; "
             "one clock has one step"
         )
+
+
+@relates("processes of seeds against resumptions", "metrics.jsonl:clock.process", "manifest.json:resumed")
+def _processes(run: RunView) -> Iterator[str]:
+    """Who claims launches that are processes has begun as many."""
+    processes = list(dict.fromkeys(line["clock"]["process"] for line in run.curve))
+    begun = 1 + len(run.manifest["resumed"])
+    if len(processes) > begun:
+        yield f"metrics.jsonl: epochs of {len(processes)} processes; manifest.json tells of {begun}"
+    if not all(isinstance(process, str) and re.fullmatch(r"\d+-\d+", process) for process in processes):
+        yield f"metrics.jsonl: {short(processes)} are no processes"
