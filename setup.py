@@ -154,7 +154,7 @@ setup(
     extras_require=EXTRAS,
     # Third parties add theirs in the groups "deep500.frameworks" and "deep500.custom_ops"; the built-in ones
     # are found by their folder's name.
-    entry_points={"console_scripts": ["deep500 = deep500.cli:main"]},
+    entry_points={"console_scripts": ["deep500 = deep500.__main__:main"]},
     keywords=["deep learning", "benchmark", "reproducibility", "ONNX", "distributed training"],
     classifiers=[
         "Development Status :: 3 - Alpha",

@@ -7,6 +7,7 @@ anything else that escapes is a defect of ours.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 
 
@@ -160,12 +161,17 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
         "did you mean 'batch_size'?"
         >>> nearest("adam", ["GradientDescent", "AdamWOptimizer", "AdamOptimizer"])
         "did you mean 'AdamOptimizer' or 'AdamWOptimizer'?"
+        >>> nearest("adamm", ["GradientDescent", "AdamWOptimizer", "AdamOptimizer"])
+        "did you mean 'AdamWOptimizer' or 'AdamOptimizer'?"
         >>> nearest("zzz", ["batch_size", "epochs"])
         "known: 'batch_size', 'epochs'"
     """
     names, lowered = [str(k) for k in known], str(name).lower()
     by_lower = {text.lower(): text for text in names}
     close = [by_lower[text] for text in difflib.get_close_matches(lowered, by_lower, n=count)]
+    if not close:  # without the last word, which many have: AdamOptimizer
+        short = {re.sub("[A-Z][a-z]+$", "", text).lower(): text for text in names}
+        close = [short[text] for text in difflib.get_close_matches(lowered, short, n=count, cutoff=0.75)]
     if not close and len(lowered) > 2:
         close = sorted((text for lower, text in by_lower.items() if lowered in lower), key=len)[:count]
     if close:

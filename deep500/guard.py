@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import os
 import re
@@ -10,7 +12,7 @@ import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 from deep500.errors import Deep500Error
 from deep500.registry import check_folder
@@ -24,6 +26,7 @@ INTERRUPTED = 130
 
 
 PACKAGE = str(Path(__file__).resolve().parent) + os.sep
+FACES = f"{PACKAGE}faces.py"
 LIBRARIES = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 DEBUG = "--debug"
 """The option, of every command, that shows whole tracebacks."""
@@ -64,37 +67,71 @@ def guarded(action: Callable[[], T], debug: bool = False) -> T:
     An exception that code of the user's raises, in a recipe, a listener or another object of it, is told with the lines
     of that code. Any other is a defect of Deep500 and keeps its traceback. With ``debug`` all do.
     """
+    if sys.stderr is None:  # closed: results and the exit code still say how it went
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123
     for stream in (sys.stdout, sys.stderr):  # in what else than UTF-8 a terminal may be, no character ends a run
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        if sys.stdout is None:
-            raise Deep500Error("got a closed standard output; expected an open one: >/dev/null throws it away")
-        if sys.flags.optimize > 1:
-            raise Deep500Error("got Python -OO, which takes the rules' texts away; expected -O or none: leave it out")
-        check_folder()
-        return action()
+        _check_process()
+        result = action()
+        if not sys.stdout.closed:
+            sys.stdout.flush()  # here a full disk is still an error of ours
+        return result
     except Deep500Error as error:
         if debug:
             traceback.print_exc()
-        sys.stderr.write(f"{_rank()}deep500: error: {visible(' '.join(str(error).splitlines()))}\n")
-        _end_other_ranks(error.exit_code)
-        raise SystemExit(error.exit_code) from None
+        _leave(f"deep500: error: {visible(' '.join(str(error).splitlines()))}", error.exit_code)
     except KeyboardInterrupt as interrupt:
-        sys.stderr.write(f"\n{_rank()}deep500: {str(interrupt) or 'interrupted'}\n")
-        _end_other_ranks(INTERRUPTED)
-        raise SystemExit(INTERRUPTED) from None
+        _leave(f"\ndeep500: {str(interrupt) or 'interrupted'}", INTERRUPTED)
     except BrokenPipeError:  # "| head" has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains once more at exit
+        _drop_output()
         raise SystemExit(1) from None
     except Exception as error:
         text = None if debug else users_lines(error)
-        if text is None:
+        if text is not None:
+            _leave(f"{text}\ndeep500: error: that is an exception of your code; {DEBUG} shows all of it", 1)
+        if debug or not isinstance(error, OSError) or error.errno not in REFUSALS:
             raise
-        text += f"\ndeep500: error: that is an exception of your code; {DEBUG} shows all of it"
-        sys.stderr.write("".join(f"{_rank()}{line}\n" for line in text.splitlines()))
-        _end_other_ranks(1)
-        raise SystemExit(1) from None
+        _drop_output()
+        where = f"{error.filename!r}" if error.filename else "the standard output or a file"
+        _leave(
+            f"deep500: error: got '{error.strerror}' at {where}; expected a place that can be read and written, with "
+            f"free space: free some, or choose another; {DEBUG} shows where",
+            2,
+        )
+
+
+REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE, errno.EFBIG)
+"""Errors by which a system refuses any program: no defect of ours, and a traceback is of no use."""
+
+
+def _check_process() -> None:
+    """Raise Deep500Error where a process cannot work, whatever it is asked for."""
+    if sys.stdout is None:
+        raise Deep500Error("got a closed standard output; expected an open one: >/dev/null throws it away")
+    if sys.flags.optimize > 1:
+        raise Deep500Error("got Python -OO, which takes the rules' texts away; expected -O or none: leave it out")
+    check_folder()
+    for text in (*sys.argv, str(Path.cwd())):  # a run's files, which hold them, are UTF-8
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise Deep500Error(f"got {text!a}, bytes that are no UTF-8; expected UTF-8: rename the file or folder")
+
+
+def _leave(text: str, code: int) -> NoReturn:
+    """Write lines on stderr, end the other ranks and leave with an exit code; a full stderr changes no code."""
+    start = len(text) - len(text.lstrip("\n"))
+    with contextlib.suppress(OSError):
+        sys.stderr.write("\n" * start + "".join(f"{_rank()}{line}\n" for line in text[start:].splitlines()))
+        sys.stderr.flush()
+    _end_other_ranks(code)
+    raise SystemExit(code) from None
+
+
+def _drop_output() -> None:
+    """Lead the standard output to nowhere, or Python complains once more at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def users_lines(error: BaseException) -> str | None:
@@ -109,7 +146,7 @@ def users_lines(error: BaseException) -> str | None:
     if next((who for who in reversed(whose) if who != "library"), "deep500") != "user":
         return None
     last = max((place for place, who in enumerate(whose) if who == "deep500"), default=-1)
-    shown = [frame for frame in frames[last + 1 :] if not frame.filename.startswith("<")]
+    shown = [frame for frame in frames[last + 1 :] if not frame.filename.startswith("<") and frame.filename != FACES]
     lines = [*traceback.format_list(shown), *traceback.format_exception_only(type(error), error)]
     return "".join(["Traceback (most recent call last):\n", *lines]).rstrip()
 
@@ -119,6 +156,8 @@ def _whose(filename: str) -> str:
     if filename.startswith("<"):
         return "library"
     real = os.path.realpath(filename)
+    if real == FACES:  # a name that a package of ours has not, asked for by whoever stands above
+        return "library"
     return "deep500" if real.startswith(PACKAGE) else "library" if real.startswith(LIBRARIES) else "user"
 
 

@@ -36,6 +36,14 @@ def load_file(path: Path, name: str) -> ModuleType:
     Raises:
         RecipeError: no Python file. What goes wrong in the file keeps its traceback.
     """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RecipeError(
+            f"{path}: got '{error.strerror}'; expected a file that can be read: see its rights"
+        ) from error
+    if b"\0" in content:
+        raise RecipeError(f"{path}: got NUL bytes; expected Python's text in UTF-8: save it as such, or name another")
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise RecipeError(f"got {path}; expected a Python file; give its name the ending .py")
@@ -53,6 +61,9 @@ def load_file(path: Path, name: str) -> ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
+    if sys.stdout is None or sys.stdout.closed:
+        sys.stdout = sys.__stdout__
+        raise RecipeError(f"{path}: got a standard output that it closes; expected it open: leave sys.stdout as it is")
     return module
 
 

@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -73,14 +74,85 @@ def test_exit_codes(recipe, capsys, more, words, code, message):
     [
         (["-OO"], ["list", "recipes"], "got Python -OO"),
         ([], ["list", "recipes", ">&-"], "got a closed standard output"),
-        ([], ["run", "leaves.py"], "got sys.exit(0) while it was read"),
+        ([], ["list", "models", ">/dev/full"], "No space left on device"),
+        ([], ["run", "nothing.py", "2>&-"], ""),
+        ([], ["run", "nothing.py", "2>/dev/full"], ""),
+        ([], ["verify", "'\udcff'"], "bytes that are no UTF-8"),
     ],
 )
 def test_a_process_that_cannot_work_says_why(tmp_path, flags, words, text):
-    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(0)\n")
     command = " ".join([sys.executable, *flags, "-m", "deep500", *words])
-    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(os.fsencode(command), shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and text in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_interrupt_while_modules_are_loaded_is_quiet():
+    waits = "import sys, time; from importlib import abc\n"
+    waits += "class Slow(abc.MetaPathFinder):\n    def find_spec(self, name, *_):\n"
+    waits += "        if name == 'deep500.cli': print('now', flush=True); time.sleep(60)\n"
+    waits += "sys.meta_path.insert(0, Slow())\nfrom deep500.__main__ import main\nmain()"
+    with subprocess.Popen([sys.executable, "-c", waits], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"now\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(HANG) == 130 and process.stderr.read() == b""
+
+
+PLUG = b"""{"backend": "reference", "fixed": {"model": "mlp", "dataset": "digits", "epochs": 1},
+"mutable": {"batch_size": 8, "optimizer": "GradientDescent"}, "metrics": [{"metric": "argparse:Action"}]}"""
+ODD = [  # name, content, what the error says; a function makes the file itself
+    ("leaves.py", b"import sys\nsys.exit(0)\n", "got sys.exit(0) while it was read"),
+    ("closes.py", b"import sys\nsys.stdout = None\n", "got a standard output that it closes"),
+    ("nul.py", b"x = 1\0\n", "got NUL bytes"),
+    ("utf16.py", "FIXED = {}\n".encode("utf-16"), "got NUL bytes"),
+    ("empty.py", b"", "got no FIXED"),
+    ("folder.py", Path.mkdir, "which is a folder"),
+    ("pipe.py", os.mkfifo, "which is no regular file"),
+    ("link.py", lambda path: path.symlink_to("nowhere"), "which is a link to nothing"),
+    ("twice.json", b'{"fixed": {"epochs": 1, "epochs": 2}}', "the key 'epochs' twice"),
+    ("twice.yaml", b"fixed:\n  epochs: 1\n  epochs: 2\n", "the key 'epochs' twice"),
+    ("twice.toml", b"[fixed]\nepochs = 1\nepochs = 2\n", "Cannot overwrite a value"),
+    ("plug.json", PLUG, "a class made of nothing"),
+    ("bytes.toml", b"\xff\xfe", "expected TOML"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "text"), ODD, ids=[odd[0] for odd in ODD])
+def test_an_odd_recipe_is_one_line(tmp_path, capsys, name, content, text):
+    path = tmp_path / name
+    path.write_bytes(content) if isinstance(content, bytes) else content(path)
+    assert cli.main(["run", str(path)]) == 2
+    assert text in error_line(capsys)
+
+
+WORDS = [  # words after a recipe, what the error says
+    (["seed=18446744073709551616"], "in 64 bits"),
+    (["--seed", "18446744073709551616"], "expected at most"),
+    (["--ranks", "1000000000"], "expected at most 1024"),
+    (["batch_size=1", "batch_size=2"], "more than once"),
+    (["optimizer_kwargs.lr=1", "optimizer_kwargs={}"], "the part or the whole"),
+    (["optimizer=adamm"], "did you mean 'AdamOptimizer'"),
+    (["model_kwargs.hidden=[0]"], "got hidden=(0,)"),
+]
+
+
+@pytest.mark.parametrize(("words", "text"), WORDS, ids=[" ".join(words) for words, _ in WORDS])
+def test_odd_words_are_one_line(recipe, capsys, words, text):
+    assert cli.main(["run", recipe(", model_kwargs={'hidden': (4,)}"), *words, "--quiet", "--open"]) == 2
+    assert text in error_line(capsys)
+
+
+def test_a_wrong_name_of_ours_is_told_with_the_lines_of_the_recipe_alone(tmp_path, capsys):
+    path = tmp_path / "job.py"
+    path.write_text("import deep500 as d5\nMETRICS = [(d5.TestAcuracy(), 97.0)]\n")
+    assert cli.main(["run", str(path)]) == 1
+    told = capsys.readouterr().err
+    assert "TestAcuracy" in told and told.count('File "') == 1
+
+
+def test_the_nearest_file_is_offered(recipe, capsys):
+    path = recipe(name="mlp_digits.py")
+    assert cli.main(["run", path.replace("digits", "digit")]) == 2
+    assert "did you mean 'mlp_digits.py'" in error_line(capsys)
 
 
 def test_unknown_recipe_and_command(capsys):

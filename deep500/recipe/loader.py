@@ -92,8 +92,15 @@ def find_recipe(name: str) -> Path:
     path = Path(name)
     if path.is_file():
         return path
+    if path.exists() or path.is_symlink():
+        kind = "a folder" if path.is_dir() else "a link to nothing" if not path.exists() else "no regular file"
+        raise RecipeError(f"got recipe {name!r}, which is {kind}; expected a file, or a name that 'deep500 list' shows")
     known = {recipe.name: recipe.path for recipe in list_recipes()}
     if name not in known:
+        if path.suffix:  # a file was meant: those beside it are nearer than recipes by name
+            beside = [file.name for file in path.parent.glob(f"*{path.suffix}")]
+            hint = nearest(path.name, [*beside, *(file.name for file in known.values())])
+            raise RecipeError(f"got recipe {name!r}; expected a file: {hint}")
         raise RecipeError(
             f"got recipe {name!r}; expected a file or one of the known recipes; {nearest(Path(name).stem, known)}"
         )

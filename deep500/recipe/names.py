@@ -6,7 +6,9 @@ recipes, in ``key=value`` words and in the options of other commands.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import inspect
 import re
 from pathlib import Path
 from types import ModuleType
@@ -64,7 +66,16 @@ def _loaded(plan: RunPlan, key: str, value: Any) -> Any:
     module, loaded = _load(key, value, plan.folder)
     plan.sources.append({"key": key, "name": value, "sha256": digest_of(module)})
     called = key == "METRICS" or KEYS[key].call
-    return loaded() if called and isinstance(loaded, type) else loaded
+    if not called or not isinstance(loaded, type):
+        return loaded
+    try:
+        with contextlib.suppress(ValueError):  # some built-in classes have no signature
+            inspect.signature(loaded).bind()
+    except TypeError as error:
+        raise RecipeError(
+            f"got {key}={value}, with '{error}'; expected a class made of nothing: give defaults"
+        ) from error
+    return loaded()
 
 
 def _leave_out(plan: RunPlan) -> None:

@@ -30,6 +30,9 @@ AUTO = "auto"
 """``--repeat`` until the intervals are tight, see :mod:`deep500.recipe.repetition`."""
 
 
+MOST_RANKS = 1024
+"""Processes that one machine is asked for at most."""
+
 PAIRS, MOST_PAIRS = 24, 60
 """Pairs at most, if not told otherwise, and with ``--pairs auto``: a comparison ends when it is decided."""
 
@@ -140,7 +143,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("overrides", nargs="*", metavar="key=value",
         help="change a MUTABLE key, e.g. batch_size=128 optimizer_kwargs.lr=0.05")
     add("--framework", metavar="NAME", help="run on another backend: every object of one is exchanged for its namesake")
-    add("--ranks", type=_at_least(1), metavar="P",
+    add("--ranks", type=_at_least(1, MOST_RANKS), metavar="P",
         help="train on P processes of this machine (batch_size stays that of all together); on a cluster use mpirun, "
         "srun or torchrun around the same command instead")
     add("--repeat", type=_repetitions, default=1, metavar="N",
@@ -284,6 +287,10 @@ def take_options(args: argparse.Namespace) -> Options:
     twice = [key for key, count in Counter(word.partition("=")[0] for word in options.overrides).items() if count > 1]
     if twice:
         raise RecipeError(f"got the key {twice[0]!r} more than once; expected each once: leave out all but one")
+    keys = [word.partition("=")[0] for word in options.overrides]
+    inner = next((key for key in keys for whole in keys if key.startswith(f"{whole}.")), None)
+    if inner is not None:
+        raise RecipeError(f"got {inner!r} and the whole that it is in; expected the part or the whole: leave one out")
     _check_repetition(options)
     if options.data is not None and not options.data.is_dir() and not options.download:
         raise RecipeError(f"got --data {options.data}; expected a folder with data sets: name one, or add --download")

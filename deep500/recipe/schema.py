@@ -53,7 +53,10 @@ def _is_number(value: Any, kinds: type | tuple[type, ...] = (int, float)) -> boo
 
 
 def _whole(least: int) -> Check:
-    return lambda value: _is_number(value, int) and value >= least, f"an integer of at least {least}"
+    return (
+        lambda value: _is_number(value, int) and least <= value < 2**63,
+        f"an integer of at least {least}, in 64 bits",
+    )
 
 
 def _part(example: float) -> Check:

@@ -62,10 +62,33 @@ def _toml(text: str) -> Any:
 
 
 def _yaml(text: str) -> Any:
-    return load_package("yaml", "recipes", "to read recipes in YAML").safe_load(text)
+    yaml = load_package("yaml", "recipes", "to read recipes in YAML")
+
+    class Once(yaml.SafeLoader):  # type: ignore[misc, name-defined]
+        """YAML has the last of a key given twice, where TOML refuses."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            """Return a table; raises ValueError for a key that it has twice."""
+            return _once(
+                [(self.construct_object(key, True), self.construct_object(value, True)) for key, value in node.value]
+            )
+
+    return yaml.load(text, Once)
 
 
-READERS: dict[str, Callable[[str], Any]] = {".toml": _toml, ".yaml": _yaml, ".yml": _yaml, ".json": json.loads}
+def _json(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_once)
+
+
+def _once(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    keys = [key for key, _ in pairs]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise ValueError(f"the key {twice!r} twice in one table")
+    return dict(pairs)
+
+
+READERS: dict[str, Callable[[str], Any]] = {".toml": _toml, ".yaml": _yaml, ".yml": _yaml, ".json": _json}
 
 
 def is_written(path: Path) -> bool:

@@ -64,9 +64,10 @@ def query(folder: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
             raise InputError(
                 f"got {sql!r}, which SQLite refuses ({why}); expected a SELECT over the tables {', '.join(_TABLES)}"
             ) from error
-    if cursor.description is None or len(answer) > MOST_ROWS:
-        rows_or_none = "no answer" if cursor.description is None else f"more than {MOST_ROWS} rows"
-        raise InputError(f"got {sql!r} with {rows_or_none}; expected a SELECT of fewer rows: add LIMIT {MOST_ROWS}")
+    if cursor.description is None:
+        raise InputError(f"got {sql!r}, which asks nothing; expected a SELECT over the tables {', '.join(_TABLES)}")
+    if len(answer) > MOST_ROWS:
+        raise InputError(f"got {sql!r} with more than {MOST_ROWS} rows; expected fewer: add LIMIT {MOST_ROWS}")
     return [column[0] for column in cursor.description], answer
 
 

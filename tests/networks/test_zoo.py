@@ -186,11 +186,11 @@ MISTAKES = [
     (("resnet",), dict(depth=21), r"got resnet depth 21; expected 6n \+ 2"),
     (("wide_resnet",), dict(depth=20), r"expected 6n \+ 4"),
     (("resnet",), dict(shortcut="C"), r"expected 'A' or 'B'"),
-    (("mixed_resnet",), dict(blocks=(1, 2, 3)), r"got mixed_resnet blocks \(1, 2, 3\); expected four"),
-    (("mixed_resnet",), dict(blocks=(1, 0, 1, 1)), "expected four numbers of at least 1"),
-    (("nested_resnet",), dict(counts=(4, 5)), r"got nested_resnet counts \(4, 5\); expected three"),
+    (("mixed_resnet",), dict(blocks=(1, 2, 3)), r"got blocks=\(1, 2, 3\); expected 4 whole numbers"),
+    (("mixed_resnet",), dict(blocks=(1, 0, 1, 1)), "expected 4 whole numbers >= 1"),
+    (("nested_resnet",), dict(counts=(4, 5)), r"got counts=\(4, 5\); expected 3 whole numbers"),
     (("unet",), dict(shape=(3, 30, 32)), "whose height and width are multiples of 8"),
-    (("unet",), dict(levels=0), "expected at least 1 level"),
+    (("unet",), dict(levels=0), "got levels=0; expected a whole number >= 1"),
     (("unet",), dict(shape=(32,)), r"got a unet of 3 levels for shape \(32,\)"),
     (("mlp",), dict(batch=0), "got batch 0"),
     (("mlp",), dict(classes=0), "got classes 0"),
@@ -202,7 +202,7 @@ MISTAKES = [
     (("transformer",), dict(width=30), "30 and 4 heads"),
     (("lstm",), dict(shape=(28,)), r"expected \(length, features\)"),
     (("resnext50",), dict(blocks=()), r"one per stage: give \(3, 4, 6, 3\)"),
-    (("resnext50",), dict(groups=0), "got 0 groups of width 4"),
+    (("resnext50",), dict(groups=0), "got groups=0"),
     (("squeezenet",), dict(version="2"), "expected '1.0' or '1.1'"),
     (("inception_v3",), dict(shape=(3, 64, 64)), r"layer 'mixed7a.branch1_last.conv': got an image of \dx\d; expected"),
     (("inception_v3",), dict(modules=(4, 4, 2)), r"at most \(3, 4, 2\)"),
@@ -213,7 +213,7 @@ MISTAKES = [
     (("bert",), dict(heads=7), "multiple of the heads"),
     (("attention_block",), dict(shape=(768,)), r"expected \(length, width\)"),
     (("nasrnn",), dict(shape=(5,)), r"expected \(length, features\)"),
-    (("nasrnn",), dict(hidden=0), "got hidden 0"),
+    (("nasrnn",), dict(hidden=0), "got hidden=0"),
 ]
 
 
@@ -222,6 +222,17 @@ def test_mistakes_are_errors_that_say_what_to_do(case: Any) -> None:
     arguments, options, message = case
     with pytest.raises(NetworkError, match=message):
         d5nt.create(*arguments, **options)
+
+
+@pytest.mark.parametrize("name", d5nt.model_names())
+def test_no_value_of_an_option_ends_raw(name: str) -> None:
+    small = {"bert": dict(width=64, heads=1, layers=1, vocabulary=9), "attention_block": dict(heads=1)}
+    for option, default in d5nt.model_options(name).items():
+        wrong = [[0.5], {}, float("nan")] + ([] if isinstance(default, float) else [-1, 1.5, 2**62])
+        for value in [*wrong, *([] if isinstance(default, str) else [""]), *([] if default is None else [None])]:
+            if (option, value) != ("batch_norm", None):  # None: as the paper has it
+                with pytest.raises(NetworkError, match=f"got {option}="):
+                    d5nt.create(name, **{**small.get(name, {}), option: value})
 
 
 def test_options_are_listed_with_their_defaults() -> None:

@@ -14,7 +14,7 @@ from deep500.compare.conformance import workers
 from deep500.compare.conformance.suite import ORDER, VERDICTS, Result, Suite
 from deep500.errors import InputError
 from deep500.progress import progress
-from deep500.registry import BACKENDS, require
+from deep500.registry import BACKENDS, load_backend, require
 from deep500.results.command import add_json
 from deep500.results.files import to_json
 
@@ -39,6 +39,8 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
 def _conformance(args: argparse.Namespace) -> int:
     if args.backend in BACKENDS:
         require(args.backend)
+    else:
+        load_backend(args.backend)  # a wrong name is said here, not in the log of a process
     with tempfile.TemporaryDirectory(prefix="deep500-onnx-") as home, progress("judging", quiet=args.json):
         os.environ.update(SURROUNDINGS, ONNX_HOME=home)  # the suite writes its real models there
         suite = Suite(args.device)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -110,20 +111,47 @@ def create(
     """
     model, usual = _model(name)
     options = model_options(name)
-    for key in kwargs:
+    written = inspect.signature(model).parameters
+    for key, value in kwargs.items():
         if key not in options:
             raise NetworkError(f"model {name!r}: got option {key!r}; expected one of its own: {nearest(key, options)}")
+        if expected := _refused(written[key].annotation, value):
+            raise NetworkError(f"model {name!r}: got {key}={value!r}; expected {expected}: such as {options[key]!r}")
     sample = usual if shape is None else tuple(shape)
     for what, value in [
         ("batch", 1 if batch is None else batch),
         ("classes", classes),
         *(("shape", s) for s in sample),
     ]:
-        if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
+        if not _is_size(value):
             raise NetworkError(f"model {name!r}: got {what} {value!r}; expected whole numbers >= 1: choose such a size")
     dtype = "int64" if name in OF_TOKENS and len(sample) == 1 else "float32"
     build = Builder(name, "N" if batch is None else int(batch), tuple(int(s) for s in sample), seed, dtype)
     return model(build, int(classes), **kwargs)
+
+
+def _refused(annotation: str, value: Any) -> str:
+    """Say what an option is to be, by its annotation, where a value is something else; empty where it fits."""
+    kind, _, none = annotation.partition(" | ")
+    if none and value is None:
+        return ""
+    if kind == "bool":
+        return "" if isinstance(value, bool) else "True or False"
+    if kind == "str":
+        return "" if isinstance(value, str) else "text"
+    if kind == "float":
+        fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        return "" if fits else "a finite number"
+    if kind == "int":
+        return "" if _is_size(value) else "a whole number >= 1"
+    length = None if "..." in kind or kind.startswith("Sequence") else kind.count(",") + 1
+    least = 0 if "Count" in kind else 1
+    fits = isinstance(value, (tuple, list)) and all(_is_size(v, least) for v in value) and length in (None, len(value))
+    return "" if fits else f"{length or 'a list of'} whole numbers >= {least}"
+
+
+def _is_size(value: Any, least: int = 1) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool) and least <= value < 2**31
 
 
 def _model(name: str) -> tuple[Callable[..., Network], tuple[int, ...]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from deep500.errors import NetworkError, nearest
 from deep500.networks.network import Network
-from deep500.networks.zoo.builder import Builder, Pair
+from deep500.networks.zoo.builder import Builder, Count, Pair
 
 # -- SqueezeNet -------------------------------------------------------------------------------------------------------
 SQUEEZENET: dict[str, tuple[tuple[int, int], tuple[int | str, ...]]] = {  # (channels, kernel), then squeezed widths
@@ -109,7 +109,7 @@ def _spread(build: Builder, x: str, name: str) -> str:
 
 
 def inception_v3(
-    build: Builder, classes: int, *, modules: tuple[int, int, int] = (3, 4, 2), dropout: float = 0.5
+    build: Builder, classes: int, *, modules: tuple[Count, Count, Count] = (3, 4, 2), dropout: float = 0.5
 ) -> Network:
     """Inception-v3 (Szegedy et al. 2015, arXiv 1512.00567), as in torchvision but without the auxiliary classifier.
 
@@ -178,10 +178,10 @@ def repvgg(
         branches: 3x3 convolutions side by side in every block; more than one are MobileOne's over-parameterisation
             (Vasu et al. 2022, arXiv 2206.04040, section 3.2: k), here in full convolutions.
     """
-    if len(blocks) != len(widths) or min((*blocks, *widths, branches)) < 1:
+    if len(blocks) != len(widths):
         raise NetworkError(
-            f"got repvgg blocks {blocks}, widths {widths}, branches {branches}; expected as many blocks as widths, all "
-            "at least 1: give (2, 4, 14, 1) and (48, 96, 192, 1280)"
+            f"got repvgg blocks {blocks}, widths {widths}; expected as many blocks as widths: give (2, 4, 14, 1) and "
+            "(48, 96, 192, 1280)"
         )
     x = _rep_block(build, "input", "stage0", min(64, widths[0]), 2, branches)
     for stage, (count, width) in enumerate(zip(blocks, widths, strict=True), 1):

@@ -22,6 +22,9 @@ from deep500.errors import NetworkError
 from deep500.networks.network import Network
 
 Init = str | float
+Count = int
+"""A number of parts that may be 0; every other whole number of a model's options is at least 1."""
+
 Pair = int | tuple[int, int]
 """A size that is the same for height and width, or one of each."""
 

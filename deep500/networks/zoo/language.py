@@ -32,8 +32,6 @@ def _recurrent(
     build: Builder, classes: int, kind: str, gates: int, width: int, size: int, layers: int, dropout: float
 ) -> Network:
     length = length_of(build)
-    if layers < 1:
-        raise NetworkError(f"got {layers} layers; expected at least 1: choose such a number")
     table = embedding(build, "embedding", classes, size)
     time_first = build.node("Transpose", ["input"], "time_first", (), perm=[1, 0])
     x = build.node("Gather", [table, time_first], "embedding", (length, size), axis=0)

@@ -57,8 +57,6 @@ def nasrnn(build: Builder, classes: int, *, hidden: int | None = None, tied: boo
         raise NetworkError(f"got shape {shape}; expected (length, features): give shape= of a sequence of vectors")
     length, features = shape
     size = features if hidden is None else hidden
-    if size < 1:
-        raise NetworkError(f"got hidden {hidden}; expected at least 1: choose such a width")
     bound = 1 / math.sqrt(size)
     state = build.parameter("state.weight", build.uniform((1, size), bound))
     build.shapes[state] = (size,)

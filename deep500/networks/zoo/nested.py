@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from deep500.errors import NetworkError
 from deep500.networks.network import Network
 from deep500.networks.zoo.builder import Builder
 
@@ -25,8 +24,6 @@ def nested_resnet(build: Builder, classes: int, *, width: int = 4, counts: tuple
 
     Initialisation: convolutions Kaiming-normal by fan-out, without bias; the last layer PyTorch's default.
     """
-    if len(counts) != 3 or min(counts) < 1:
-        raise NetworkError(f"got nested_resnet counts {counts}; expected three numbers of at least 1: give (1, 1, 1)")
     stages, groups, units = counts
     x = "input"
     for stage in range(1, stages + 1):

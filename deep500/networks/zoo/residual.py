@@ -97,11 +97,8 @@ def _bottleneck(
 
 def _bottlenecks(build: Builder, classes: int, blocks: tuple[int, ...], groups: int = 1, width: int = 64) -> Network:
     """ImageNet's stem, groups of bottlenecks and classifier; ``width`` is of one group of the first stage."""
-    if not blocks or min(*blocks, groups, width) < 1:
-        raise NetworkError(
-            f"got {groups} groups of width {width} and blocks {blocks}; expected numbers of at least 1, one per stage: "
-            "give (3, 4, 6, 3)"
-        )
+    if not blocks:
+        raise NetworkError("got no blocks; expected numbers of them, one per stage: give (3, 4, 6, 3)")
     x = build.conv("input", "conv1", 64, 7, 2, 3, init="normalized")
     x = build.max_pool(build.relu(build.batch_norm(x, "bn1"), "relu1"), "maxpool", 3, 2, 1)
     for stage, count in enumerate(blocks):
@@ -151,8 +148,6 @@ def mixed_resnet(
         width: channels of the first group.
         blocks: of basic, bottleneck, basic and bottleneck blocks; each at least 1.
     """
-    if len(blocks) != 4 or min(blocks) < 1:
-        raise NetworkError(f"got mixed_resnet blocks {blocks}; expected four numbers of at least 1: give (1, 1, 1, 1)")
     x = build.relu(build.batch_norm(_conv(build, "input", "conv1", width, 3), "bn1"), "relu1")
     for group, count in enumerate(blocks, 1):
         for block in range(count):

@@ -125,11 +125,8 @@ def nasnet_a(
         stem: channels of the first convolution.
         last_reduction: a reduction cell after the last group too.
     """
-    if min(cells, groups, stem) < 1 or filters < 4 or filters % 4:
-        raise NetworkError(
-            f"got nasnet_a cells {cells}, groups {groups}, stem {stem}, filters {filters}; expected at least 1 of each "
-            "and a multiple of 4 filters: give cells=5, groups=3, stem=32, filters=44"
-        )
+    if filters % 4:
+        raise NetworkError(f"got nasnet_a filters {filters}; expected a multiple of 4 filters: give filters=44")
     previous: str | None = None  # there is no cell before the stem
     x = _conv_norm(build, "input", "stem", stem, 3, 2)
     for number, divisor in ((1, 4), (2, 2)):
