@@ -220,6 +220,7 @@ def _search(
         result.best = result.best[: CANDIDATES - 1]
     result.best += [dataclasses.replace(state, cost=_price(cost, state.graph)) for state in others[: CANDIDATES - 1]]
     result.priced += quick.priced
+    result.refused = quick.refused
     return result
 
 
@@ -319,6 +320,7 @@ def _choose(
         "before": result.first.cost,
         "timed_out": result.timed_out,
         "priced": result.priced,
+        "refused": tuple(dict.fromkeys(result.refused)),
     }
     better = [state for state in result.best if measure or state.cost <= result.first.cost]
     changed = [state for state in better if state.graph.outputs != result.first.graph.outputs]

@@ -36,6 +36,10 @@ HISTORY = declare(
 """Format of a history's file; :class:`History` says what it means."""
 
 
+REFUSED = 3
+"""Neighbourhoods that were not merged, of which the summary tells."""
+
+
 @dataclass(frozen=True)
 class History:
     """Steps by which a network was rewritten, so that they can be done again.
@@ -133,6 +137,7 @@ class Optimized:
         chosen: the candidate that was taken; None: the original stayed.
         equivalence: how far the result is from the original.
         reason: why the original stayed.
+        refused: neighbourhoods that were not merged, and what stopped it: a price, or that there is no rule.
     """
 
     original: Network
@@ -148,6 +153,7 @@ class Optimized:
     chosen: str | None = None
     equivalence: Equivalence | None = None
     reason: str = ""
+    refused: tuple[str, ...] = ()
 
     @classmethod
     def unchanged(
@@ -182,6 +188,7 @@ class Optimized:
         lines.append(
             f"search: {self.seconds:.2f} s{ended}, {self.priced} states priced, {len(self.history.steps)} steps"
         )
+        lines += [f"not merged: {text}" for text in self.refused[:REFUSED]]
         if self.measured is None:
             lines.append("measured: not measured")
         elif self.chosen is not None:

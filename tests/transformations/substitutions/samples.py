@@ -49,6 +49,93 @@ def images(batch: int | str = 2, channels: int = 4) -> Network:
     return network
 
 
+def _normalized(network: Network, rng: np.random.Generator, value: str, name: str, channels: int) -> str:
+    for kind, low in (("scale", 0.5), ("shift", -1.0), ("mean", -1.0), ("variance", 0.5)):
+        network.add_parameter(f"{name}.{kind}", rng.uniform(low, 1.5, channels).astype("float32"))
+    reads = [value, *(f"{name}.{kind}" for kind in ("scale", "shift", "mean", "variance"))]
+    network.add_node("BatchNormalization", reads, [name])
+    return name
+
+
+def acnet(
+    blocks: int = 3,
+    channels: int = 32,
+    size: int = 28,
+    kernels: tuple[tuple[int, int], ...] = ((3, 3), (1, 3), (3, 1), (1, 1)),
+    *,
+    batch: int | str = 1,
+    norm: bool = True,
+    identity: bool = False,
+    bias: bool = False,
+    smaller: tuple[int, ...] = (),
+) -> Network:
+    """Blocks of convolutions of one image, each normalized, and their sum; those of ``smaller`` have strides of 2."""
+    network, rng, x = Network("acnet"), np.random.default_rng(0), "x"
+    network.add_input(x, (batch, channels, size, size))
+    for block in range(blocks):
+        terms = []
+        for n, (high, wide) in enumerate(kernels):
+            name, shape = f"b{block}.conv{n}", (channels, channels, high, wide)
+            network.add_parameter(f"{name}.weight", rng.normal(size=shape).astype("float32") / (channels * high) ** 0.5)
+            reads, pads = [x, f"{name}.weight"], [high // 2, wide // 2]
+            if bias:
+                network.add_parameter(f"{name}.bias", rng.normal(size=channels).astype("float32"))
+                reads.append(f"{name}.bias")
+            strides = [2, 2] if block in smaller else [1, 1]
+            network.add_node("Conv", reads, [name], pads=pads + pads, strides=strides)
+            terms.append(_normalized(network, rng, name, f"b{block}.norm{n}", channels) if norm else name)
+        if identity and block not in smaller:
+            terms.append(_normalized(network, rng, x, f"b{block}.identity", channels))
+        total = terms[0]
+        for n, term in enumerate(terms[1:]):
+            network.add_node("Add", [total, term], [f"b{block}.sum{n}"])
+            total = f"b{block}.sum{n}"
+        x = f"b{block}.relu"
+        network.add_node("Relu", [total], [x])
+    network.add_output(x)
+    return network
+
+
+def mixture(
+    experts: int = 8,
+    width: int = 64,
+    hidden: int = 64,
+    rows: int | str = 8,
+    *,
+    function: str = "Relu",
+    layers: int = 1,
+    bias: bool = True,
+) -> Network:
+    """A dense mixture of experts: every expert answers every row, and a softmax weighs them."""
+    network, rng, x = Network("mixture"), np.random.default_rng(0), "x"
+    network.add_input(x, (rows, width))
+
+    def linear(value: str, name: str, reads: int, gives: int) -> str:
+        network.add_parameter(f"{name}.weight", rng.normal(size=(reads, gives)).astype("float32") / reads**0.5)
+        network.add_node("MatMul", [value, f"{name}.weight"], [f"{name}.product"])
+        if not bias:
+            return f"{name}.product"
+        network.add_parameter(f"{name}.bias", rng.normal(size=gives).astype("float32"))
+        network.add_node("Add", [f"{name}.product", f"{name}.bias"], [name])
+        return name
+
+    for layer in range(layers):
+        gates = [f"l{layer}.gate{n}" for n in range(experts)]
+        network.add_node("Softmax", [linear(x, f"l{layer}.gates", width, experts)], [f"l{layer}.softmax"], axis=-1)
+        network.add_node("Split", [f"l{layer}.softmax"], gates, axis=1, num_outputs=experts)
+        total = ""
+        for n, gate in enumerate(gates):
+            expert = f"l{layer}.e{n}"
+            network.add_node(function, [linear(x, f"{expert}.up", width, hidden)], [f"{expert}.hidden"])
+            network.add_node("Mul", [linear(f"{expert}.hidden", f"{expert}.down", hidden, width), gate], [expert])
+            if total:
+                network.add_node("Add", [total, expert], [f"{expert}.sum"])
+            total = f"{expert}.sum" if total else expert
+        x = total
+    network.add_output(x)
+    return network
+
+
 def optimized(network: Network, **options: Any) -> Optimized:
     """Priced by formula, so that every machine finds the same."""
     return d5.optimize_network(network, **{"measure": False, "budget": 60.0, **options})

@@ -227,8 +227,10 @@ class NodeClock:
             perf_counter=lambda: self.ns / 1e9, perf_counter_ns=lambda: self.ns, process_time_ns=lambda: self.ns
         )
         monkeypatch.setattr(timing, "_run", counted)
-        for module in (backtracking, choosing, deadline, deployments, equivalence, measured, optimize, ranking, timing):
+        for module in (deployments, ranking, timing):
             monkeypatch.setattr(module, "time", now)
+        for module in (backtracking, choosing, deadline, equivalence, measured, optimize, ranking):
+            monkeypatch.setattr(module, "cpu_seconds", now.perf_counter)
         for module in (measured, timing):
             timed = partial(compare_functions, clock=now.perf_counter_ns)
             monkeypatch.setattr(module, "compare_functions", timed)

@@ -8,7 +8,7 @@ model prices them, so that what is priced is what runs. Constant nodes belong to
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from deep500.transformations.substitutions.graph.store import CONSTANT, INPUT, StoredGraph, StoreNode, StoreValue
@@ -96,7 +96,7 @@ class Units:
         readers = self.users.get(value, ())
         return len(readers) == 1 and readers[0] != -1
 
-    def plain(self, number: int, node: StoreNode) -> Unit | None:
+    def plain(self, number: int, node: StoreNode) -> Unit:
         """A unit of one node."""
         outputs = tuple(StoreValue(number, output) for output in range(len(node.shapes)))
         return Unit(node.op, (number,), node.inputs, outputs, node.parameters)
@@ -121,6 +121,27 @@ class Units:
 
     def _normalizes(self, node: StoreNode) -> bool:
         return node.op == "gain" and node.parameter("axis") == 1 and len(node.shapes[0]) > 2
+
+    def gain(self, number: int, node: StoreNode) -> Unit | None:
+        """A gain, by what its vector was cut from where that broadcasts as it is: the column of a gate."""
+        unit = self.plain(number, node)
+        column = self._column(node)
+        return unit if column is None else replace(unit, inputs=(node.inputs[0], column))
+
+    def reshape(self, number: int, node: StoreNode) -> Unit | None:
+        """Nothing where only gains read it, which take what it reads."""
+        value = StoreValue(number)
+        readers = [self.store.nodes[reader] if reader >= 0 else None for reader in self.users.get(value, ())]
+        taken = all(r is not None and r.op == "gain" and r.inputs[1] == value and self._column(r) for r in readers)
+        return None if taken and readers else self.plain(number, node)
+
+    def _column(self, gain: StoreNode) -> StoreValue | None:
+        """The tensor that is a gain's vector with the axes behind it, each of size 1."""
+        whole, vector = gain.inputs
+        node, behind = self.store.node(vector), len(self.store.shape(whole)) - 1 - gain.parameter("axis")
+        if node.op != "reshape" or node.constant or gain.constant or behind == 0:
+            return None
+        return node.inputs[0] if self.store.shape(node.inputs[0]) == (*node.shapes[0], *[1] * behind) else None
 
     # The store moves biases behind sums, where they meet other biases. Written so, they would cost an operator; a
     # product in the sum takes them for nothing, however deep in the sum it is.
@@ -207,6 +228,8 @@ class Units:
 
 _MAKERS: dict[str, Callable[[Units, int, StoreNode], Unit | None]] = {
     "bias": Units.bias,
+    "gain": Units.gain,
+    "reshape": Units.reshape,
     "matmul": Units.matmul,
     "transpose": Units.transpose,
     "concat": Units.concat,

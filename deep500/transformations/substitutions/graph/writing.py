@@ -179,6 +179,8 @@ class Writer:
     def _vector(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
         """A bias or gain whose vector is constant: its shape for broadcasting is given to it beforehand."""
         (whole, vector), axis = unit.inputs, dict(unit.settings)["axis"]
+        if len(self.store.shape(vector)) > 1:  # a column, which broadcasts as it is
+            return [helper.make_node("Mul", inputs, outputs)]
         after = len(self.store.shape(whole)) - 1 - axis
         if not self.store.node(vector).constant or after == 0:
             return self._plain(unit, inputs, outputs)

@@ -9,7 +9,8 @@ a move is priced by what it changes around its place (`Surroundings`); the graph
 its turn comes.
 
 Large hills are crossed by looking ahead: what follows from a group (`_ahead`) is made before it is judged. And the
-search starts from several forms of the network: as it is, and for some rules with each of their groups made.
+search starts from several forms of the network: with neighbourhoods in their normal forms (`normal_forms`), as it is,
+and for some rules with each of their groups made.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from deep500.transformations.substitutions.operators.specification import ShapeM
 from deep500.transformations.substitutions.rules.matching import Match, Matcher
 from deep500.transformations.substitutions.search.groups import Group, follow, groups, part_readers
 from deep500.transformations.substitutions.search.moves import AppliedRule, apply, place
+from deep500.transformations.substitutions.search.normal_forms import NormalForms
 from deep500.transformations.substitutions.search.surroundings import Surroundings
 
 Move = Match | Group
@@ -56,6 +58,7 @@ class SearchResult:
         pops, priced: states whose moves were looked at, and states that were made and priced.
         timed_out: whether the budget ended it.
         seconds: it took.
+        refused: neighbourhoods whose normal form costs more than they do.
     """
 
     best: list[State]
@@ -64,6 +67,7 @@ class SearchResult:
     priced: int = 0
     timed_out: bool = False
     seconds: float = 0.0
+    refused: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -119,8 +123,11 @@ class Backtracking:
     def _search(self, starts: Sequence[State]) -> None:
         result, first = self._result, self._result.first
         self._order = itertools.count()  # states have no order, so ties of cost go to the older entry
+        self._where = "neighbourhoods"
+        whole = None if starts else self._neighbourhoods(first)
         for number, start in enumerate((None, *starts)):
             self._where = f"from form {number}" if number else "from the network"
+            self._descend(whole)
             self._descend(first if start is None else self._priced(start.graph, start.history))
         for number, form in enumerate(() if starts else self._forms(first), 1):
             self._where = f"from form {number}"
@@ -182,6 +189,24 @@ class Backtracking:
                 self._in_time()
             matches.append(match)
         return matches
+
+    def _neighbourhoods(self, state: State) -> State:
+        """The state with every neighbourhood in its normal form that costs less so."""
+        forms = NormalForms([directed.rule for directed in self.matcher.directed], self.fixed)
+        for root in forms.roots(state.graph):
+            self._in_time()
+            way = list(forms.normalize(state.graph, root))
+            if way:
+                cost = self.cost.total(way[-1][0])
+                if cost < state.cost:
+                    state = self._priced(way[-1][0], (*state.history, *(step for _, step in way)))
+                    continue
+                size, more = len(forms.region(state.graph, root)), cost / state.cost
+                self._result.refused.append(
+                    f"a neighbourhood of {size} operators: merged, all costs {more:.4g} times as much"
+                )
+            self._result.refused += forms.apart(state.graph, root)
+        return state
 
     def _forms(self, first: State) -> Iterator[State]:
         """The first state with one rule made wherever it has groups, whatever that costs, for some rules."""
