@@ -16,5 +16,8 @@ if TYPE_CHECKING:
     from deep500.transformations.substitutions.optimize import replay_history as replay_history
     from deep500.transformations.substitutions.result import History as History
     from deep500.transformations.substitutions.result import Optimized as Optimized
+    from deep500.transformations.substitutions.weights import merged_weights as merged_weights
+    from deep500.transformations.substitutions.weights import original_weights as original_weights
+    from deep500.transformations.substitutions.weights import weight_places as weight_places
 
 load_when_used(__name__)

@@ -19,6 +19,8 @@ from deep500.transformations.substitutions.operators.arithmetic import Real
 from deep500.transformations.substitutions.operators.specification import operator
 
 Array = np.ndarray[Any, Any]
+SPOKEN = 4
+"""Parameters that the name of what is made of them tells."""
 
 
 def constant_array(store: Store, value: StoreValue, wide: bool = False) -> Array:
@@ -57,6 +59,24 @@ def _joined(store: Store, value: StoreValue, wide: bool) -> Array | None:
         return None
     axis = node.parameter("axis")
     return np.concatenate([constant_array(store, part, wide) for part in parts(store, value, axis)], axis)
+
+
+def spoken(names: Sequence[str]) -> str:
+    """One name for what is made of several: what they share once, the rest joined; of many the first ones.
+
+    Example:
+        >>> spoken(["att.q.weight", "att.k.weight", "att.v.weight"]), spoken(["w"]), spoken([])
+        ('att.q+k+v.weight', 'w', '')
+    """
+    words = [name.split(".") for name in dict.fromkeys(names)]
+    if len(words) < 2:
+        return "".join(map(".".join, words))
+    least = min(map(len, words)) - 1
+    before = next((n for n in range(least) if len({word[n] for word in words}) > 1), least)
+    after = next((n for n in range(least - before) if len({word[-1 - n] for word in words}) > 1), least - before)
+    middles = [".".join(word[before : len(word) - after]) for word in words]
+    shown = [*middles[:SPOKEN], *[f"{len(middles) - SPOKEN}_more"] * (len(middles) > SPOKEN)]
+    return ".".join([*words[0][:before], "+".join(shown), *words[0][len(words[0]) - after :]])
 
 
 class Writer:
@@ -103,7 +123,7 @@ class Writer:
     def name(self, value: StoreValue) -> str:
         """A value's name; a constant is computed and becomes a parameter."""
         if self.store.node(value).constant and not self.network.has_value(self.names.get(value, "")):
-            self.names.setdefault(value, self.fresh("folded"))
+            self.names.setdefault(value, self._spoken(value))
             array = constant_array(self.store, value, self.wide)
             # What is to be trained is an input here, and a computed number, like 1 / sqrt(2), is no weight.
             weight = array.dtype.kind == "f" and array.size > 1 and not self.training
@@ -111,6 +131,21 @@ class Writer:
         if value not in self.names:
             self.names[value] = self.fresh(self.store.node(value).op)
         return self.names[value]
+
+    def _spoken(self, value: StoreValue) -> str:
+        """A name that says which parameters a constant is made of: ``q+k+v.weight``."""
+        known, todo = dict[StoreValue, None](), [value]
+        while todo:  # from left to right, as concatenations lie
+            current = todo.pop()
+            todo.extend(reversed(self.store.node(current).inputs))
+            known.update({current: None} if current in self.names else {})
+        most = max((len(self.store.shape(leaf)) for leaf in known), default=0)  # of a weight and vectors, the weight
+        names = [self.names[leaf] for leaf in known if len(self.store.shape(leaf)) == most]
+        name = spoken(names if self.store.node(value).op == "concat" else sorted(names))
+        if not name or name in self._taken:
+            return self.fresh(name or "folded")
+        self._taken.add(name)
+        return name
 
     def array(self, array: Array) -> str:
         """The name of a new parameter that is no weight."""
@@ -236,11 +271,13 @@ _WRITERS: dict[str, Any] = {
 }
 
 
-def export_network(imported: Imported, graph: StoredGraph, wide: bool = False) -> Network:
+def export_network(
+    imported: Imported, graph: StoredGraph, wide: bool = False, names: dict[StoreValue, str] | None = None
+) -> Network:
     """The network that a graph is, with the inputs and outputs of the one that was imported.
 
     Parameters keep their names and whether they are trained; what is computed from them beforehand is named anew, and
-    stays in float64 with ``wide``, for the network's twin in float64.
+    stays in float64 with ``wide``, for the network's twin in float64. ``names`` receives what values are called.
 
     Example:
         >>> from deep500.networks import create
@@ -254,14 +291,14 @@ def export_network(imported: Imported, graph: StoredGraph, wide: bool = False) -
         network.add_input(name, described.shape, described.dtype)  # type: ignore[arg-type]
     outputs = dict.fromkeys(zip(graph.outputs, source.outputs, strict=True))
     permanent = {*source.inputs, *source.parameters}  # such an output keeps its name for those who read it
-    names = {value: name for value, name in imported.names.items() if name in permanent or name not in source.outputs}
+    known = {value: name for value, name in imported.names.items() if name in permanent or name not in source.outputs}
     for value, name in reversed(outputs):
         node = graph.store.node(value)
         if node.op != INPUT and not node.constant:
-            names[value] = name
+            known[value] = name
     _add_parameters(imported, graph, network)
     dynamic = tuple(imported.sizes.values())
-    writer = Writer(network, graph, names, imported.opaque, dynamic, imported.training, wide)
+    writer = Writer(network, graph, known, imported.opaque, dynamic, imported.training, wide)
     writer._taken |= {*source.values(), *(node.name for node in source.nodes)}
     for name, described in named(source).inputs.items():
         for axis, size in enumerate(described.shape or ()):
@@ -274,6 +311,8 @@ def export_network(imported: Imported, graph: StoredGraph, wide: bool = False) -
         if not network.has_value(name):
             network.add_node("Identity", [writer.name(value)], [name])
         network.add_output(name)
+    if names is not None:
+        names.update(writer.names)
     network = unstacked(network)
     # What a file declared of values behind operators that ONNX does not know stays known.
     network.declare(source.declared)

@@ -1,0 +1,83 @@
+"""Weights through a merge: where they went, and checkpoints both ways."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import deep500 as d5
+from deep500.errors import InputError
+from deep500.networks import Network
+from deep500.transformations.substitutions import merged_weights, original_weights, weight_places
+from tests.transformations.substitutions.samples import acnet, assert_same, branches, optimized
+
+
+def checkpoint(network: Network, seed: int = 7) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+    rng, known = np.random.default_rng(seed), network.parameters
+    return {name: rng.uniform(0.5, 1.5, np.shape(p.value)).astype("float32") for name, p in known.items()}
+
+
+def loaded(network: Network, weights: dict[str, np.ndarray]) -> Network:  # type: ignore[type-arg]
+    twin = network.copy()
+    for name, value in weights.items():
+        twin.set_parameter(name, value)
+    return twin
+
+
+@pytest.mark.parametrize("make", [branches, lambda: acnet(1, 4, 6)])
+def test_a_checkpoint_goes_through_the_merge(make: object) -> None:
+    network = make()  # type: ignore[operator]
+    result = optimized(network)
+    weights = checkpoint(network)
+    merged = merged_weights(network, result.history, weights)
+    assert merged.keys() == result.network.parameters.keys()
+    assert_same(loaded(network, weights), loaded(result.network, merged), 1e-4, N=3)
+    with pytest.raises(InputError, match="got weights other"):
+        merged_weights(network, result.history, {"other": np.ones(1)})
+
+
+def test_what_lies_side_by_side_comes_back_to_the_bit() -> None:
+    network = branches()
+    result = optimized(network)
+    places = weight_places(network, result.history)
+    (name,) = {place.name for (place,) in places.values()}
+    order = name.split("+")
+    assert sorted(order) == ["w0", "w1", "w2"]
+    assert [places[part][0].begin for part in order] == [0, 16, 32]
+    weights = checkpoint(network)
+    merged = merged_weights(network, result.history, weights)
+    back = original_weights(network, result.history, merged)
+    assert all(np.array_equal(back[name], weights[name]) for name in weights)
+    with pytest.raises(InputError, match="got no weight 'w"):
+        original_weights(network, result.history, {})
+
+
+def test_what_was_computed_with_has_no_way_back_and_says_so() -> None:
+    network = acnet(1, 4, 6)
+    result = optimized(network)
+    (place,) = weight_places(network, result.history)["b0.conv1.weight"]
+    assert place.mixed and place.name == "b0.conv0+conv1+conv2+conv3.weight", place
+    assert all(place.mixed for place in weight_places(network, result.history)["b0.norm0.variance"])
+    merged = {name: np.asarray(p.value) for name, p in result.network.parameters.items()}
+    with pytest.raises(InputError, match="training=True"):
+        original_weights(network, result.history, merged)
+
+
+def test_in_training_all_stay_where_they_are_and_train_to_the_same() -> None:
+    network = branches()
+    network.add_node("ReduceMean", ["y"], ["loss"], keepdims=0)
+    network.add_output("loss")
+    result = optimized(network, training=True)
+    assert len(result.network.nodes) != len(network.nodes), "something was merged"
+    assert all(place.name == name for name, (place,) in weight_places(network, result.history).items())
+    assert result.equivalence is not None and result.equivalence.gradients is not None
+    assert result.equivalence.gradients < 1e-10
+    trained = []
+    for subject in (network, result.network):
+        executor = d5.load_backend("reference").from_model(subject)
+        optimizer = d5.optimizers.GradientDescent(executor, lr=0.1)
+        for seed in range(3):
+            optimizer.step({"x": np.random.default_rng(seed).normal(size=(4, 16)).astype("float32")})
+        trained.append(executor.network.fetch_tensors(["w0", "w1", "w2"]))
+    for first, second in zip(*trained, strict=True):
+        np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-6)
