@@ -36,14 +36,14 @@ help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
 
 demo: $(VENV)/.demo-installed
-	-@$(BIN)/deep500 setup enzyme
+	-@$(BIN)/deep500 tools setup enzyme
 	$(BIN)/python recipes/digits_lenet.py
 
 check: lint
 	$(PYTEST) -q -m unit -r fE $(PYTEST_ARGS)
 
 test test-long: $(VENV)/.test-installed
-	$(BIN)/deep500 setup enzyme
+	$(BIN)/deep500 tools setup enzyme
 	$(PYTEST) --durations=20 $(PYTEST_ARGS)
 
 # One thread: the order of long sums, which a case of the suite turns on, is then the same everywhere.

@@ -78,7 +78,10 @@ EXTRAS = {
         "tokenizers>=0.20",
     ],
     "control": ["gymnasium>=1.0"],  # environments of reinforcement learning
-    "enzyme": ["ziglang==0.17.0", "intel-openmp==2026.2.0"],  # as tried together; the engine: deep500 setup enzyme
+    "enzyme": [
+        "ziglang==0.17.0",
+        "intel-openmp==2026.2.0",
+    ],  # as tried together; the engine: deep500 tools setup enzyme
     "test": [
         "pytest>=8",
         "pytest-cov>=5",

@@ -1,8 +1,4 @@
-"""The command ``deep500``: run a recipe, compare, optimize a model, work with results, show what there is, set up.
-
-Exit codes: 0 every judged metric passes, 1 a target is missed, training failed, compared frameworks differ, a rule is
-broken or a run was altered, 2 bad usage, 3 a backend, device or data set is missing, 130 interrupted.
-"""
+"""The command ``deep500``: run a recipe, compare, optimize a model, work with results, show what there is, set up."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ import json
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
@@ -20,92 +17,87 @@ from typing import Any
 import deep500
 from deep500 import completion
 from deep500.errors import MissingBackend
-from deep500.guard import DEBUG, VisibleOutput, guarded
+from deep500.guard import BOLD, DEBUG, VisibleOutput, guarded, paint
 from deep500.progress import above, progress, stage
-from deep500.recipe.options import Against, Parser, add_against, add_options, take_options
+from deep500.recipe.options import Against, Parser, add_against, add_options, take_options, warn_renamed
 from deep500.registry import backend_names, is_installed, load_backend
+
+EXIT_CODES = (
+    "Exit codes: 0 every judged metric passes, 1 a target is missed, training failed, frameworks differ, a rule is "
+    "broken or a run was altered, 2 bad usage, 3 a backend, device or data set is missing, 130 interrupted."
+)
 
 Execute = Callable[[argparse.Namespace], int]
 """Does what a parsed command line says and returns the exit code."""
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("run a recipe by file or name", "deep500.cli:add_run"),
-    "compare": (
-        "run a recipe or an ONNX file in several frameworks: same? faster?",
-        "deep500.compare.command:add_command",
-    ),
-    "profile": ("which node takes the time of a step, in every framework?", "deep500.profiling.command:add_command"),
-    "bits": (
-        "have two runs, models or backends the same bits, and if not, which operator is to blame?",
-        "deep500.compare.bits_command:add_command",
-    ),
-    "optimize": (
-        "rewrite an ONNX file by proved substitutions into a faster one",
-        "deep500.transformations.substitutions.command:add_command",
-    ),
-    "rules": (
-        "list, show, prove and apply rules of substitutions, your own too",
-        "deep500.transformations.substitutions.rules_command:add_command",
-    ),
-    "gradient": (
-        "write an ONNX file with gradients as outputs, which plain ONNX Runtime runs",
-        "deep500.networks.execution.gradient_file:add_command",
-    ),
-    "race": (
-        "race training algorithms over several tasks: which is faster, and how sure is that?",
-        "deep500.race.command:add_command",
-    ),
-    "sweep": (
-        "run a recipe with many settings: each a sealed run, one page about all",
-        "deep500.race.sweep_command:add_command",
-    ),
-    "simulate": ("predict how a recipe scales over a network", "deep500.scaling.command:add_command"),
-    "report": (
-        "write one page about a run, or about several with their comparison",
-        "deep500.compare.report:add_command",
-    ),
-    "verify": (
-        "are a run's files as they were sealed, do its figures follow from them?",
-        "deep500.compare.reproduction:add_verify",
-    ),
-    "seal": ("sign the seal of a run with an SSH key", "deep500.results.command:add_seal"),
-    "check": (
-        "hold a run to the twelve rules and the twelve ways to fool the masses",
-        "deep500.compare.convergence:add_check",
-    ),
-    "conformance": (
-        "judge a backend, your own too, by the suite that ONNX ships",
-        "deep500.compare.conformance.command:add_command",
-    ),
-    "package": ("pack a finished run for a reviewer", "deep500.compare.package:add_command"),
-    "review": ("what in a package agrees, made again from its samples?", "deep500.compare.review:add_command"),
-    "average": ("write the mean of a run's last checkpoints", "deep500.results.averaging:add_average"),
-    "export": ("write a run for other tools", "deep500.results.command:add_export"),
-    "query": ("ask a question in SQL over all runs below a folder", "deep500.results.command:add_query"),
-    "list": (
-        "list recipes, studies, models, data sets, schemes, backends and custom operators",
-        "deep500.cli:add_list",
-    ),
-    "info": ("show versions, backends, devices, data sets and folders", "deep500.cli:add_info"),
-    "env": ("what is known of this machine, as JSON; is it fit to measure?", "deep500.results.command:add_env"),
-    "new": (
-        "write a recipe, backend, operator, optimizer, scheme, metric or task to begin with, and its test",
-        "deep500.recipe.skeletons:add_new",
-    ),
-    "cache": (
-        "list, measure and clear what compiled operators take",
-        "deep500.operators.cpp.cache_command:add_command",
-    ),
-    "setup": ("bring a part that pip alone cannot install", "deep500.cli:add_setup"),
+GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+    "measure": {
+        "run": ("run a recipe by file or name", "deep500.cli:add_run"),
+        "compare": ("frameworks, ONNX files or runs: the same? faster?", "deep500.compare.command:add_command"),
+        "profile": ("which node takes the time of a step?", "deep500.profiling.command:add_command"),
+        "bits": ("the same bits? if not, by which operator?", "deep500.compare.bits_command:add_command"),
+        "sweep": ("a recipe with many settings, on one page", "deep500.race.sweep_command:add_command"),
+        "race": ("training algorithms over tasks: which is faster?", "deep500.race.command:add_command"),
+        "simulate": ("predict how a recipe scales over a network", "deep500.scaling.command:add_command"),
+    },
+    "models": {
+        "optimize": (
+            "rewrite an ONNX file by proved substitutions",
+            "deep500.transformations.substitutions.command:add_command",
+        )
+    },
+    "results": {
+        "report": ("write a page about a run, or several", "deep500.compare.report:add_command"),
+        "query": ("ask in SQL over all runs below a folder", "deep500.results.command:add_query"),
+        "verify": ("is a run as it was sealed, do its figures follow?", "deep500.compare.reproduction:add_verify"),
+    },
+    "publish": {
+        "check": ("hold a run to the rules of sound measurement", "deep500.compare.convergence:add_check"),
+        "seal": ("sign the seal of a run with an SSH key", "deep500.results.command:add_seal"),
+        "package": ("pack a finished run for a reviewer", "deep500.compare.package:add_command"),
+        "review": ("make a package's figures again, do they agree?", "deep500.compare.review:add_command"),
+        "export": ("write a run for other tools", "deep500.results.command:add_export"),
+        "average": ("write the mean of a run's last checkpoints", "deep500.results.averaging:add_average"),
+    },
+    "begin": {
+        "list": ("recipes, models, data sets, schemes, backends", "deep500.cli:add_list"),
+        "new": ("write a recipe, backend, operator, ... to begin with", "deep500.recipe.skeletons:add_new"),
+    },
+    "tools": {
+        "info": ("versions, backends, devices, data sets, folders", "deep500.cli:add_info"),
+        "env": ("this machine; is it fit to measure?", "deep500.results.command:add_env"),
+        "setup": ("bring a part that pip alone cannot install", "deep500.cli:add_setup"),
+        "cache": ("compiled operators: list, measure, clear", "deep500.operators.cpp.cache_command:add_command"),
+        "rules": (
+            "rules of substitutions: list, prove, apply",
+            "deep500.transformations.substitutions.rules_command:add_command",
+        ),
+        "gradient": (
+            "write an ONNX file with gradients as outputs",
+            "deep500.networks.execution.gradient_file:add_command",
+        ),
+        "conformance": ("judge a backend by ONNX's own suite", "deep500.compare.conformance.command:add_command"),
+    },
 }
 """Every command: what it does, and the function that declares its options and returns its `Execute`. A command's module
 is imported when the command is used, so that ``deep500 --help`` loads none of them."""
+
+COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
+
+NESTED = ("publish", "tools")
+"""Groups whose name is typed before that of the command."""
+
+TWO_WORDS = {name: f"{group} {name}" for group in NESTED for name in GROUPS[group]}
+"""Commands that are typed after the name of their group; before version 1.0 they were one word."""
+
+FIRST = [*(name for name in COMMANDS if name not in TWO_WORDS), *NESTED]
+"""Words that may follow ``deep500``."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; ``argv`` defaults to the process's own."""
     if completion.WANTED in os.environ:
-        completion.offer(COMMANDS, _parser)
+        completion.offer(FIRST, {group: GROUPS[group] for group in NESTED}, _parser)
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         return guarded(lambda: _main(words), debug=DEBUG in words)
@@ -114,25 +106,44 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: list[str]) -> int:
-    if argv and argv[0] in COMMANDS:
-        parser, execute = _parser(argv[0])
-        args = parser.parse_intermixed_args(argv[1:], argparse.Namespace(argv=argv))
-        if argv[0] == "run":  # the recipe is the user's own, and may print in colours
+    name = argv[0] if argv else ""
+    if name in TWO_WORDS:
+        warn_renamed(f"deep500 {name}", f"deep500 {TWO_WORDS[name]}")
+    elif argv[1:] and f"{name} {argv[1]}" in TWO_WORDS.values():
+        argv = argv[1:]
+        name = argv[0]
+    if name in COMMANDS:
+        parser, execute = _parser(name)
+        words = parser.renewed(argv[1:])
+        args = parser.parse_intermixed_args(words, argparse.Namespace(argv=[name, *words]))
+        if name == "run":  # the recipe is the user's own, and may print in colours
             return execute(args)
         with redirect_stdout(VisibleOutput(sys.stdout)):  # others show names and texts of whoever made a folder
             return execute(args)
-    parser = Parser(prog="deep500", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="deep500", usage="deep500 [--version] [--debug] COMMAND ... [--help]", add_help=False)
+    parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("--version", action="version", version=f"deep500 {deep500.__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="command", required=True, parser_class=Parser)
-    for name, (summary, _) in COMMANDS.items():
-        commands.add_parser(name, help=summary)
-    return _main([parser.parse_args(argv).command])  # leaves with help, version or an error, unless argv begins with --
+    if {"-h", "--help"} & set(argv) or argv in ([group] for group in NESTED):
+        sys.stdout.write(overview())
+        return 0
+    nested = name in NESTED
+    parser.add_argument("command", choices=list(GROUPS[name]) if nested else FIRST)
+    return _main([parser.parse_args(argv[nested:][:1]).command])  # leaves with a version or an error
+
+
+def overview() -> str:
+    """Return the help of ``deep500``: every command by its group, on one screen."""
+    lines = ["usage: deep500 COMMAND ... ; each has --help, --json and --debug", ""]
+    for group, commands in GROUPS.items():
+        first = f"deep500 {group} ..." if group in NESTED else group
+        lines += [paint(f"{first}:", BOLD), *(f"  {name:12}{about}" for name, (about, _) in commands.items())]
+    return "\n".join([*lines, "", *textwrap.wrap(EXIT_CODES, 79), ""])
 
 
 def _parser(command: str) -> tuple[Parser, Execute]:
-    """A command's options, and what executes it."""
+    """Return a command's options, and what executes it."""
     module, _, function = COMMANDS[command][1].partition(":")
-    parser = Parser(prog=f"deep500 {command}", allow_abbrev=False)
+    parser = Parser(prog=f"deep500 {TWO_WORDS.get(command, command)}", allow_abbrev=False)
     execute: Execute = getattr(import_module(module), function)(parser)
     return parser, execute
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from deep500.registry import backend_names, load_package
@@ -16,16 +16,24 @@ WANTED = "_ARGCOMPLETE"
 """The variable by which a shell asks."""
 
 
-def offer(commands: Iterable[str], parser_of: Callable[[str], tuple[argparse.ArgumentParser, Any]]) -> None:
+def offer(
+    commands: Iterable[str],
+    groups: Mapping[str, Iterable[str]],
+    parser_of: Callable[[str], tuple[argparse.ArgumentParser, Any]],
+) -> None:
     """Answer the shell and leave the process.
 
     Args:
         commands: names that may follow ``deep500``.
+        groups: those of them that are followed by another name, and by which.
         parser_of: the options of one of them; asked for that one which is typed, since the others' modules are not
             needed.
     """
     argcomplete = load_package("argcomplete", "completion", "to complete what is typed")
     words = os.environ["COMP_LINE"].split()
+    while len(words) > 2 and words[1] in groups:
+        _forget_command(words[1])
+        commands = groups[words.pop(1)]
     parser = argparse.ArgumentParser("deep500", allow_abbrev=False)
     parser.add_argument("command", choices=list(commands))
     if len(words) > 1 and words[1] in set(commands):

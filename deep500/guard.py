@@ -81,7 +81,7 @@ def guarded(action: Callable[[], T], debug: bool = False) -> T:
     except Deep500Error as error:
         if debug:
             traceback.print_exc()
-        _leave(f"deep500: error: {visible(' '.join(str(error).splitlines()))}", error.exit_code)
+        _leave(f"{_error()} {visible(' '.join(str(error).splitlines()))}", error.exit_code)
     except KeyboardInterrupt as interrupt:
         _leave(f"\ndeep500: {str(interrupt) or 'interrupted'}", INTERRUPTED)
     except BrokenPipeError:  # "| head" has read enough
@@ -90,13 +90,13 @@ def guarded(action: Callable[[], T], debug: bool = False) -> T:
     except Exception as error:
         text = None if debug else users_lines(error)
         if text is not None:
-            _leave(f"{text}\ndeep500: error: that is an exception of your code; {DEBUG} shows all of it", 1)
+            _leave(f"{text}\n{_error()} that is an exception of your code; {DEBUG} shows all of it", 1)
         if debug or not isinstance(error, OSError) or error.errno not in REFUSALS:
             raise
         _drop_output()
         where = f"{error.filename!r}" if error.filename else "the standard output or a file"
         _leave(
-            f"deep500: error: got '{error.strerror}' at {where}; expected a place that can be read and written, with "
+            f"{_error()} got '{error.strerror}' at {where}; expected a place that can be read and written, with "
             f"free space: free some, or choose another; {DEBUG} shows where",
             2,
         )
@@ -118,6 +118,20 @@ def _check_process() -> None:
             raise Deep500Error(f"got {text!a}, bytes that are no UTF-8; expected UTF-8: rename the file or folder")
 
 
+BOLD, RED, GREEN = 1, 31, 32
+
+
+def paint(text: str, colour: int, stream: TextIO | None = None) -> str:
+    """Return text in a colour where a stream, standard output if None, is a terminal; NO_COLOR is heeded.
+
+    Example:
+        >>> paint("PASS", GREEN, io.StringIO())
+        'PASS'
+    """
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not (stream or sys.stdout).isatty()
+    return text if plain else f"\x1b[{colour}m{text}\x1b[0m"
+
+
 def _leave(text: str, code: int) -> NoReturn:
     """Write lines on stderr, end the other ranks and leave with an exit code; a full stderr changes no code."""
     start = len(text) - len(text.lstrip("\n"))
@@ -126,6 +140,10 @@ def _leave(text: str, code: int) -> NoReturn:
         sys.stderr.flush()
     _end_other_ranks(code)
     raise SystemExit(code) from None
+
+
+def _error() -> str:
+    return paint("deep500: error:", RED, sys.stderr)
 
 
 def _drop_output() -> None:

@@ -119,8 +119,8 @@ def commands() -> str:
     lines = ["# Commands", ""]
     for name in cli.COMMANDS:
         with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.suppress(SystemExit):
-            cli.main([name, "--help"])
-        lines += [f"## deep500 {name}", "", "```text", said.getvalue().rstrip(), "```", ""]
+            cli.main([*cli.TWO_WORDS.get(name, name).split(), "--help"])
+        lines += [f"## deep500 {cli.TWO_WORDS.get(name, name)}", "", "```text", said.getvalue().rstrip(), "```", ""]
     return "\n".join(lines)
 
 

@@ -1,7 +1,7 @@
 """Proximal policy optimization on CartPole-v1: a mean return of 475 over 100 fresh greedy episodes.
 
 python recipes/cartpole_ppo.py
-python recipes/cartpole_ppo.py --framework reference --repeat 3
+python recipes/cartpole_ppo.py --backend reference --repeat 3
 
 It acts in 8 environments at once. Seeds of training and of judging are apart. Limits: CartPole is the smallest
 task there is, and 500 the most that an episode can come to; seeds differ in how soon they get there, so repeat. With

@@ -1,7 +1,7 @@
 """Transcription of spoken strings of three to seven digits by connectionist temporal classification.
 
 python recipes/connected_digits_ctc.py --download
-python recipes/connected_digits_ctc.py --framework tensorflow
+python recipes/connected_digits_ctc.py --backend tensorflow
 python recipes/connected_digits_ctc.py --open "task_kwargs={'compiled': True}"
 
 Limits: recordings of single digits are joined without pauses, so boundaries are easier to hear than in connected

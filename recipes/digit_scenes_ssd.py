@@ -1,7 +1,7 @@
 """A one-scale detector on scenes of real scanned digits (64x64 pixels): mAP .60 in a minute of one core.
 
 python recipes/digit_scenes_ssd.py
-python recipes/digit_scenes_ssd.py --framework jax
+python recipes/digit_scenes_ssd.py --backend jax
 python recipes/digit_scenes_ssd.py task_kwargs.box_loss=smooth_l1 --open
 
 Quality: COCO's mean average precision over overlaps from .5 to .95, equal to pycocotools'. Limits: the digits are real

@@ -2,7 +2,7 @@
 
 python recipes/digits_every_metric.py
 python recipes/digits_every_metric.py --ranks 2
-python recipes/digits_every_metric.py --framework jax --repeat 3
+python recipes/digits_every_metric.py --backend jax --repeat 3
 
 Limits: what watches a run costs some of its time, so its times are no benchmark of the framework. What this machine
 does not measure (energy without a counter, a GPU, communication of one process) is said to be not measured, with the

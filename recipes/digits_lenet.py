@@ -1,7 +1,7 @@
 """LeNet on scikit-learn's 1,797 real scanned digits (8x8 pixels): a whole benchmark in seconds, without a download.
 
 python recipes/digits_lenet.py
-python recipes/digits_lenet.py batch_size=16 --framework reference --repeat 5
+python recipes/digits_lenet.py batch_size=16 --backend reference --repeat 5
 """
 
 import deep500 as d5

@@ -1,7 +1,7 @@
 """LeNet on digits with Mish instead of ReLU: a C++ operator whose gradient Enzyme derives, in any framework.
 
 python recipes/digits_lenet_mish.py
-python recipes/digits_lenet_mish.py --framework jax --repeat 5
+python recipes/digits_lenet_mish.py --backend jax --repeat 5
 """
 
 import deep500 as d5

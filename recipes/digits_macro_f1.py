@@ -2,7 +2,7 @@
 
 python recipes/digits_macro_f1.py
 python recipes/digits_macro_f1.py --ranks 2
-python recipes/digits_macro_f1.py --ranks 2 --framework reference
+python recipes/digits_macro_f1.py --ranks 2 --backend reference
 
 On several ranks it takes the steps that one rank takes, but for rounding: the operator's sums are those of all ranks.
 TensorFlow and JAX run it on one rank only.

@@ -2,7 +2,7 @@
 
 python recipes/kjv_language_model.py --download
 python recipes/kjv_language_model.py --open "dataset='python_prose'"
-python recipes/kjv_language_model.py --framework jax
+python recipes/kjv_language_model.py --backend jax
 
 Judged are all characters but the first of the last 5 % of the text, each after 64 others at least (but the first
 ones). Beside it stands what n-grams and xz know of the same text after the whole training text. That takes eight

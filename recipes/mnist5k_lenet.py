@@ -1,7 +1,7 @@
 """LeNet on 5,000 real handwritten digits of MNIST (28x28 pixels): 96 % in ten seconds or less of one core.
 
 python recipes/mnist5k_lenet.py --download
-python recipes/mnist5k_lenet.py --framework jax --repeat 5
+python recipes/mnist5k_lenet.py --backend jax --repeat 5
 
 Limits: training and test digits are both of MNIST's training half, so the figure is not one on MNIST's test half.
 """

@@ -1,7 +1,7 @@
 """Recognition of spoken digits: convolutions over 13 MFCCs a frame of 3,000 recordings; 98 % in seconds of one core.
 
 python recipes/spoken_digits.py --download
-python recipes/spoken_digits.py --framework jax --repeat 5
+python recipes/spoken_digits.py --backend jax --repeat 5
 
 Limits: six speakers, all of them in both halves, as nothing says who speaks; so it is not known how it does on others.
 """

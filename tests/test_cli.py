@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from deep500 import cli, registry
-from deep500.guard import HIDDEN, guarded
+from deep500.guard import HIDDEN, RED, guarded, paint
 from deep500.recipe import loader
 from tests.conftest import HANG
 
@@ -56,7 +57,7 @@ CODES = [  # more of the recipe, words, exit code, what the error says
     ("", ["--resume"], 2, "no unfinished run"),
     (", dataset='mnist', augmentation=None", ["--strict", "--data", "."], 3, "mnist"),
     ("", ["--data", "nowhere"], 2, "expected a folder with data sets"),
-    ("", ["--framework", "nonsense"], 2, "got backend 'nonsense'"),
+    ("", ["--backend", "nonsense"], 2, "got backend 'nonsense'"),
     ("", ["--device", "gpu", "--strict"], 3, "--strict"),
 ]
 
@@ -306,7 +307,7 @@ def test_list_names_everything(capsys):
 
 def test_info_is_honest(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("DATA_ROOT", str(tmp_path))
-    assert cli.main(["info"]) == 0
+    assert cli.main(["tools", "info"]) == 0
     out = capsys.readouterr().out
     for word in ("numpy", sys.version.split()[0], "backends:", "devices:", "built in", "results"):
         assert word in out
@@ -316,7 +317,7 @@ def test_help_and_version(capsys):
     for words in (["--help"], ["run", "--help"], ["--version"]):
         assert cli.main(words) == 0
     out = capsys.readouterr().out
-    known = "framework repeat device seed dry-run out resume strict open download data quiet json list-mutable"
+    known = "backend repeat device seed dry-run out resume strict open download data quiet json list-mutable"
     for option in known.split():
         assert f"--{option}" in out
 
@@ -371,7 +372,7 @@ def test_what_a_folder_holds_does_not_steer_a_terminal(words, hostile, capsys):
 
 def test_a_query_shows_one_row_a_line(hostile, capsys):
     sql = f"select 'a' || char(10) || '{STEERING}' || char(9) || 'x' as cell"
-    cli.main(["query", sql, "--results", "results"])
+    cli.main(["query", sql, "--out", "results"])
     header, row = capsys.readouterr().out.splitlines()
     assert header == "cell" and row.count("\\n") == row.count("\\t") == 1 and not HIDDEN.search(row)
 
@@ -382,3 +383,38 @@ def test_a_terminal_that_lacks_a_character_ends_no_command(recipe):
     variables = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(words, env=variables, capture_output=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "warning"),
+    [
+        (["env", "--check"], "deep500 env is deep500 tools env now"),
+        (["query", "SELECT 1", "--results=."], "--results is --out now"),
+        (["tools", "env", "--check"], ""),
+    ],
+)
+def test_old_names_warn(capsys, tmp_path, monkeypatch, words, warning):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(words) in (0, 1, 2)
+    err = capsys.readouterr().err
+    assert (warning in err) if warning else (err == "")
+
+
+def test_commands_are_few_and_their_help_is_one_screen(capsys):
+    assert len(cli.FIRST) <= 16
+    assert cli.main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 44 and max(map(len, lines)) <= 80
+    assert all(any(line.split()[:1] == [name] for line in lines) for name in cli.COMMANDS)
+
+
+def test_colours_are_for_terminals(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert paint("x", RED, io.StringIO()) == "x" and paint("x", RED, Terminal()) == "\x1b[31mx\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert paint("x", RED, Terminal()) == "x"

@@ -11,13 +11,14 @@ import pytest
 pytest.importorskip("argcomplete")
 
 ROWS = {
+    "deep500 publish se": ["seal"],
     "deep500 comp": ["compare"],
     "deep500 run digits_l": ["digits_lenet", "digits_lenet_mish"],
-    "deep500 run digits_lenet --framew": ["--framework"],
-    "deep500 run digits_lenet --framework py": ["pytorch"],
+    "deep500 run digits_lenet --backe": ["--backend"],
+    "deep500 run digits_lenet --backend py": ["pytorch"],
     "deep500 run digits_lenet batch": ["batch_size="],
     "deep500 run digits_lenet --log tens": ["tensorboard"],
-    "deep500 export x --to ml": ["mlflow", "mllog"],
+    "deep500 publish export x --to ml": ["mlflow", "mllog"],
 }
 
 

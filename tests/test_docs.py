@@ -42,7 +42,7 @@ INSTALLS = ("git clone", "cd ", "python3 -m venv", "pip install", ". .venv")
 """Beginnings of commands that change the machine; tests/test_packaging.py does what they do, in folders of its own."""
 NEEDS = "# needs: "
 """First line of an example that takes a package which comes with no extra of ours, or not with `[all]`."""
-IN_FULL = ("deep500 list", "deep500 info")
+IN_FULL = ("deep500 list", "deep500 tools info")
 """Commands that are quick as they stand; to the others --dry-run is added."""
 DRY = {"race": "--plan", "sweep": "--list"}
 """Commands whose dry run has another name."""
@@ -95,7 +95,7 @@ def test_pages_have_something_to_check() -> None:
 def run_here(words: list[str]) -> int:
     """Run ``deep500 ...``, ``python FILE ...`` or ``python -m MODULE ...`` in this process; returns the exit code."""
     if words[0] == "deep500":
-        return cli.main(words[1:])
+        return cli.main([*cli.TWO_WORDS.get(words[1], words[1]).split(), *words[2:]])
     arguments = sys.argv
     try:
         if words[1] == "-m":
@@ -124,7 +124,7 @@ def help_of(module: str) -> str:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder ``results`` with two runs, of which the pages speak."""
     folder = tmp_path_factory.mktemp("runs")
-    recipe = ["python", str(ROOT / "recipes" / "digits_lenet.py"), "--framework", "reference", "--quiet"]
+    recipe = ["python", str(ROOT / "recipes" / "digits_lenet.py"), "--backend", "reference", "--quiet"]
     for name in ("first", "second"):
         with contextlib.redirect_stdout(io.StringIO()):
             run_here([*recipe, "--open", "epochs=1", "--out", str(folder / "results")])
@@ -175,7 +175,7 @@ def covered(words: list[str]) -> bool:
         if others[:2] != words[:2]:
             continue
         other = parsed(others)
-        if words[1] == "compare" and "--frameworks" in words and mine.subject == other.subject:
+        if words[1] == "compare" and "--backend" in words and mine.subject == other.subject:
             if set(mine.frameworks.split(",")) < set((other.frameworks or "").split(",")):
                 return True
         elif words[1] == "simulate" and mine.recipe == other.recipe and len(other.schemes) < len(mine.schemes):
@@ -200,6 +200,8 @@ def test_command_works(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     words = shlex.split(command)
+    if words[0] == "deep500" and words[1] in cli.NESTED:
+        del words[1]  # run_here types it again
     if words[0] == "make":
         assert subprocess.run(["make", "-n", *words[1:]], cwd=ROOT, capture_output=True, check=False).returncode == 0
         return

@@ -67,7 +67,7 @@ def test_planning_of_recomputation_says_what_and_how_far(seen: Seen) -> None:
 
 def test_a_run_shows_what_it_waits_for(seen: Seen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["run", "digits_lenet", "--framework", "reference", "--dry-run", "checkpointing=0.97"]
+    words = ["run", "digits_lenet", "--backend", "reference", "--dry-run", "checkpointing=0.97"]
     shown = seen(lambda: cli.main(words))
     for what in ("planning recomputation", "writing results and report"):
         assert what in shown

@@ -27,4 +27,4 @@ def test_every_public_name_has_one_place() -> None:
     assert set(texts) == {*(f"{module}.md" for module in pages), "index.md", "commands.md"}
     unplaced = [name for name in deep500.__all__ if f"{{py:obj}}`{name}`" in texts["index.md"]]
     assert not unplaced, f"{unplaced}: name their modules in docs/reference.py"
-    assert "## deep500 compare" in texts["commands.md"] and "--frameworks" in texts["commands.md"]
+    assert "## deep500 compare" in texts["commands.md"] and "--backend" in texts["commands.md"]

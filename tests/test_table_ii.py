@@ -61,7 +61,7 @@ def shortest(command: str) -> list[str]:
         return [
             *words,
             "--dry-run",
-            "--framework",
+            "--backend",
             "reference",
             *([] if "--open" in words or "batch_size" in command else ["batch_size=8"]),
         ]

@@ -132,7 +132,7 @@ def base_of(recipe: Path, options: Options, text: str) -> tuple[Path, Options]:
         RecipeError: the words are no command line, or change what both sides share.
 
     Example:
-        >>> path, options = base_of(Path("a.py"), parse_options(["batch_size=8"]), "batch_size=16 --framework jax")
+        >>> path, options = base_of(Path("a.py"), parse_options(["batch_size=8"]), "batch_size=16 --backend jax")
         >>> path.name, options.overrides, options.framework
         ('a.py', ['batch_size=16'], 'jax')
     """
@@ -152,7 +152,7 @@ def base_of(recipe: Path, options: Options, text: str) -> tuple[Path, Options]:
     if odd:
         raise RecipeError(
             f"got --{odd[0].replace('_', '-')} within --against; expected words that tell the sides apart, such as "
-            "key=value or --framework: give it to the whole command"
+            "key=value or --backend: give it to the whole command"
         )
     again = {word.partition("=")[0] for word in chosen.overrides}
     mine = dataclasses.replace(options, overrides=[o for o in options.overrides if o.partition("=")[0] not in again])

@@ -34,12 +34,12 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
         "own (path.py:Name), or a run's results folder (then another run's after it)",
     )
     add("overrides", nargs="*", metavar="key=value", help="change a MUTABLE key of the recipe, as for 'deep500 run'")
-    add("--frameworks", metavar="A,B", help="at least two backends; 'reference' judges if it is named")
+    add("--backend", dest="frameworks", metavar="A,B", help="at least two backends; 'reference' judges if it is named")
     add(
         "--against",
         metavar="WORDS",
         help="recipe: train it beside another one step by step, and tell where their parameters part beyond rounding; "
-        "words as for 'deep500 run', such as 'optimizer=NAdamOptimizer' or '--framework jax' ('' with --frameworks)",
+        "words as for 'deep500 run', such as 'optimizer=NAdamOptimizer' or '--backend jax' ('' with --backend)",
     )
     add(
         "--repeat",
@@ -98,8 +98,7 @@ def execute(args: argparse.Namespace) -> int:
         if args.overrides and "=" not in args.overrides[0]:
             raise InputError(f"got {args.subject!r}, where no finished run is; expected two results folders: name both")
         raise InputError(
-            "got no --frameworks; expected at least two: add --frameworks pytorch,reference, or name two "
-            "results folders"
+            "got no --backend; expected at least two: add --backend pytorch,reference, or name two results folders"
         )
     say = silent if args.quiet or args.json else _say
     if args.launch_floor is not None:

@@ -1,4 +1,4 @@
-"""``deep500 check RUN --references RUN ...``: does a run learn significantly faster than reference runs of its recipe?
+"""``deep500 publish check RUN --references RUN ...``: does a run learn significantly faster than reference runs?
 
 A run that needs fewer samples than it should differs in something that it should not: data, model, evaluation. As in
 MLPerf's check of reference convergence points, references at several batch sizes say how many samples a target takes,
@@ -199,7 +199,7 @@ def add_check(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
             return execute(args)
         if args.folder is None:
             raise ResultsError(
-                "got --references without a run; expected the one to judge: deep500 check RUN --references ..."
+                "got --references without a run; expected the one to judge: deep500 publish check RUN --references ..."
             )
         result = compare_convergence(args.folder, args.references)
         sys.stdout.write((to_json(asdict(result)) if args.json else str(result)) + "\n")

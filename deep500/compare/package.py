@@ -1,4 +1,4 @@
-"""``deep500 package RUN``: a finished run as one archive that a reviewer can check without its author.
+"""``deep500 publish package RUN``: a finished run as one archive that a reviewer can check without its author.
 
 ::
 
@@ -55,14 +55,14 @@ OF_PERSONS = (
 def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
     """Declare the options of ``package``; returns what executes it."""
     parser.add_argument("folder", type=Path, help="results folder of a finished run")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the archive (./<recipe>-<run>.tar.gz)")
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="the archive (./<recipe>-<run>.tar.gz)")
     add_json(parser)
     return _package
 
 
 def _package(args: argparse.Namespace) -> int:
     with progress("packing", quiet=args.json):
-        packed = package(args.folder, args.output)
+        packed = package(args.folder, args.out)
     say_written(args, packed)
     return 0
 

@@ -53,15 +53,15 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     """Declare the options of ``report``; returns what executes it."""
     add = parser.add_argument
     add("folders", type=Path, nargs="+", metavar="folder", help="results folder; the first is the base")
-    add("-o", "--output", type=Path, default=Path("report.html"), metavar="FILE", help="(./report.html)")
+    add("-o", "--out", type=Path, default=Path("report.html"), metavar="FILE", help="(./report.html)")
     add_json(parser)
     return _report
 
 
 def _report(args: argparse.Namespace) -> int:
     with progress("writing the page", quiet=args.json):
-        write_atomic(args.output, render_runs(args.folders))
-    say_written(args, args.output)
+        write_atomic(args.out, render_runs(args.folders))
+    say_written(args, args.out)
     return 0
 
 

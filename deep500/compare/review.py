@@ -1,4 +1,4 @@
-"""``deep500 review PACKAGE``: does what a package says follow from what is in it, and does it come out again here?
+"""``deep500 publish review PACKAGE``: does what a package says follow from what is in it, and does it come again here?
 
 Everything that can be made again from the samples is: figures, claims, the rules' findings, the report, the checklist.
 The recipe itself runs again where ``--run`` is given, since that runs the author's code. A package is somebody's
@@ -41,8 +41,8 @@ DISAGREES = 1
 
 def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
     """Declare the options of ``review``; returns what executes it."""
-    parser.add_argument("package", type=Path, help="what 'deep500 package' wrote")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="unpack here, and leave it there")
+    parser.add_argument("package", type=Path, help="what 'deep500 publish package' wrote")
+    parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="unpack here, and leave it there")
     parser.add_argument("--run", action="store_true", help="run the recipe again: this runs code from the package")
     add_json(parser)
     return _review
@@ -52,7 +52,7 @@ def _review(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="deep500-review-") as folder:
         answers = []
         with progress("reviewing", quiet=args.json):
-            for answer in review(args.package, args.output or Path(folder), args.run):
+            for answer in review(args.package, args.out or Path(folder), args.run):
                 if not args.json:
                     above(str(answer))
                 answers.append(answer)
@@ -102,7 +102,7 @@ def unpack(package: Path, out: Path) -> Path:
                 top = _extract(archive, package, out)
     except (tarfile.TarError, EOFError, ValueError, zlib.error, gzip.BadGzipFile) as error:
         raise ResultsError(
-            f"{package}: got no sound archive ({error}); expected what 'deep500 package' wrote"
+            f"{package}: got no sound archive ({error}); expected what 'deep500 publish package' wrote"
         ) from error
     except OSError as error:
         if isinstance(error, ResultsError):
@@ -163,7 +163,7 @@ def _extract(archive: tarfile.TarFile, package: Path, out: Path) -> str:
         names.add(member.name)
         archive.extract(member, out, set_attrs=False, filter="data")
     if not names:
-        raise ResultsError(f"{package}: got an empty archive; expected what 'deep500 package' wrote")
+        raise ResultsError(f"{package}: got an empty archive; expected what 'deep500 publish package' wrote")
     return top
 
 

@@ -78,7 +78,7 @@ class Subject:
         recipe = load_recipe(Path(setting.recipe), framework)
         halves = recipe.FIXED, recipe.MUTABLE, recipe.METRICS
         folder = Path(setting.recipe).parent
-        # Refuses overrides of FIXED keys, which --framework below may change.
+        # Refuses overrides of FIXED keys, which --backend below may change.
         make_plan(*halves, setting.options(), folder)
         plan = make_plan(*halves, setting.options(framework=framework, open=True), folder)
         values = plan.values

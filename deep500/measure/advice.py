@@ -1,4 +1,4 @@
-"""Advice on what keeps a machine from measuring soundly (``deep500 env --check``), as pyperf's "system tune".
+"""Advice on what keeps a machine from measuring soundly (``deep500 tools env --check``), as pyperf's "system tune".
 
 Nothing is changed here: most of it needs an administrator, and a machine that is not one's own stays as it is.
 """

@@ -31,8 +31,8 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add = parser.add_argument
     add("subject", help="a recipe, an ONNX file, a model of your own (path.py:Name), or a profile.json to show again")
     add("overrides", nargs="*", metavar="key=value", help="change a MUTABLE key of the recipe, as for 'deep500 run'")
-    add("--frameworks", metavar="A,B", help="backends to profile in (all that are installed)")
-    add("--steps", type=int, default=STEPS, metavar="N", help=f"profiled steps, each after one without ({STEPS})")
+    add("--backend", dest="frameworks", metavar="A,B", help="backends to profile in (all that are installed)")
+    add("--rounds", type=int, default=STEPS, metavar="N", help=f"profiled steps, each after one without ({STEPS})")
     add("--forward", action="store_true", help="run forward in evaluation mode, do not train")
     add("--unfused", action="store_true", help="let ONNX Runtime and PyTorch run nodes as they are")
     add("--loss", default="loss", metavar="NAME", help="model: the scalar to train on, if it has it (loss)")
@@ -96,7 +96,7 @@ def _profile(args: argparse.Namespace) -> Profile:
         network, inputs, executors = _recipe(args, names)
         loss = None if args.forward else "loss"
         subject = Path(args.subject).stem
-    steps = 1 if args.dry_run else args.steps
+    steps = 1 if args.dry_run else args.rounds
     return profile_network(network, inputs, executors, loss=loss, steps=steps, unfused=args.unfused, subject=subject)
 
 
@@ -106,7 +106,7 @@ def _frameworks(text: str | None) -> list[str]:
     if text is not None:
         names = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not names:
-        raise InputError(f"got --frameworks {text!r}; expected at least one: name some of {', '.join(backend_names())}")
+        raise InputError(f"got --backend {text!r}; expected at least one: name some of {', '.join(backend_names())}")
     for name in names:
         stage(f"loading {name}")
         load_backend(name)

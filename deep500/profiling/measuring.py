@@ -122,7 +122,7 @@ def _framework(
     if profiler is None:
         raise UnsupportedOperator(
             f"got {name} to profile, which has no profiler; expected an executor with step_profiler(): "
-            "name other --frameworks"
+            "name other --backend"
         )
     plain, inputs = [], options.inputs
     for _ in range(options.steps + 1):

@@ -45,7 +45,7 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
         "written (processes)")
     add("--trial", type=int, metavar="N", help="with --resume: run this trial only, as the array of slurm does")
     add("--memory", type=float, default=4.0, metavar="GIB", help="most memory of a trial (4)")
-    add("--framework", metavar="NAME", help="run on another backend than the recipes'")
+    add("--backend", dest="framework", metavar="NAME", help="run on another backend than the recipes'")
     add("--data", type=Path, metavar="DIR", help="the folder with data sets ($DATA_ROOT, ./data)")
     add("--held-out", type=int, default=0, metavar="N",
         help="variants of workloads, drawn when tuning has ended, to which the settings found are taken (0)")

@@ -41,7 +41,7 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add("--cell", type=int, metavar="N", help="with --resume: run this cell only, as the array of slurm does")
     add("--seed", type=int, default=0, metavar="S", help="of the points and of the order (0)")
     add("--jobs", type=int, default=1, metavar="N", help="cells at a time; times of several are no measurements (1)")
-    for flag, about in (("framework", "run on another backend"), ("device", "cpu, gpu or gpu:<number>"),
+    for flag, about in (("backend", "run on another backend"), ("device", "cpu, gpu or gpu:<number>"),
                         ("data", "the folder with data sets")):
         add(f"--{flag}", metavar=flag.upper(), help=about)
     for flag in ("open", "download", "strict"):
@@ -68,7 +68,7 @@ def _sweep(args: argparse.Namespace) -> int:
     elif args.recipe is None:
         raise RecipeError("got no recipe; expected one with words such as batch_size=32,64: name it, or --resume DIR")
     else:
-        flags = [w for name in ("framework", "device", "data") if (v := getattr(args, name)) for w in (f"--{name}", v)]
+        flags = [w for name in ("backend", "device", "data") if (v := getattr(args, name)) for w in (f"--{name}", v)]
         flags += [f"--{name}" for name in ("open", "download", "strict") if getattr(args, name)]
         shared = args.repeat, args.points, args.seed, args.jobs, args.sampler
         options = SweepOptions(args.recipe, tuple(args.words), tuple(flags), *shared)

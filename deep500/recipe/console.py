@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deep500.events import Event
+from deep500.guard import BOLD, GREEN, RED, paint
 from deep500.pages.rendering import format_number
 from deep500.progress import progress
 from deep500.recipe.options import Options
@@ -17,7 +18,7 @@ from deep500.results import MetricResult, RecipeResult
 from deep500.results.files import read_json, to_json
 from deep500.results.record import MANIFEST
 from deep500.results.rules import FAIL, FLAGGED, MISSING, NOT_APPLICABLE, PASS, RULES, RULES_FILE
-from deep500.results.verdict import TWO_SPLITS, repetition_sentence
+from deep500.results.verdict import PASSED, TWO_SPLITS, repetition_sentence
 from deep500.training.listeners import ProgressBar
 
 
@@ -82,7 +83,9 @@ class Console:
         if self.chatty and (remark := splits_sentence(Path(result.path))):
             self.force(f"data:    {remark}")
         others = [label for label in result.labels if label not in result.verdict]
-        self.force(f"verdict: {result.verdict}{_in_brackets(others)}")
+        self.force(
+            f"verdict: {paint(result.verdict, GREEN if result.verdict == PASSED else RED if not result else BOLD)}{_in_brackets(others)}"
+        )
         self.say(f"report:  {result.report}")
 
 

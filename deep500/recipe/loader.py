@@ -97,10 +97,9 @@ def find_recipe(name: str) -> Path:
         raise RecipeError(f"got recipe {name!r}, which is {kind}; expected a file, or a name that 'deep500 list' shows")
     known = {recipe.name: recipe.path for recipe in list_recipes()}
     if name not in known:
-        if path.suffix:  # a file was meant: those beside it are nearer than recipes by name
-            beside = [file.name for file in path.parent.glob(f"*{path.suffix}")]
-            hint = nearest(path.name, [*beside, *(file.name for file in known.values())])
-            raise RecipeError(f"got recipe {name!r}; expected a file: {hint}")
+        beside = nearest(path.name, [file.name for file in path.parent.glob(f"*{path.suffix}")] if path.suffix else [])
+        if beside.startswith("did"):  # a file was meant
+            raise RecipeError(f"got recipe {name!r}; expected a file: {beside}")
         raise RecipeError(
             f"got recipe {name!r}; expected a file or one of the known recipes; {nearest(Path(name).stem, known)}"
         )
@@ -126,7 +125,7 @@ def load_recipe(path: Path, framework: str | None = None) -> ModuleType:
     except MissingBackend as error:
         if framework is not None:
             raise
-        raise MissingBackend(f"{error}; or run the recipe in NumPy: add --framework reference") from None
+        raise MissingBackend(f"{error}; or run the recipe in NumPy: add --backend reference") from None
     missing = [name for name in HALVES if not hasattr(module, name)]
     if missing:
         raise RecipeError(f"{path}: got no {missing[0]}; expected {', '.join(HALVES)} at module level; define them")
@@ -136,7 +135,7 @@ def load_recipe(path: Path, framework: str | None = None) -> ModuleType:
 def _instead_of_absent(framework: str | None) -> AbstractContextManager[None]:
     """While a file is loaded, backends that are not installed are the one that will run it.
 
-    ``--framework`` exchanges every object of theirs for its namesake there anyway.
+    ``--backend`` exchanges every object of theirs for its namesake there anyway.
     """
     if framework is None:
         return nullcontext()

@@ -6,6 +6,7 @@ import argparse
 import difflib
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -70,7 +71,7 @@ class Options:
         """Overrides and options that define the run, as words that parse to the same again."""
         words = list(self.overrides)
         for name in RUN_DEFINING:
-            value, flag = getattr(self, name), "--" + name.replace("_", "-")
+            value, flag = getattr(self, name), "--" + {"framework": "backend"}.get(name, name).replace("_", "-")
             if value is True:
                 words.append(flag)
             elif value is not None and value is not False and not (name == "repeat" and value == 1):
@@ -103,8 +104,29 @@ class _Nothing(argparse.Action):
         pass
 
 
+RENAMED = {
+    "--framework": "--backend",
+    "--frameworks": "--backend",
+    "--output": "--out",
+    "--results": "--out",
+    "--steps": "--rounds",
+}
+"""Options that had another name before; each goes with the next version."""
+
+
 class Parser(argparse.ArgumentParser):
     """argparse that raises instead of leaving the process, so that one place decides exit codes."""
+
+    def renewed(self, words: Sequence[str]) -> list[str]:
+        """Return words with the present names of options, and warn of those that had others."""
+        known, new = self._option_string_actions, list(words)
+        for place, word in enumerate(words):
+            option, equals, value = word.partition("=")
+            name = RENAMED.get(option)
+            if name in known and option not in known:
+                new[place] = f"{name}{equals}{value}"
+                warn_renamed(option, name)
+        return new
 
     def __init__(self, *words: Any, **more: Any) -> None:
         super().__init__(*words, **more)
@@ -136,13 +158,19 @@ class Parser(argparse.ArgumentParser):
         return f"keys of the recipe are words, such as batch_size=128 or optimizer_kwargs.lr=0.05: {key}={value}?"
 
 
+def warn_renamed(old: str, new: str) -> None:
+    """Say on stderr that a name is another now."""
+    sys.stderr.write(f"deep500: warning: {old} is {new} now; the old name goes with the next version\n")
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a recipe on a parser."""
     add = parser.add_argument
     # fmt: off
     add("overrides", nargs="*", metavar="key=value",
         help="change a MUTABLE key, e.g. batch_size=128 optimizer_kwargs.lr=0.05")
-    add("--framework", metavar="NAME", help="run on another backend: every object of one is exchanged for its namesake")
+    add("--backend", dest="framework", metavar="NAME",
+        help="run on another backend: every object of one is exchanged for its namesake")
     add("--ranks", type=_at_least(1, MOST_RANKS), metavar="P",
         help="train on P processes of this machine (batch_size stays that of all together); on a cluster use mpirun, "
         "srun or torchrun around the same command instead")
@@ -186,7 +214,7 @@ def add_against(parser: argparse.ArgumentParser) -> None:
         "--against",
         metavar="WORDS",
         help="judge this run against another, launch by launch in turns: words that are added for that one, such as "
-        "'batch_size=64 --framework jax', or another recipe and words; '' is the run itself",
+        "'batch_size=64 --backend jax', or another recipe and words; '' is the run itself",
     )
     add("--at", metavar="REV", help="the other run is of the code of this git revision")
     add(
@@ -275,7 +303,7 @@ def parse_options(argv: Sequence[str], program: str = "recipe", description: str
     """
     parser = Parser(prog=program, description=description, allow_abbrev=False)
     add_options(parser)
-    return take_options(parser.parse_intermixed_args(list(argv)))
+    return take_options(parser.parse_intermixed_args(parser.renewed(argv)))
 
 
 def take_options(args: argparse.Namespace) -> Options:

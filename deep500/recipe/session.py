@@ -417,7 +417,9 @@ class Session:
             record.write_manifest({**record.manifest(), **turns, "seeds": self.seeds})
         result = dataclasses.replace(result, labels=self.labels)
         if why:
-            self.console.warn(f"the machine was busy ({'; '.join(why)}): times are observations; deep500 env --check")
+            self.console.warn(
+                f"the machine was busy ({'; '.join(why)}): times are observations; deep500 tools env --check"
+            )
         summary = {
             "schema": SUMMARY_SCHEMA,
             "status": "failed" if error else "finished",

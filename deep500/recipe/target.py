@@ -16,7 +16,7 @@ from deep500.registry import backend_of, load_backend
 
 
 def retarget(plan: RunPlan) -> RunPlan:
-    """Apply ``--device``, ``--framework`` and ``--seed``; what was FIXED among what they change opens the run.
+    """Apply ``--device``, ``--backend`` and ``--seed``; what was FIXED among what they change opens the run.
 
     Raises:
         MissingBackend: there is no such backend, or its framework is not installed.
@@ -28,7 +28,7 @@ def retarget(plan: RunPlan) -> RunPlan:
         values["executor_kwargs"] = {**values.get("executor_kwargs", {}), "device": to_device(options.device)}
     if options.framework is not None:
         framework = backend_of(load_backend(options.framework).from_model) or options.framework
-        what = f"--framework {framework}"
+        what = f"--backend {framework}"
         for key, value in list(values.items()):
             values[key] = _retargeted(value, framework)
             if values[key] is not value:
@@ -59,5 +59,5 @@ def _retargeted(value: Any, framework: str) -> Any:
         return functools.partial(_retargeted(value.func, framework), *value.args, **value.keywords)
     name = getattr(value, "__qualname__", "")
     return namesake(
-        "optimizer", name, load_backend(framework), f"--framework {framework}: {name!r} of backend {source!r}"
+        "optimizer", name, load_backend(framework), f"--backend {framework}: {name!r} of backend {source!r}"
     )

@@ -63,7 +63,7 @@ def add_average(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     parser.add_argument("folder", type=Path, help="results folder of a run")
     parser.add_argument("--last", type=int, metavar="K", help="how many of the newest checkpoints (all that are kept)")
     parser.add_argument("--seed", type=int, default=None, help="of which seed (the run's first)")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="safetensors file to write")
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="safetensors file to write")
     add_json(parser)
     return _average
 
@@ -80,7 +80,7 @@ def _average(args: argparse.Namespace) -> int:
         )
     folder = chosen[0] / "rank-0" if (chosen[0] / "rank-0").is_dir() else chosen[0]
     arrays = average_checkpoints(folder, args.last)
-    write_atomic(args.output, save({name: np.array(array, order="C") for name, array in arrays.items()}))
-    text = f"{args.output}: {len(arrays)} arrays, the mean of {args.last or 'all kept'} checkpoints"
-    say_written(args, args.output, text=text)
+    write_atomic(args.out, save({name: np.array(array, order="C") for name, array in arrays.items()}))
+    text = f"{args.out}: {len(arrays)} arrays, the mean of {args.last or 'all kept'} checkpoints"
+    say_written(args, args.out, text=text)
     return 0

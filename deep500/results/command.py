@@ -1,4 +1,4 @@
-"""``deep500 seal | check | env | export | query``: what can be done with results on the command line."""
+"""The commands ``seal``, ``check``, ``env``, ``export`` and ``query``: what can be done with results."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def add_export(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace]
     """Declare the options of ``export``; returns what executes it."""
     parser.add_argument("folder", type=Path, help="results folder")
     parser.add_argument("--to", required=True, choices=FORMATS, help="the format")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder for the files (./export)")
+    parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="folder for the files (./export)")
     add_json(parser)
     return _export
 
@@ -64,7 +64,7 @@ def add_query(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace],
     """Declare the options of ``query``; returns what executes it."""
     parser.add_argument("sql", help="over the tables runs, metrics, curve and estimates")
     parser.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="DIR", help="where the runs are (./results)"
+        "--out", type=Path, default=Path("results"), metavar="DIR", help="where the runs are (./results)"
     )
     add_json(parser)
     return _query
@@ -125,12 +125,12 @@ def _env(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    say_written(args, *export(args.folder, args.to, args.output or Path("export")))
+    say_written(args, *export(args.folder, args.to, args.out or Path("export")))
     return 0
 
 
 def _query(args: argparse.Namespace) -> int:
-    columns, rows = query(args.results, args.sql)
+    columns, rows = query(args.out, args.sql)
     if args.json:
         _say([to_json({"rows": [dict(zip(columns, row, strict=True)) for row in rows]})])
         return 0

@@ -70,7 +70,7 @@ def signer_of(path: Path, signers: Path) -> str:
     if not signers.is_file():
         raise ResultsError(f"got no file {signers}; expected allowed signers: a line 'NAME ssh-ed25519 AAAA...' each")
     if not (path / SIGNATURE).is_file() or not (path / SUMS).is_file():
-        raise ResultsError(f"{path}: got no {SIGNATURE}; expected a signed run: deep500 seal --sign KEY {path}")
+        raise ResultsError(f"{path}: got no {SIGNATURE}; expected a signed run: deep500 publish seal --sign KEY {path}")
     name = signer_of_text((path / SUMS).read_bytes(), (path / SIGNATURE).read_bytes(), signers, NAMESPACE)
     if name is not None:
         return name

@@ -58,7 +58,7 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     )
     add("--schemes", default=SCHEMES, metavar="A,B(x=1)", help=f"what to predict ({SCHEMES})")
     add("--mode", choices=[STRONG, WEAK, "both"], default="both", help="divide the recipe's batch, or one per process")
-    add("--framework", metavar="NAME", help="the backend whose steps are measured (the recipe's)")
+    add("--backend", dest="framework", metavar="NAME", help="the backend whose steps are measured (the recipe's)")
     add(
         "--from",
         dest="folder",
@@ -67,7 +67,7 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
         help="take compute times of a finished run instead of measuring (weak scaling only)",
     )
     add("--cores", type=int, metavar="N", help="cores there are; more ranks are refused (one for each)")
-    add("--steps", type=int, default=100, metavar="N", help="measured steps per batch size at most (100)")
+    add("--rounds", type=int, default=100, metavar="N", help="measured steps per batch size at most (100)")
     add("--seconds", type=float, default=5.0, metavar="S", help="and seconds at most (5)")
     add("--seed", type=int, default=0, metavar="S", help="of the draws of compute times (0)")
     add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
@@ -112,7 +112,7 @@ def predict_recipe(args: argparse.Namespace) -> Prediction:
     counts = _counts(args.ranks)
     schemes = parse_schemes(args.schemes)
     net, origin = _network(args.network)
-    steps, seconds = (8, 1.0) if args.dry_run else (args.steps, args.seconds)
+    steps, seconds = (8, 1.0) if args.dry_run else (args.rounds, args.seconds)
     rig = Rig(args.framework, Setting(str(find_recipe(args.recipe)), tuple(args.overrides)))
     compute = Compute({}, rig, steps, seconds)
     source = f"compute times: measured here, {rig.subject.framework}"

@@ -72,7 +72,7 @@ def _mutations(place: Path, number: int) -> list[tuple[Mutation, bool]]:
 
 def _ranks(place: Path, seed: int) -> Path:
     """A run of every metric there is, on two ranks, by the command line."""
-    words = ["--framework", "reference", "--ranks", "2", "--open", "epochs=2", "--quiet", "--seed", str(seed)]
+    words = ["--backend", "reference", "--ranks", "2", "--open", "epochs=2", "--quiet", "--seed", str(seed)]
     command = [sys.executable, "-m", "deep500", "run", "recipes/digits_every_metric.py", *words, "--out", str(place)]
     subprocess.run(command, check=False, stdout=subprocess.DEVNULL, timeout=300)  # it misses its target after 2 epochs
     return next((place / "digits_every_metric").glob("2*"))

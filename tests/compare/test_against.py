@@ -278,8 +278,8 @@ def test_no_revision_outside_a_checkout(checkout, recipe, tmp_path, monkeypatch)
 
 
 def test_words_of_the_base_of_are_added():
-    first = parse_options(["batch_size=8", "--framework", "reference", "--out", "there"])
-    path, second = base_of(Path("a.py"), first, "'model_kwargs.name=a b' --framework jax --open")
+    first = parse_options(["batch_size=8", "--backend", "reference", "--out", "there"])
+    path, second = base_of(Path("a.py"), first, "'model_kwargs.name=a b' --backend jax --open")
     assert (path, second.overrides) == (Path("a.py"), ["batch_size=8", "model_kwargs.name=a b"])
     assert (second.framework, second.open, second.out) == ("jax", True, Path("there"))
     assert base_of(Path("a.py"), first, "")[1].defining() == first.defining()

@@ -88,7 +88,7 @@ def test_frameworks_that_differ_are_not_timed(recipe, monkeypatch, capsys, tmp_p
 
     right = MomentumOptimizer.get_parameters
     monkeypatch.setattr(MomentumOptimizer, "get_parameters", lambda self: {**right(self), "lr": 0.2})
-    words = ["compare", str(recipe()), "--frameworks", "reference,pytorch", "--quiet"]
+    words = ["compare", str(recipe()), "--backend", "reference,pytorch", "--quiet"]
     assert cli.main(words) == 1
     out = capsys.readouterr().out
     assert "NOT the same" in out and "pytorch: optimizer DIFFERS" in out and "after step 1" in out
@@ -104,7 +104,7 @@ def test_a_recipe_that_needs_its_own_framework_gets_it(recipe):
 
 
 def test_json(recipe, capsys):
-    words = ["compare", str(recipe()), "--frameworks", "reference,pytorch", "--rounds", "0", "--repeat", "0", "--json"]
+    words = ["compare", str(recipe()), "--backend", "reference,pytorch", "--rounds", "0", "--repeat", "0", "--json"]
     assert cli.main([*words, "batch_size=32", "--seed", "3"]) == 0
     stored = json.loads(capsys.readouterr().out)
     assert stored["gate"]["equivalent"] and stored["timings"] == {} and stored["runs"] == {}
@@ -120,19 +120,19 @@ def test_missing_framework(recipe, monkeypatch, capsys):
         raise ModuleNotFoundError("no", name="tensorflow_that_is_missing")
 
     monkeypatch.setattr(registry.importlib, "import_module", import_module)
-    assert cli.main(["compare", str(path), "--frameworks", "tensorflow,reference"]) == 3
+    assert cli.main(["compare", str(path), "--backend", "tensorflow,reference"]) == 3
     assert "pip install 'deep500[tensorflow]'" in capsys.readouterr().err
 
 
 BAD = [
-    (["--frameworks", "reference"], 2, "at least two"),
-    (["--frameworks", "reference,reference"], 2, "at least two"),
-    (["--frameworks", "reference,pytorhc"], 2, "'pytorch'"),
-    (["--frameworks", "reference,pytorch", "epochs=3"], 2, "--open"),
-    (["--frameworks", "reference,pytorch", "--rounds", "-1"], 2, "--rounds"),
-    (["--frameworks", "reference,pytorch", "--threads", "0"], 2, "--threads"),
-    (["--frameworks", "reference,pytorch", "--open", "--nonsense"], 2, "--nonsense"),
-    ([], 2, "--frameworks"),
+    (["--backend", "reference"], 2, "at least two"),
+    (["--backend", "reference,reference"], 2, "at least two"),
+    (["--backend", "reference,pytorhc"], 2, "'pytorch'"),
+    (["--backend", "reference,pytorch", "epochs=3"], 2, "--open"),
+    (["--backend", "reference,pytorch", "--rounds", "-1"], 2, "--rounds"),
+    (["--backend", "reference,pytorch", "--threads", "0"], 2, "--threads"),
+    (["--backend", "reference,pytorch", "--open", "--nonsense"], 2, "--nonsense"),
+    ([], 2, "--backend"),
 ]
 
 
@@ -158,7 +158,7 @@ def model(tmp_path, monkeypatch):
 
 
 def test_model(model, capsys):
-    words = ["compare", str(model), "--frameworks", "pytorch,reference", "--batch-sizes", "1,3", "--rounds", "6"]
+    words = ["compare", str(model), "--backend", "pytorch,reference", "--batch-sizes", "1,3", "--rounds", "6"]
     assert cli.main([*words, "--steps", "1", "--threads", "1", "--quiet"]) == 0
     out = capsys.readouterr().out
     assert "inference of 1, ms" in out and "inference of 3, ms" in out and out.count("time ratio") == 2

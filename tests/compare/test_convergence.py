@@ -76,8 +76,8 @@ def test_folders_are_compared_by_interpolated_samples(tmp_path, capsys):
     assert found.ratio == pytest.approx(geometric)
     assert compare_convergence(alike, slow).verdict == AS_FAST
     words = ["--references", *map(str, slow)]
-    assert cli.main(["check", str(fast), *words]) == 1 and "something differs" in capsys.readouterr().out
-    assert cli.main(["check", str(alike), *words, "--json"]) == 0
+    assert cli.main(["publish", "check", str(fast), *words]) == 1 and "something differs" in capsys.readouterr().out
+    assert cli.main(["publish", "check", str(alike), *words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == AS_FAST
 
 

@@ -62,7 +62,7 @@ def test_a_package_holds_everything_and_agrees_with_itself(run, tmp_path, capsys
     names = {name.partition("/")[2] for name in members(first)}
     assert {"CHECKLIST.md", "system.json", "recipe/job.py", "results/ledger.jsonl", "SHA256SUMS"} <= names
     assert {f"results/{run.name}/{path.relative_to(run)}" for path in run.rglob("*") if path.is_file()} <= names
-    assert cli.main(["review", str(first), "-o", str(tmp_path / "out")]) == 0
+    assert cli.main(["publish", "review", str(first), "-o", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
     assert said.count("agrees: ") == 8 and "8 of 8 agree" in said
     checklist = next((tmp_path / "out").glob("*/CHECKLIST.md")).read_text()

@@ -72,7 +72,7 @@ def test_distances_are_those_of_the_parameters(recipe):
 
 @pytest.mark.backend("pytorch")
 def test_frameworks_do_not_part(recipe):
-    found = compared(recipe, ["--framework", "pytorch"])
+    found = compared(recipe, ["--backend", "pytorch"])
     assert found.parts is None and found.distances[OTHER].same_batches == 30
 
 
@@ -97,4 +97,4 @@ def test_the_command_writes_a_page(recipe, tmp_path, capsys):
     assert "they part at step 5" in page.read_text() and "<svg" in page.read_text()
     (facts,) = tmp_path.rglob("*.json")
     assert json.loads(facts.read_text())["parts"] == 5
-    assert cli.main(["compare", str(recipe), "--against", "", "--frameworks", "reference", "--out", str(tmp_path)]) == 2
+    assert cli.main(["compare", str(recipe), "--against", "", "--backend", "reference", "--out", str(tmp_path)]) == 2

@@ -61,6 +61,6 @@ def test_the_command_line_takes_it_by_its_file(tmp_path: Path, ending: str, caps
     """Copied to somewhere else, so that nothing but the name of its file leads to it."""
     file = Path(shutil.copy(Path(__file__).with_name("own_scheme.py"), tmp_path / "mine.py"))
     words = ["simulate", "digits_lenet", "--ranks", "8", "--mode", "weak", "--network", "alpha=1e-3,beta=1e-9"]
-    words += ["--framework", "reference", "--schemes", f"{file}:TurnTaking{ending}", "--dry-run"]
+    words += ["--backend", "reference", "--schemes", f"{file}:TurnTaking{ending}", "--dry-run"]
     assert cli.main([*words, "--out", str(tmp_path / "results")]) == 0
     assert f"{file}:TurnTaking{ending}" in capsys.readouterr().out

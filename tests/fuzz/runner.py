@@ -112,7 +112,7 @@ def words_of(command: str, run: Path, twin: Path, out: Path, outside: Path, draw
         "verify": ["verify", run],
         "compare": ["compare", run, twin],
         "compared with": ["compare", twin, run],
-        "query": ["query", draw.choice(QUERIES).replace("{outside}", str(outside)), "--results", run.parent],
+        "query": ["query", draw.choice(QUERIES).replace("{outside}", str(outside)), "--out", run.parent],
         "resume": ["run", run.parents[2] / "job.py", "--resume", run, "--out", run.parents[1], "--quiet"],
         "resume newest": ["run", run.parents[2] / "job.py", "--resume", "--out", run.parents[1]],
         "package": ["package", run, "-o", out / "run.tar.gz"],

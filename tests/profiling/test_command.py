@@ -21,11 +21,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*words: str) -> int:
-    return cli.main(["profile", *words, "--steps", "1", "--quiet", "--out", "out"])
+    return cli.main(["profile", *words, "--rounds", "1", "--quiet", "--out", "out"])
 
 
 def written() -> dict[str, Any]:
-    assert run("model.onnx", "--frameworks", "reference", "--batch", "3") == 0
+    assert run("model.onnx", "--backend", "reference", "--batch", "3") == 0
     content: dict[str, Any] = json.loads(Path("out/profile.json").read_text())
     return content
 
@@ -45,14 +45,14 @@ def test_a_model_is_profiled_and_its_file_shown_again(capsys: pytest.CaptureFixt
 
 
 def test_a_recipe_trains_and_a_model_without_a_loss_runs_forward(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("digits_lenet", "--frameworks", "reference", "batch_size=16", "--json") == 0
+    assert run("digits_lenet", "--backend", "reference", "batch_size=16", "--json") == 0
     content = json.loads(capsys.readouterr().out)
     assert content["loss"] == "loss" and content["shapes"]["label"] == [16]
     phases = {kernel[4] for kernel in content["frameworks"][0]["kernels"]}
     assert phases == {"forward", "backward"}
     create("mlp", shape=(4,)).to_onnx("bare.onnx")
     for words in (["bare.onnx"], ["model.onnx", "--forward"]):
-        assert run(*words, "--frameworks", "reference", "--json") == 0
+        assert run(*words, "--backend", "reference", "--json") == 0
         content = json.loads(capsys.readouterr().out)
         assert content["loss"] is None
         assert {kernel[4] for kernel in content["frameworks"][0]["kernels"]} == {"forward"}
@@ -69,13 +69,13 @@ def free_axes() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["free.onnx", "--frameworks", "reference"], "--size T=8"),
-        (["free.onnx", "--frameworks", "reference", "--size", "T"], "a name and a whole number"),
-        (["model.onnx", "--frameworks", "reference,pytorhc"], "pytorch"),
-        (["model.onnx", "--frameworks", ","], "at least one"),
-        (["model.onnx", "lr=1", "--frameworks", "reference"], "expected no key=value"),
-        (["digits_lenett", "--frameworks", "reference"], "digits_lenet"),
-        (["out/profile.json", "--frameworks", "reference"], "measured before"),
+        (["free.onnx", "--backend", "reference"], "--size T=8"),
+        (["free.onnx", "--backend", "reference", "--size", "T"], "a name and a whole number"),
+        (["model.onnx", "--backend", "reference,pytorhc"], "pytorch"),
+        (["model.onnx", "--backend", ","], "at least one"),
+        (["model.onnx", "lr=1", "--backend", "reference"], "expected no key=value"),
+        (["digits_lenett", "--backend", "reference"], "digits_lenet"),
+        (["out/profile.json", "--backend", "reference"], "measured before"),
         (["absent.json"], "no such file"),
     ],
 )
@@ -88,7 +88,7 @@ def test_bad_input_is_one_line(words: list[str], message: str, capsys: pytest.Ca
 
 def test_a_framework_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(registry.BACKENDS, "absent", ("no_such_framework", "absent"))
-    assert run("model.onnx", "--frameworks", "reference,absent") == 3
+    assert run("model.onnx", "--backend", "reference,absent") == 3
     assert "pip install 'deep500[absent]'" in capsys.readouterr().err
 
 

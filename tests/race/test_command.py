@@ -72,7 +72,7 @@ def test_absent_data_are_told_before_anything_runs(capsys: pytest.CaptureFixture
         ("--plan --noise 0", "noise 0"),
         ("--resume nowhere", "no such file"),
         ("--suite suite.json --submissions mine.py:ALL", "submission 'bad' on 'job'"),
-        ("--framework nonsense", "got backend 'nonsense'"),
+        ("--backend nonsense", "got backend 'nonsense'"),
     ],
 )
 def test_bad_input(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,7 @@ def without_frameworks(folder: Path, *words: str) -> subprocess.CompletedProcess
 
 
 def test_a_shipped_recipe_runs_in_numpy(tmp_path: Path) -> None:
-    words = ("run", "digits_lenet", "--framework", "reference", "--dry-run", "--quiet")
+    words = ("run", "digits_lenet", "--backend", "reference", "--dry-run", "--quiet")
     done = without_frameworks(tmp_path, *words)
     assert done.returncode == 0 and "dry run" in done.stdout, done.stderr
 
@@ -49,14 +49,14 @@ def test_a_shipped_recipe_runs_in_numpy(tmp_path: Path) -> None:
 def test_without_a_framework_the_line_says_both_cures(tmp_path: Path) -> None:
     done = without_frameworks(tmp_path, "run", "digits_lenet", "--dry-run")
     assert done.returncode == 3
-    assert "pip install 'deep500[pytorch]'; or run the recipe in NumPy: add --framework reference" in done.stderr
+    assert "pip install 'deep500[pytorch]'; or run the recipe in NumPy: add --backend reference" in done.stderr
 
 
 def test_a_written_recipe_runs_in_numpy(tmp_path: Path) -> None:
     if sys.version_info < (3, 11):
         pytest.importorskip("tomli")
     (tmp_path / "job.toml").write_text(WRITTEN)
-    done = without_frameworks(tmp_path, "run", "job.toml", "--framework", "reference", "--dry-run", "--quiet")
+    done = without_frameworks(tmp_path, "run", "job.toml", "--backend", "reference", "--dry-run", "--quiet")
     assert done.returncode == 0, done.stderr
 
 

@@ -144,7 +144,7 @@ def test_without_a_file_paths_are_relative_to_the_current_folder(project, monkey
 @pytest.mark.backend("onnxruntime")
 def test_comparisons_load_plugins_in_every_process(project, capsys):
     recipe, folder, name = project
-    words = ["--frameworks", "reference,onnxruntime", "--dry-run", "--json", "--threads", "1"]
+    words = ["--backend", "reference,onnxruntime", "--dry-run", "--json", "--threads", "1"]
     assert cli.main(["compare", str(recipe), *words]) == 0
     result = json.loads(capsys.readouterr().out)
     assert set(result["timings"]["training step"]["samples"]) >= {"reference", "onnxruntime"}

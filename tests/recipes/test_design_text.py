@@ -63,7 +63,7 @@ def test_as_a_script(recipe):
 
 
 def test_with_the_command_line(recipe, capsys):
-    words = ["run", str(recipe), "batch_size=4", "--dry-run", "--framework", "reference", "--device", "cpu"]
+    words = ["run", str(recipe), "batch_size=4", "--dry-run", "--backend", "reference", "--device", "cpu"]
     assert main(words) == 0
     out, err = capsys.readouterr()
     assert "verdict: UNJUDGED (dry run)" in out and "[dry run, stand-in data]" in out and "STAND-IN" in err

@@ -25,12 +25,12 @@ def test_it_is_the_demo_but_for_the_activation():
 
 @pytest.mark.slow
 @pytest.mark.any_backend
-@pytest.mark.backend("pytorch")  # the recipe names it; --framework exchanges it
+@pytest.mark.backend("pytorch")  # the recipe names it; --backend exchanges it
 @pytest.mark.parametrize(
     "backend", [pytest.param(b, marks=pytest.mark.backend(b)) for b in ("pytorch", "tensorflow", "jax", "reference")]
 )
 def test_it_reaches_the_same_target_in(backend: str, capsys, tmp_path):
-    words = ["run", str(RECIPES / "digits_lenet_mish.py"), "--framework", backend, "--out", str(tmp_path), "--json"]
+    words = ["run", str(RECIPES / "digits_lenet_mish.py"), "--backend", backend, "--out", str(tmp_path), "--json"]
     code = main(words)
     summary = json.loads(capsys.readouterr().out)
     (metric,) = summary["metrics"]

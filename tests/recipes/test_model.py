@@ -162,7 +162,7 @@ def test_a_module_is_compared_planned_and_optimized(tmp_path: Path, capsys: pyte
     with pytest.raises(InputError, match="got Mine without example inputs"):
         d5.optimize_network(module, measure=False)
     (tmp_path / "mine.py").write_text(FILE.replace("classes)", "classes=3)", 1))
-    words = ["compare", f"{tmp_path / 'mine.py'}:Net", "--frameworks", "reference,pytorch", "--rounds", "0", "--json"]
+    words = ["compare", f"{tmp_path / 'mine.py'}:Net", "--backend", "reference,pytorch", "--rounds", "0", "--json"]
     assert cli.main([*words, "--example", "2x64", "--out", str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out)["frameworks"] == ["reference", "pytorch"]
     assert cli.main([*words, "--example", "2xx"]) == 2

@@ -92,7 +92,7 @@ def run(*words: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("word", WORDS)
 def test_a_recipe_trains_on_it_as_on_the_reference(word: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    want, got = run("job.py"), run("job.py", "--framework", word)
+    want, got = run("job.py"), run("job.py", "--backend", word)
     assert got["backend"] == word.removesuffix(".py") != want["backend"]
     assert_close(got["epochs"][0]["train_loss"], want["epochs"][0]["train_loss"], "training", dtype="float32")
     (own,) = got["resolved"]["own"]
@@ -122,7 +122,7 @@ def test_it_is_compared_in_a_process_of_its_own(word: str, folder: Path) -> None
 
 @pytest.mark.parametrize("word", ["mine.py", "installed"])
 def test_two_ranks_train_on_it(word: str, folder: Path) -> None:
-    words = [sys.executable, "-m", "deep500", "run", "job.py", "--framework", word, "--ranks", "2", "--dry-run"]
+    words = [sys.executable, "-m", "deep500", "run", "job.py", "--backend", word, "--ranks", "2", "--dry-run"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=HANG)
     assert done.returncode == 0, done.stderr
     (manifest,) = Path("results/job").glob("*/manifest.json")
@@ -154,8 +154,8 @@ def test_a_recipe_imports_it_as_it_does_a_built_in_one(module: str, name: str, f
     plan = plan_of(folder / "job.py")
     assert backend_of(plan.values["executor"]) == name == backend_of(plan.values["optimizer"])
     with pytest.raises(RecipeError, match=f"'Signs' of backend '{name}'; expected a name in .*reference"):
-        plan_of(folder / "job.py", "--framework", "reference")
-    plan = plan_of(folder / "job.py", "optimizer=GradientDescent", "--framework", "reference")
+        plan_of(folder / "job.py", "--backend", "reference")
+    plan = plan_of(folder / "job.py", "optimizer=GradientDescent", "--backend", "reference")
     assert backend_of(plan.values["executor"]) == "reference"
     assert plan_of(folder / "job.py", "optimizer=Signs").values["optimizer"].__name__ == "Signs"
 
@@ -163,7 +163,7 @@ def test_a_recipe_imports_it_as_it_does_a_built_in_one(module: str, name: str, f
 @pytest.mark.backend("pytorch")
 def test_an_optimizer_that_it_has_not_is_that_of_the_core(folder: Path) -> None:
     (folder / "job.py").write_text(JOB.format(module="deep500.frameworks.pytorch", optimizer="d5fw.AdamOptimizer"))
-    optimizer = plan_of(folder / "job.py", "--framework", "mine.py").values["optimizer"]
+    optimizer = plan_of(folder / "job.py", "--backend", "mine.py").values["optimizer"]
     assert optimizer.__module__.startswith("deep500.training.optimizers") and optimizer.__name__ == "AdamOptimizer"
 
 

@@ -55,7 +55,7 @@ def test_commands_of_docstrings_say_open_where_they_must(name):
     commands = re.findall(rf"^ *(?:python recipes/{name}\.py|deep500 run {name})\b(.*)$", recipe.__doc__, re.M)
     assert commands
     for command in commands:
-        words = re.sub(r"--framework \w+", "", command)
+        words = re.sub(r"--backend \w+", "", command)
         make_plan(recipe.FIXED, recipe.MUTABLE, recipe.METRICS, parse_options(shlex.split(words)))
 
 

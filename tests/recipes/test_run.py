@@ -123,12 +123,12 @@ def test_repeat_reports_median_and_spread(tmp_path):
 
 
 def test_framework_is_exchanged_as_a_whole(tmp_path):
-    result = run(tmp_path, "--framework", "reference", epochs=1)
+    result = run(tmp_path, "--backend", "reference", epochs=1)
     recipe = read(result, "manifest.json")["resolved"]["recipe"]
     assert recipe["executor"].startswith("deep500.frameworks.reference")
     assert "pytorch" not in recipe["optimizer"] and read(result, "manifest.json")["backend"] == "reference"
     with pytest.raises(d5.errors.MissingBackend, match="tensorfow"):
-        run(tmp_path, "--framework", "tensorfow")
+        run(tmp_path, "--backend", "tensorfow")
 
 
 def test_dry_run_takes_two_batches_and_judges_nothing(tmp_path):

@@ -91,7 +91,7 @@ WRONG_WORDS = [
     (["--repeat", "0"], r"wrong command line: argument --repeat"),
     (["--nonsense"], r"unrecognized arguments: --nonsense"),
     (["--device", "tpu"], r"got device 'tpu'"),
-    (["--framework", "reference"], r"--framework reference but the executor is .*make_executor"),
+    (["--backend", "reference"], r"--backend reference but the executor is .*make_executor"),
 ]
 
 
@@ -182,7 +182,7 @@ def test_convert_refuses(text, old):
 def test_options_that_define_a_run_survive_a_round_trip():
     words = [
         "batch_size=3",
-        "--framework",
+        "--backend",
         "pytorch",
         "--repeat",
         "2",
@@ -231,7 +231,7 @@ def test_describe_is_stable_and_tells_values_apart():
 def test_every_key_and_option_is_documented():
     page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
     options = [
-        "--" + name.replace("_", "-")
+        "--" + {"framework": "backend"}.get(name, name).replace("_", "-")
         for name in vars(parse_options([]))
         if name not in ("overrides", "turns", "end")  # the last two: what 'run --against' says to its own launches
     ]

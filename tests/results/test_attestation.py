@@ -59,7 +59,7 @@ def test_the_encoding_is_the_one_of_the_specification():
 
 
 def test_openssh_alone_checks_the_envelope(run, keys, tmp_path, capsys):  # noqa: F811
-    assert cli.main(["seal", str(run), "--sign", str(keys / "ada")]) == 0
+    assert cli.main(["publish", "seal", str(run), "--sign", str(keys / "ada")]) == 0
     assert "not that the run was as they say" in capsys.readouterr().out and verify(run) == []
     envelope = json.loads((run / ATTESTATION).read_text())
     payload, (signature,) = base64.b64decode(envelope["payload"]), envelope["signatures"]
@@ -91,7 +91,7 @@ def test_another_run_or_another_key_is_named(run, keys, capsys):  # noqa: F811
     (run / SUMS).unlink()
     with pytest.raises(ResultsError, match="expected a sealed run"):
         statement_of(run)
-    assert cli.main(["seal", str(run)]) == 2 and "add one" in capsys.readouterr().err
+    assert cli.main(["publish", "seal", str(run)]) == 2 and "add one" in capsys.readouterr().err
 
 
 def openssl(*words):
@@ -121,7 +121,7 @@ def test_a_time_stamp_is_of_this_seal_and_by_this_authority(run, authority, tmp_
     certificate, answer = authority
     with pytest.raises(ResultsError, match="put it there"):
         stamped_at(run, certificate)
-    assert cli.main(["seal", str(run), "--time-stamp"]) == 0 and "RFC 3161" in capsys.readouterr().out
+    assert cli.main(["publish", "seal", str(run), "--time-stamp"]) == 0 and "RFC 3161" in capsys.readouterr().out
     answer(run)
     assert verify(run) == [] and "GMT" in stamped_at(run, certificate)
     assert cli.main(["verify", str(run), "--authority", str(certificate)]) == 0

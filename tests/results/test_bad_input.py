@@ -18,14 +18,14 @@ from tests.conftest import HANG
 from tests.results.report_cases import finished
 
 COMMANDS = {
-    "check": lambda run, out: ["check", run],
+    "check": lambda run, out: ["publish", "check", run],
     "report": lambda run, out: ["report", run, "-o", out / "page.html"],
     "verify": lambda run, out: ["verify", run],
     "compare": lambda run, out: ["compare", run, run],
-    "csv": lambda run, out: ["export", run, "--to", "csv", "-o", out],
-    "mllog": lambda run, out: ["export", run, "--to", "mllog", "-o", out],
-    "mlflow": lambda run, out: ["export", run, "--to", "mlflow", "-o", out],
-    "query": lambda run, out: ["query", "SELECT * FROM runs, estimates", "--results", run],
+    "csv": lambda run, out: ["publish", "export", run, "--to", "csv", "-o", out],
+    "mllog": lambda run, out: ["publish", "export", run, "--to", "mllog", "-o", out],
+    "mlflow": lambda run, out: ["publish", "export", run, "--to", "mlflow", "-o", out],
+    "query": lambda run, out: ["query", "SELECT * FROM runs, estimates", "--out", run],
 }
 
 
@@ -203,7 +203,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(command, run, tmp_path, cap
 
 def test_a_run_in_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    words = ["run", "digits_lenet", "--framework", "reference", "--dry-run", "--out", str(tmp_path / "file")]
+    words = ["run", "digits_lenet", "--backend", "reference", "--dry-run", "--out", str(tmp_path / "file")]
     assert cli.main(words) == 2
     said = capsys.readouterr().err.splitlines()
     assert "expected a writable folder" in said[-1] and not any("Traceback" in line for line in said)

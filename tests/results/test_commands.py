@@ -36,14 +36,14 @@ def test_verify(run, capsys):
 
 
 def test_check(run, capsys):
-    assert cli.main(["check", str(run)]) == 0
+    assert cli.main(["publish", "check", str(run)]) == 0
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert len(lines) == 26 and "observations only" in lines["R5"] and "as planned" in lines["F10"]
-    assert cli.main(["check", "--list"]) == 0 and len(capsys.readouterr().out.splitlines()) == 26
+    assert cli.main(["publish", "check", "--list"]) == 0 and len(capsys.readouterr().out.splitlines()) == 26
     summary = json.loads((run / "summary.json").read_text())
     summary["metrics"][0]["standing"] = "result"
     (run / "summary.json").write_text(json.dumps(summary))
-    assert cli.main(["check", str(run)]) == 1 and "no interval" in capsys.readouterr().out
+    assert cli.main(["publish", "check", str(run)]) == 1 and "no interval" in capsys.readouterr().out
 
 
 def test_report_is_the_one_in_the_folder(run, tmp_path, capsys):
@@ -62,7 +62,7 @@ def test_a_run_tells_what_all_runs_of_its_recipe_cost(run):
 
 
 def test_export_to_csv(run, tmp_path, capsys):
-    assert cli.main(["export", str(run), "--to", "csv", "-o", str(tmp_path / "out")]) == 0
+    assert cli.main(["publish", "export", str(run), "--to", "csv", "-o", str(tmp_path / "out")]) == 0
     tables = {path.stem: list(csv.DictReader(path.read_text().splitlines())) for path in (tmp_path / "out").iterdir()}
     curve = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [float(row["train_loss"]) for row in tables["curve"]] == [line["train_loss"] for line in curve]
@@ -74,23 +74,23 @@ def test_export_to_csv(run, tmp_path, capsys):
 
 @pytest.mark.parametrize("to", ["mllog", "mlflow"])
 def test_export_to_other_tools_names_what_it_wrote(to, run, tmp_path, capsys):
-    assert cli.main(["export", str(run), "--to", to, "-o", str(tmp_path / "out")]) == 0
+    assert cli.main(["publish", "export", str(run), "--to", to, "-o", str(tmp_path / "out")]) == 0
     written = capsys.readouterr().out.split()
     assert len(written) == 2 and all(Path(path).exists() for path in written)
 
 
 def test_query(run, capsys):
-    words = ["--results", str(run.parent.parent)]
+    words = ["--out", str(run.parent.parent)]
     question = "SELECT recipe, max(test_accuracy) AS best FROM curve JOIN runs USING (path) GROUP BY recipe"
     assert cli.main(["query", question, *words]) == 0
     head, row = capsys.readouterr().out.splitlines()
     assert head == "recipe\tbest" and float(row.split("\t")[1]) > 20
     assert cli.main(["query", "DROP TABLE runs", *words]) == 2
     assert "SELECT over the tables" in capsys.readouterr().err
-    assert cli.main(["query", "SELECT 1", "--results", str(run / "samples")]) == 2
+    assert cli.main(["query", "SELECT 1", "--out", str(run / "samples")]) == 2
 
 
 def test_env(capsys):
-    assert cli.main(["env"]) == 0
+    assert cli.main(["tools", "env"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert len(printed["sha256"]) == 64 and printed["kernel"]["release"]

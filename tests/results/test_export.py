@@ -101,7 +101,10 @@ def test_a_seed_that_misses_the_target_is_no_success(tmp_path):
 # -- TensorBoard ------------------------------------------------------------------------------------------------------
 def test_tensorboard_without_its_package_names_the_extra(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    assert cli.main(["export", str(run.path), "--to", "tensorboard", "-o", str(tmp_path)]) == ResultsError.exit_code
+    assert (
+        cli.main(["publish", "export", str(run.path), "--to", "tensorboard", "-o", str(tmp_path)])
+        == ResultsError.exit_code
+    )
     assert "pip install 'deep500[tensorboard]'" in capsys.readouterr().err
 
 

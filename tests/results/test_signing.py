@@ -33,7 +33,7 @@ def run(tmp_path):
 
 
 def test_who_signed_is_told_and_the_folder_still_verifies(run, keys, capsys):
-    assert cli.main(["seal", str(run), "--sign", str(keys / "ada")]) == 0
+    assert cli.main(["publish", "seal", str(run), "--sign", str(keys / "ada")]) == 0
     assert verify(run) == [] and signer_of(run, keys / "signers") == "ada@example.org"
     assert cli.main(["verify", str(run), "--signers", str(keys / "signers")]) in (0, 1)
     assert "no signature" not in capsys.readouterr().out
@@ -75,4 +75,4 @@ def test_what_is_missing_is_named(run, keys, tmp_path, monkeypatch):
 
 def test_an_altered_folder_is_not_signed(run, keys):
     (run / "metrics.jsonl").write_text("")
-    assert cli.main(["seal", str(run), "--sign", str(keys / "ada")]) == 1 and not (run / SIGNATURE).exists()
+    assert cli.main(["publish", "seal", str(run), "--sign", str(keys / "ada")]) == 1 and not (run / SIGNATURE).exists()

@@ -83,7 +83,7 @@ def test_more_ranks_than_cores_are_refused(
     refusal = "got 4 ranks on 2 cores; expected a core for each: waiting on shared cores is not modelled"
     assert all(why[name, 4].startswith(refusal) for name in names.split(",")) and refusal in text(table, why)
     monkeypatch.chdir(tmp_path)
-    words = ["simulate", "digits_lenet", "--framework", "reference", "--network", NETWORK, "--dry-run"]
+    words = ["simulate", "digits_lenet", "--backend", "reference", "--network", NETWORK, "--dry-run"]
     assert cli.main([*words, "--ranks", "4", "--cores", "2", "--mode", "weak"]) == InputError.exit_code
     assert refusal in capsys.readouterr().err
 
@@ -113,7 +113,7 @@ def test_the_command_writes_tables_and_a_page(tmp_path: Path, capsys: pytest.Cap
         "8,4096",
         "--network",
         NETWORK,
-        "--framework",
+        "--backend",
         "reference",
         "--schemes",
         "ConsistentDecentralized,SignSGD",
@@ -139,7 +139,7 @@ def test_the_command_writes_tables_and_a_page(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_times_of_a_run_are_taken_from_its_folder(tmp_path: Path, rig: Rig) -> None:
-    run = ["run", "digits_lenet", "--framework", "reference", "--dry-run", "--quiet", "--out", str(tmp_path)]
+    run = ["run", "digits_lenet", "--backend", "reference", "--dry-run", "--quiet", "--out", str(tmp_path)]
     cli.main(run)
     (folder,) = (tmp_path / "digits_lenet").glob("20*")
     durations = simulate._recorded(folder, rig, "digits_lenet")
@@ -170,7 +170,7 @@ def test_times_of_a_run_are_taken_from_its_folder(tmp_path: Path, rig: Rig) -> N
 def test_bad_input_gives_one_error(
     change: dict[str, str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = {"--ranks": "16", "--network": NETWORK, "--framework": "reference", "--out": str(tmp_path), **change}
+    options = {"--ranks": "16", "--network": NETWORK, "--backend": "reference", "--out": str(tmp_path), **change}
     words = [word for pair in options.items() for word in pair]
     assert cli.main(["simulate", "digits_lenet", "--dry-run", *words]) == 2
     error = capsys.readouterr().err
@@ -245,6 +245,6 @@ def test_noise_is_measured_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch,
         simulate, "on_ranks", lambda ranks, job: asked.append((ranks, job)) or {"noise": [[record] * 2]}
     )
     words = ["--network", NETWORK, "--noise", "measured", "--ranks", "4", "--mode", "weak", "--dry-run"]
-    words += ["--schemes", "ConsistentDecentralized", "--framework", "reference", "--out", str(tmp_path)]
+    words += ["--schemes", "ConsistentDecentralized", "--backend", "reference", "--out", str(tmp_path)]
     assert cli.main(["simulate", "digits_lenet", *words]) == 0
     assert asked == [(2, {"do": "noise"})] and "a second of work takes 1.01 s" in capsys.readouterr().out

@@ -119,9 +119,9 @@ def test_the_mean_of_the_last_checkpoints(tmp_path: Path, capsys: Any) -> None:
     assert got.keys() == {"w", "n"} and got["w"].dtype == np.float32 and got["n"] == 3
     np.testing.assert_array_equal(average_checkpoints(folder, 1)["w"], states[2]["w"])
     written = tmp_path / "mean.safetensors"
-    assert cli.main(["average", str(tmp_path / "run"), "--last", "2", "-o", str(written)]) == 0
+    assert cli.main(["publish", "average", str(tmp_path / "run"), "--last", "2", "-o", str(written)]) == 0
     np.testing.assert_array_equal(load_file(written)["w"], got["w"])
     assert "2 arrays" in capsys.readouterr().out
     with pytest.raises(ResultsError, match="keep_checkpoints=4"):
         average_checkpoints(folder, 4)
-    assert cli.main(["average", str(tmp_path / "nothing"), "-o", str(written)]) == 2
+    assert cli.main(["publish", "average", str(tmp_path / "nothing"), "-o", str(written)]) == 2

@@ -118,7 +118,7 @@ def test_a_recipe_logs_to_files_while_it_trains(tmp_path, monkeypatch):
     import tensorflow as tf
 
     monkeypatch.chdir(tmp_path)
-    words = ["--framework", "reference", "--dry-run", "--quiet", "--log", "csv", "--log", "tensorboard"]
+    words = ["--backend", "reference", "--dry-run", "--quiet", "--log", "csv", "--log", "tensorboard"]
     assert cli.main(["run", "digits_lenet", *words]) == 0
     (place,) = (tmp_path / "logs" / "digits_lenet").iterdir()
     assert place.name.endswith("seed 0 [dry run]")

@@ -1,4 +1,4 @@
-"""``deep500 conformance``: how many cases of ONNX's own suite a backend passes, a user's own as well."""
+"""``deep500 tools conformance``: how many cases of ONNX's own suite a backend passes, a user's own as well."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class NativeScheme(DistributedOptimizer):
         if not isinstance(self.executor, TrainsByEngines):
             raise InputError(
                 f"got {kind} on backend {self.executor.backend!r}, which has no engine for it; expected 'pytorch': add "
-                f"--framework pytorch, or use {self.definition}, which runs on every backend"
+                f"--backend pytorch, or use {self.definition}, which runs on every backend"
             )
         self.engine = self.executor.start_engine(kind, self.comm, self.loss, options)
 

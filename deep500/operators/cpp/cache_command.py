@@ -1,4 +1,4 @@
-"""``deep500 cache``: list what compiled operators take, say how much of the limit that is, remove it."""
+"""``deep500 tools cache``: list what compiled operators take, say how much of the limit that is, remove it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Execute = Callable[[argparse.Namespace], int]
 
 
 def add_command(parser: argparse.ArgumentParser) -> Execute:
-    """Declare the options of ``deep500 cache``."""
+    """Declare the options of ``deep500 tools cache``."""
     parser.description = (
         "Compiled operators and bridges to frameworks are kept so that they are built once. The least recently used "
         f"ones go when they take more than {VARIABLE} (2G; none: no limit)."

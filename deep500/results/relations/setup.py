@@ -19,7 +19,7 @@ PACKAGE_OF = {"pytorch": ("torch",), "jax": ("jax",), "tensorflow": ("tensorflow
 """Packages that a backend computes with, by the names of ``environment.versions``; any of them will do."""
 
 FRAMEWORKS = "deep500.frameworks."
-OPTIONS = {"--repeat", "--seed", "--ranks", "--framework", "--device"}
+OPTIONS = {"--repeat", "--seed", "--ranks", "--backend", "--framework", "--device"}
 
 
 def options_of(argv: list[str]) -> tuple[dict[str, str], dict[str, str], set[str]]:
@@ -51,7 +51,7 @@ def _options(run: RunView) -> Iterator[str]:
         ("seeds in a row", seeds, list(range(seeds[0], seeds[0] + len(seeds)))),
         ("first seed", seeds[0], int(valued.get("--seed", seeds[0]))),
         ("dry run", manifest["dry_run"], "--dry-run" in flags),
-        ("backend", manifest["backend"], valued.get("--framework", manifest["backend"])),
+        ("backend", manifest["backend"], valued.get("--backend", valued.get("--framework", manifest["backend"]))),
     ]
     if not manifest["resumed"] and "--ranks" in valued:
         facts.append(("ranks", manifest["ranks"], int(valued["--ranks"])))

@@ -1,7 +1,7 @@
 """Rules as code: what may be called a result, and which ways of presenting results mislead.
 
 Each rule is a function of a results folder: pass, fail, missing (it does not find what it needs) or not applicable,
-with a reason. ``deep500 check DIR`` runs
+with a reason. ``deep500 publish check DIR`` runs
 them; a run writes ``rules.json`` and its report shows them first.
 """
 

@@ -37,7 +37,7 @@ def d2_quiet_machine(run: RunView) -> RuleFinding:
         known = load["busy"] is not None
         return passed("the machine was quiet" if known else "not measured: the kernel does not tell how busy it was")
     causes = "; ".join(disturbing)
-    fix = "run it again on a quiet machine, see deep500 env --check; until then call its times observations"
+    fix = "run it again on a quiet machine, see deep500 tools env --check; until then call its times observations"
     called = [
         f"{name} q{estimate['q']:g}"
         for name, stat in run.series.items()

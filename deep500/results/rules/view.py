@@ -20,7 +20,7 @@ from deep500.results.stats import STATS
 CLAIMS, LEDGER = "claims.json", "ledger.jsonl"
 PASS, FAIL, MISSING, NOT_APPLICABLE = "pass", "fail", "missing", "not applicable"
 FLAGGED = (FAIL, MISSING)
-"""States that make ``deep500 check`` end with 1."""
+"""States that make ``deep500 publish check`` end with 1."""
 
 
 @dataclass(frozen=True)

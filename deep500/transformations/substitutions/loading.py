@@ -81,8 +81,8 @@ def refuse(written: WrittenRule, verdict: Verdict, unproved: bool) -> None:
         raise DataError(f"{text}; expected sides that fit together; these do for no sizes that were tried")
     if verdict.rule.verdict != "proved" and not unproved:
         raise DataError(
-            f"{text}; expected a rule that the provers prove, which they did not: see 'deep500 rules prove', or apply "
-            "it on your own responsibility with --unproved (unproved=True)"
+            f"{text}; expected a rule that the provers prove, which they did not: see 'deep500 tools rules prove', or "
+            "apply it on your own responsibility with --unproved (unproved=True)"
         )
 
 

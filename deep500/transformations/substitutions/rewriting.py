@@ -259,6 +259,6 @@ def one_rule(rules: Rules, name: str) -> WrittenRule:
     if len(matching) != 1:
         raise InputError(
             f"got rule {name!r}, which {len(matching)} of {len(known)} rules are called; expected a name, or an id by "
-            "its first letters (four at least): see 'deep500 rules list'"
+            "its first letters (four at least): see 'deep500 tools rules list'"
         )
     return matching[0]

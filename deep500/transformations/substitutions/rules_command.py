@@ -1,4 +1,4 @@
-"""``deep500 rules``: list, show, prove and apply rules of substitutions, the shipped ones and one's own."""
+"""``deep500 tools rules``: list, show, prove and apply rules of substitutions, the shipped ones and one's own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def execute(args: argparse.Namespace) -> int:
         load_activation(activation)
     least, most, do = COUNTS[args.what]
     if not least <= len(args.names) <= most or (args.out is not None) != (args.what == "apply"):
-        raise InputError(f"got rules {args.what} {' '.join(args.names)}; expected deep500 rules {do}")
+        raise InputError(f"got rules {args.what} {' '.join(args.names)}; expected deep500 tools rules {do}")
     return WORDS[args.what](args)
 
 

@@ -7,7 +7,7 @@ python -m recipes.studies.enzyme_microbenchmarks --benchmark gmm --benchmark fft
 Each benchmark, in the published layout and in other styles, runs at several sizes as primal and as gradient: by Enzyme
 (optimise, then differentiate), by Ref (differentiate, then optimise), by hand, by tools that record a tape, by PyTorch
 and by JAX. One thread; variants take turns, each in a process of its own, started anew in every launch. It needs
-``deep500 setup enzyme``; CppAD's headers are fetched with pip. Exit codes: 0, 1 if a gradient is wrong, else as
+``deep500 tools setup enzyme``; CppAD's headers are fetched with pip. Exit codes: 0, 1 if a gradient is wrong, else as
 ``deep500 run``.
 """
 

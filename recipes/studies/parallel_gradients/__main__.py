@@ -4,8 +4,8 @@ python -m recipes.studies.parallel_gradients
 python -m recipes.studies.parallel_gradients --proxy hydro --json out.json --plot out.svg --page page.md
 
 A shock-hydrodynamics and a docking proxy, serial, with OpenMP, MPI, both, and RAJA-style loops; gradients by Enzyme.
-They are checked on small problems, then timed. It needs ``deep500 setup enzyme``, and ``deep500[mpi]`` for ranks. Exit
-codes: 0, 1 if a gradient is wrong, else as ``deep500 run``.
+They are checked on small problems, then timed. It needs ``deep500 tools setup enzyme``, and ``deep500[mpi]`` for
+ranks. Exit codes: 0, 1 if a gradient is wrong, else as ``deep500 run``.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def test_threads_are_no_ranks_for_an_engine() -> None:
 @pytest.mark.parametrize("scheme", sorted(cases.DEFINITIONS))
 def test_a_recipe_whose_rank_was_killed_goes_on(scheme: str, tmp_path: Path) -> None:
     """As a user starts it, over MPI: the rank is named, and the resumed run ends with the bits of one never stopped."""
-    words = ("--ranks", "2", "--framework", "pytorch")
+    words = ("--ranks", "2", "--backend", "pytorch")
     folders = [tmp_path / name for name in ("whole", "killed", "alone")]
     for folder in folders:
         folder.mkdir()
@@ -164,7 +164,7 @@ def test_a_recipe_whose_rank_was_killed_goes_on(scheme: str, tmp_path: Path) -> 
     assert done.code == 0, done.errors
     (arrays, lines), (expected, others) = jobs.outcome(folders[1]), jobs.outcome(folders[0])
     assert lines == others and all(np.array_equal(arrays[name], expected[name]) for name in expected)
-    assert jobs.run(folders[2], "--framework", "pytorch").code == 0
+    assert jobs.run(folders[2], "--backend", "pytorch").code == 0
     alone, _ = jobs.outcome(folders[2])
     for name in (name for name in alone if name.startswith("network/")):
         assert np.abs(arrays[name] - alone[name]).max() < 1e-12
@@ -175,7 +175,7 @@ def test_a_recipe_whose_rank_was_killed_goes_on(scheme: str, tmp_path: Path) -> 
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
 @pytest.mark.parametrize("scheme", sorted(cases.DEFINITIONS))
 def test_a_rank_that_hangs_is_named(scheme: str, tmp_path: Path) -> None:
-    words, variables = ("--ranks", "2", "--framework", "pytorch"), {"FAIL_RANK": "1", "FAIL_STEP": "12"}
+    words, variables = ("--ranks", "2", "--backend", "pytorch"), {"FAIL_RANK": "1", "FAIL_STEP": "12"}
     job = jobs.run(tmp_path, *words, SCHEME=scheme, FAIL_HOW="hang", DEEP500_COMM_TIMEOUT="4", **variables)
     assert job.code != 0 and jobs.summary(tmp_path) is None
     assert "rank 1 has not entered" in job.errors, job.errors

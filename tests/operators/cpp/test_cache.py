@@ -338,12 +338,12 @@ def test_a_limit_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_command(made: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     library = found()
-    assert cli.main(["cache"]) == 0
+    assert cli.main(["tools", "cache"]) == 0
     listed = capsys.readouterr().out
     assert "simple" in listed and library.parent.name in listed and "1 libraries" in listed
-    assert cli.main(["cache", "clear", "another"]) == 0 and library.exists()
-    assert cli.main(["cache", "clear"]) == 0 and not library.exists()
-    assert cli.main(["cache", "size"]) == 0
+    assert cli.main(["tools", "cache", "clear", "another"]) == 0 and library.exists()
+    assert cli.main(["tools", "cache", "clear"]) == 0 and not library.exists()
+    assert cli.main(["tools", "cache", "size"]) == 0
     assert "0 libraries, 0 B of at most 2.0 GiB" in capsys.readouterr().out
 
 

@@ -48,14 +48,14 @@ def index(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 def test_a_missing_engine_is_one_error_with_the_command(empty: Path) -> None:
     """Not a traceback from the depths of a build."""
-    with pytest.raises(MissingEngine, match=r"got no Enzyme engine .* deep500 setup enzyme$"):
+    with pytest.raises(MissingEngine, match=r"got no Enzyme engine .* deep500 tools setup enzyme$"):
         engine.find_engine()
-    assert "deep500 setup enzyme" in engine.report()["engine"]
+    assert "deep500 tools setup enzyme" in engine.report()["engine"]
 
 
 def test_setup_unpacks_the_engine_once(empty: Path, index: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     """Twice in a row is one download; nothing but the executable and a lock stays."""
-    assert main(["setup", "enzyme"]) == 0 and main(["setup", "enzyme"]) == 0
+    assert main(["tools", "setup", "enzyme"]) == 0 and main(["tools", "setup", "enzyme"]) == 0
     assert len(index) == 1 and capsys.readouterr().out.count("Bringing the Enzyme engine") == 1
     path = engine.engine_path()
     assert path.read_text() == SCRIPT and engine.find_engine().path == path
@@ -87,7 +87,7 @@ def test_an_engine_that_does_not_run_is_an_error(empty: Path, index: list[Path])
     """Setting up ends with a trial."""
     setup.install()
     engine.engine_path().write_text("#!/bin/sh\necho broken >&2; exit 3\n")
-    with pytest.raises(MissingEngine, match=r"does not run \(broken\); .* then deep500 setup enzyme"):
+    with pytest.raises(MissingEngine, match=r"does not run \(broken\); .* then deep500 tools setup enzyme"):
         setup.install()
 
 

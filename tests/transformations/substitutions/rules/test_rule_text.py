@@ -222,16 +222,16 @@ def test_direction_is_as_written_also_where_the_canonical_form_turns_it(tmp_path
 
 
 def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["rules", "list"]) == 0
+    assert cli.main(["tools", "rules", "list"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(read())
-    assert cli.main(["rules", "prove", "my.txt"]) == 1
+    assert cli.main(["tools", "rules", "prove", "my.txt"]) == 1
     out = capsys.readouterr().out
     assert "factored: proved by egglog" in out and "1 proved, 0 refuted, 1 unknown" in out
-    assert cli.main(["rules", "prove", "good.txt"]) == 0
-    assert cli.main(["rules", "show", "factored", "my.txt"]) == 0
+    assert cli.main(["tools", "rules", "prove", "good.txt"]) == 0
+    assert cli.main(["tools", "rules", "show", "factored", "my.txt"]) == 0
     out = capsys.readouterr().out
     assert "(x1 @ x2) + (x1 @ x3) = x1 @ (x2 + x3)" in out and "proved by egglog" in out
-    assert cli.main(["rules", "apply", "good.txt", "m.onnx", "-o", "o.onnx"]) == 0
+    assert cli.main(["tools", "rules", "apply", "good.txt", "m.onnx", "-o", "o.onnx"]) == 0
     assert "5 -> 3 operators" in capsys.readouterr().out
     model = onnx.load("o.onnx")
     assert model.opset_import[0].version == 17 and len(model.graph.node) == 3
@@ -240,9 +240,9 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["prove"], 2, "expected deep500 rules prove FILE"),
+        (["prove"], 2, "expected deep500 tools rules prove FILE"),
         (["apply", "good.txt", "m.onnx"], 2, "apply RULES MODEL -o OUT"),
-        (["show", "none"], 2, "'deep500 rules list'"),
+        (["show", "none"], 2, "'deep500 tools rules list'"),
         (["apply", "my.txt", "m.onnx", "-o", "o.onnx"], 3, "--unproved"),
         (["apply", "false.txt", "m.onnx", "-o", "o.onnx", "--unproved"], 3, "which this does not"),
         (["prove", "gone.txt"], 3, "no such file"),
@@ -252,7 +252,7 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_words_are_one_line(
     folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, said: str
 ) -> None:
-    assert cli.main(["rules", *words]) == code
+    assert cli.main(["tools", "rules", *words]) == code
     assert said in error_line(capsys)
     assert not Path("o.onnx").exists()
 
@@ -302,15 +302,15 @@ def test_an_activation_of_ones_own_from_outside(
     network.add_output("y")
     network.to_onnx("abs.onnx")
     mine = ["--operator", "absolute.py:ABS"]
-    assert cli.main(["rules", "prove", "abs.txt", *mine]) == 0
+    assert cli.main(["tools", "rules", "prove", "abs.txt", *mine]) == 0
     assert "proved by egglog, from axioms of abs" in capsys.readouterr().out
-    assert cli.main(["rules", "apply", "abs.txt", "abs.onnx", "-o", "o.onnx", *mine]) == 0
+    assert cli.main(["tools", "rules", "apply", "abs.txt", "abs.onnx", "-o", "o.onnx", *mine]) == 0
     assert "3 -> 1 operators" in capsys.readouterr().out
     words = ["optimize", "abs.onnx", "-o", "p.onnx", "--rules", "abs.txt", "--no-measure", "--backend", "reference"]
     assert cli.main([*words, *mine]) == 0 and "3 -> 1 operators" in capsys.readouterr().out
-    assert cli.main(["rules", "prove", "abs.txt", "--operator", "absolute.py:WRONG"]) == 3
+    assert cli.main(["tools", "rules", "prove", "abs.txt", "--operator", "absolute.py:WRONG"]) == 3
     assert "axiom 0 of abswrong" in error_line(capsys)
-    assert cli.main(["rules", "list", "--operator", "absolute.py:NONE"]) == 2
+    assert cli.main(["tools", "rules", "list", "--operator", "absolute.py:NONE"]) == 2
     assert "expected an Activation in absolute.py" in error_line(capsys)
 
 
