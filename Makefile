@@ -5,6 +5,7 @@
 #   make test-long    the same with the tests that only repeat, or take minutes: every night
 #   make conformance    judge every backend by ONNX's own suite; writes docs/conformance.md
 #   make models    other people's models in every backend, in an environment of its own; writes docs/models.md
+#   make release    dist/: a wheel and a source distribution, the same bytes whenever they are built, checked
 #   make lint    style, types and import rules        make docs   build docs/_build/html        make clean
 # Choose another interpreter with: make test PYTHON=python3.12
 
@@ -28,8 +29,10 @@ PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 PYTEST_ARGS ?=
 CONFORMANCE_ARGS ?=
 MODELS_ARGS ?=
+# make release SESSION="python3.10 python3.13": a newcomer's session with the wheel in these, too
+SESSION ?=
 
-.PHONY: help demo check test test-long conformance models lint docs clean
+.PHONY: help demo check test test-long conformance models release lint docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -58,6 +61,9 @@ models:
 	.venv-models/bin/python -m pip --disable-pip-version-check install --quiet --no-deps -r tests/models/requirements.txt
 	.venv-models/bin/python -m tests.models $(MODELS_ARGS)
 
+release: $(VENV)/.release-installed
+	$(BIN)/python -m tests.release --session $(SESSION)
+
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -76,6 +82,7 @@ clean:
 # One stamp per set of extras: pip runs again only when a requirement changed.
 EXTRAS.demo := pytorch
 EXTRAS.test := pytorch,tensorflow,jax,onnxruntime,import-pytorch,import-tensorflow,import-jax,enzyme,mpi,substitutions,data,control,test
+EXTRAS.release := release
 EXTRAS.docs := docs,pytorch,tensorflow,jax,onnxruntime
 
 $(VENV)/.%-installed: setup.py constraints.txt | $(BIN)/python

@@ -111,9 +111,10 @@ EXTRAS = {
         "transformers>=5",  # its models are imported, its Trainer is measured; the trainer asks for accelerate
         "accelerate>=1",
     ],
+    "release": ["build>=1.2", "twine>=6", "setuptools>=77", "wheel"],
     "docs": ["sphinx>=8", "myst-parser>=4", "myst-nb>=1.3", "furo"],
 }
-ALONE = ("import-", "mlflow", "wandb")
+ALONE = ("import-", "mlflow", "wandb", "release")
 WORKSHOP = "deep500.transformations.workshop"  # offline: recipes/studies and tests of a checkout use it
 EXTRAS["all"] = sorted({r for name, group in EXTRAS.items() if not name.startswith(ALONE) for r in group})
 
@@ -124,6 +125,10 @@ setup(
     long_description=readme(),
     long_description_content_type="text/markdown",
     author="Deep500 contributors",
+    project_urls={
+        "Paper": "https://arxiv.org/abs/1901.10183",
+        "Original Deep500": "https://github.com/deep500/deep500",
+    },
     license="BSD-3-Clause",
     license_files=["LICENSE"],
     python_requires=">=3.10",
@@ -161,9 +166,12 @@ setup(
     keywords=["deep learning", "benchmark", "reproducibility", "ONNX", "distributed training"],
     classifiers=[
         "Development Status :: 3 - Alpha",
+        "Environment :: Console",
         "Intended Audience :: Developers",
         "Intended Audience :: Science/Research",
+        "Natural Language :: English",
         "Operating System :: POSIX :: Linux",
+        "Programming Language :: C++",
         "Programming Language :: Python :: 3",
         "Programming Language :: Python :: 3 :: Only",
         "Programming Language :: Python :: 3.10",
@@ -171,6 +179,7 @@ setup(
         "Programming Language :: Python :: 3.12",
         "Programming Language :: Python :: 3.13",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Software Development :: Testing",
         "Topic :: System :: Benchmark",
         "Typing :: Typed",
     ],

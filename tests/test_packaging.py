@@ -7,6 +7,7 @@ is downloaded and this checkout cannot be imported by accident.
 from __future__ import annotations
 
 import ast
+import io
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ import pytest
 
 import deep500
 from tests.conftest import HANG
+from tests.release import same_times
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ["deep500", "frameworks", "custom_ops", "recipes"]
@@ -277,3 +279,19 @@ def test_recipe_dry_run(
     text = run(python.parent / program, *arguments, "--dry-run", "--out", tmp_path / "out", cwd=folder)
     assert "test_accuracy" in text.lower().replace(" ", "_"), text
     assert list((tmp_path / "out").rglob("manifest.json")), text
+
+
+def test_a_source_distribution_has_the_same_bytes_whenever_it_is_built(tmp_path: Path) -> None:
+    texts = {"b/two.py": b"2", "b/one.py": b"1"}
+    files = []
+    for moment, names in ((1, sorted(texts)), (2, sorted(texts, reverse=True))):
+        files.append(tmp_path / f"{moment}.tar.gz")
+        with tarfile.open(files[-1], "w:gz") as archive:
+            for name in names:
+                member = tarfile.TarInfo(name)
+                member.size, member.mtime, member.uid = 1, moment, moment
+                archive.addfile(member, io.BytesIO(texts[name]))
+        same_times(files[-1], 86400)
+    assert files[0].read_bytes() == files[1].read_bytes()
+    with tarfile.open(files[0]) as archive:
+        assert {m.name: archive.extractfile(m).read() for m in archive} == texts  # type: ignore[union-attr]

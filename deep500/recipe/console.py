@@ -83,9 +83,8 @@ class Console:
         if self.chatty and (remark := splits_sentence(Path(result.path))):
             self.force(f"data:    {remark}")
         others = [label for label in result.labels if label not in result.verdict]
-        self.force(
-            f"verdict: {paint(result.verdict, GREEN if result.verdict == PASSED else RED if not result else BOLD)}{_in_brackets(others)}"
-        )
+        colour = GREEN if result.verdict == PASSED else BOLD if result else RED
+        self.force(f"verdict: {paint(result.verdict, colour)}{_in_brackets(others)}")
         self.say(f"report:  {result.report}")
 
 
