@@ -1,4 +1,4 @@
-"""``make release``: a wheel and a source distribution, built twice with the same bytes, checked, and tried as a newcomer does.
+"""``make release``: a wheel and a source distribution with the same bytes twice, checked, and tried as a newcomer does.
 
     python -m tests.release [--session python3.10 python3.13 ...]
 
@@ -33,7 +33,7 @@ SESSION = (
     "deep500 publish package {first} --out run.tar.gz",
     "deep500 publish review run.tar.gz",
 )
-"""From the wheel to a page that compares two runs and a package for a reviewer: eight commands, none above two minutes."""
+"""From the wheel to a page that compares two runs and a package for a reviewer: eight commands."""
 
 
 def run(*words: str | Path, cwd: Path, codes: tuple[int, ...] = (0,), **variables: str) -> str:
@@ -93,9 +93,7 @@ def session(python: str, wheel: Path) -> float:
             runs = sorted(here.glob("results/digits_lenet/20*"))
             names = dict(zip(("first", "second"), map(str, runs), strict=False))
             first, *words = line.format(**names).split()
-            run(
-                bin_folder / first, *words, cwd=here, codes=(0, 1)
-            )  # 1: a rule or a target is missed, which is an answer
+            run(bin_folder / first, *words, cwd=here, codes=(0, 1))  # 1: a rule is broken, an answer too
         seconds = time.perf_counter() - begin
         missing = [name for name in ("comparison.html", "run.tar.gz") if not (here / name).is_file()]
         if missing:

@@ -311,6 +311,16 @@ def _run_elsewhere(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
+def test_guides_are_short():
+    index, words = (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), 0
+    for section in ("Begin", "Tutorials", "Guides", "Concepts"):
+        listed = index.partition(f":caption: {section}\n")[2].partition("```")[0].partition("\n\n")[2].split("\n")
+        pages = [ROOT / "docs" / f"{line.rpartition('<')[2].strip('>')}.md" for line in listed if line]
+        assert pages
+        words += sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
+    assert words <= 45_000, f"{words} words: logs and records of measurements belong to Research"
+
+
 def test_pages_count_the_schemes():
     number = {17: "seventeen", 18: "eighteen", 19: "nineteen", 20: "twenty", 21: "twenty-one"}[len(by_name())]
     for page in ("README.md", "docs/tutorials/processes.md"):

@@ -1,6 +1,6 @@
 """The public face, frozen: names and signatures that ``import deep500 as d5`` shows, and those of its packages.
 
-A change is made on purpose: ``python -m tests.test_face`` writes ``tests/face.txt`` anew, CHANGELOG.md gets its line, and
+On purpose: ``python -m tests.test_face`` writes ``tests/face.txt`` anew, CHANGELOG.md gets its line, and
 an old name warns for one version.
 """
 

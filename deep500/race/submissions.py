@@ -109,7 +109,7 @@ class Submission:
 
     Attributes:
         name: of the submission, once per race.
-        optimizer: a class's name, as on the command line of a recipe, or a callable(executor, "loss", **settings).
+        optimizer: a class's name, as on the command line of a recipe, or ``callable(executor, "loss", **settings)``.
         space: setting -> :func:`loguniform`, :func:`uniform`, :func:`choices` or a value; or a list of settings, of
             which a study tries the first ones.
         schedule: ``"cosine"`` after a warm-up, ``"constant"``, or callable(steps, settings) -> a schedule.

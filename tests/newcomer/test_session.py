@@ -43,7 +43,7 @@ def test_no_framework_is_there(newcomer: Path, tmp_path: Path) -> None:
 def test_the_lines_of_the_install_page(newcomer: Path, tmp_path: Path) -> None:
     said = run(newcomer / "deep500", "run", "digits_lenet", "--backend", "reference", "--quiet", cwd=tmp_path)
     assert "verdict: PASSED" in said
-    assert "reference" in run(newcomer / "deep500", "info", cwd=tmp_path)
+    assert "reference" in run(newcomer / "deep500", "tools", "info", cwd=tmp_path)
 
 
 @pytest.fixture(scope="module")
