@@ -122,6 +122,15 @@ def test_external_data_go_with_the_bytes(model: onnx.ModelProto) -> None:
     assert cli.main(["optimize", "in.onnx", "-o", "other/out.onnx", "--budget", "0", "--no-measure"]) == 2
 
 
+def test_external_data_of_a_file_that_changes_are_in_the_result(model: onnx.ModelProto) -> None:
+    onnx.save_model(model, "in.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    expected = run("in.onnx")
+    assert cli.main(["optimize", "in.onnx", "-o", "out.onnx", "--no-measure", "--backend", "reference"]) == 0
+    assert KEY in str(onnx.load("out.onnx").metadata_props), "something changed"
+    Path("weights.bin").unlink()
+    np.testing.assert_allclose(run("out.onnx"), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_the_lowest_opset_that_the_result_allows() -> None:
     network = branches()
     assert network.to_onnx().opset_import[0].version == 21 and network.to_onnx(opset=13).ir_version == 7

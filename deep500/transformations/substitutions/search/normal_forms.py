@@ -133,6 +133,8 @@ class NormalForms:
     def region(self, graph: StoredGraph, root: StoreValue) -> list[int]:
         """Nodes from a root down through linear operators that nothing outside reads."""
         store, users = graph.store, graph.users()
+        if root not in users:
+            return []  # what was made of another neighbourhood took it in
         inside, todo = {root.node}, [root.node]
         while todo:
             for value in store.nodes[todo.pop()].inputs:
