@@ -162,7 +162,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
         >>> nearest("adam", ["GradientDescent", "AdamWOptimizer", "AdamOptimizer"])
         "did you mean 'AdamOptimizer' or 'AdamWOptimizer'?"
         >>> nearest("adamm", ["GradientDescent", "AdamWOptimizer", "AdamOptimizer"])
-        "did you mean 'AdamWOptimizer' or 'AdamOptimizer'?"
+        "did you mean 'AdamOptimizer' or 'AdamWOptimizer'?"
         >>> nearest("zzz", ["batch_size", "epochs"])
         "known: 'batch_size', 'epochs'"
     """
