@@ -13,10 +13,9 @@ inputs, which the regions before it hold, and what its impure nodes wrote, which
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, groupby
+from itertools import count, groupby, pairwise, takewhile
 
 from deep500.errors import PlanError
 from deep500.networks.flops import count_flops
@@ -148,14 +147,23 @@ def _leaf_name(nodes: Sequence[Node]) -> str:
 
 
 def scope_of(nodes: Sequence[Node]) -> tuple[str, ...]:
-    """The components that the names of all their values begin with."""
-    names = [re.split(r"[./]", node.writes[0])[:-1] for node in nodes]
-    shared = []
-    for parts in zip(*names, strict=False):
-        if len(set(parts)) > 1:
-            break
-        shared.append(parts[0])
-    return tuple(shared)
+    """The components that the names of all their values begin with.
+
+    Example:
+        >>> scope_of([Node("Relu", ("x",), ("layer1.0.relu",), "relu")])
+        ('layer1', '0')
+        >>> scope_of([Node("Conv", ("x",), ("/down.0/down.0.3/Conv_output_0",), "of PyTorch's exporter")])
+        ('down', '0', '3')
+    """
+    together = zip(*(_scopes(node.writes[0]) for node in nodes), strict=False)
+    return tuple(parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, together))
+
+
+def _scopes(value: str) -> list[str]:
+    """Components of a name but the last; a module of PyTorch's within another bears the other's name, too."""
+    components = value.split("/")
+    inner = [here.removeprefix(f"{before}.") for before, here in pairwise(["", *components])]
+    return [part for part in ".".join(inner).split(".")[:-1] if part]
 
 
 def _nest(step: TrainingStep, leaves: Sequence[Stretch], depth: int) -> tuple[Stretch, ...]:

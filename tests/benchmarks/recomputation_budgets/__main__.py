@@ -31,6 +31,8 @@ HEAD = (
     "time",
     "activation_memory_budget",
     "checkpoint, equal segments",
+    "checkpoint, every block",
+    "CPU seconds of planning",
 )
 
 
@@ -101,7 +103,7 @@ def table(networks: Sequence[Mapping[str, Any]]) -> str:
     for network in networks:
         for i, row in enumerate(network["rows"]):
             name = f"{network['network']}" if not i else ""
-            lines.append((name, f"{row['asked']:.0%}", *_own(row), _rival(row["budget"]), _rival(row["segments"])))
+            lines.append((name, f"{row['asked']:.0%}", *_own(row), *_others(row)))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -118,6 +120,10 @@ def _own(row: Mapping[str, Any]) -> tuple[str, ...]:
         f"{row['predicted']:.3f}",
         time,
     )
+
+
+def _others(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return *(_rival(row.get(kind)) for kind in ("budget", "segments", "blocks")), f"{row['planning']:.0f}"
 
 
 def _rival(rival: Mapping[str, Any] | None) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from deep500.errors import BudgetError, PlanError
 from deep500.registry import load_backend
 from deep500.transformations.recomputation import find_regions
+from deep500.transformations.recomputation.blocks import BlockPlans
 from deep500.transformations.recomputation.node_times import batch_of
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
 from deep500.transformations.recomputation.planning import plan_checkpointing
@@ -54,7 +55,7 @@ class Row:
         predicted: time of the step over that without, by the plan.
         time, low, high: of the step over that without, median and interval; None: not timed.
         note: why there is no plan.
-        budget, segments: PyTorch's own planner, and its checkpoints around equal segments.
+        budget, segments, blocks: PyTorch's own planner, and its checkpoints around equal segments and every block.
     """
 
     asked: float
@@ -70,6 +71,7 @@ class Row:
     note: str = ""
     budget: Rival | None = None
     segments: Rival | None = None
+    blocks: Rival | None = None
 
 
 def measure(name: str, shares: Sequence[float], rounds: int, way: str, rivals: bool) -> dict[str, Any]:
@@ -99,7 +101,7 @@ def measure(name: str, shares: Sequence[float], rounds: int, way: str, rivals: b
     for row in rows:
         own = timed.get(f"planned {row.asked}")
         times = {} if own is None else {"time": own.ratio.median, "low": own.ratio.low, "high": own.ratio.high}
-        kinds = {"budget": "activation_memory_budget", "segments": "checkpoint"}
+        kinds = {"budget": "activation_memory_budget", "segments": "checkpoint", "blocks": "every block"}
         found = {key: _best(row.asked, base.peak, kind, others, timed) for key, kind in kinds.items()}
         shown.append(asdict(row) | times | {key: rival and asdict(rival) for key, rival in found.items()})
     seconds = timed[""].seconds.median if timed else None
@@ -132,7 +134,7 @@ def _planned(
 def _others(
     subject: Subject, peak: int, shares: Sequence[float], answer: dict[str, np.ndarray]
 ) -> dict[str, StepRunner]:
-    """PyTorch's own planner at several budgets, and the fewest equal segments that are within each share."""
+    """PyTorch's own planner at several budgets, the fewest equal segments within each share, and every block."""
     network, inputs = subject
     runners = {}
     for budget in TORCH:
@@ -149,6 +151,11 @@ def _others(
         if not equal(got, answer):
             raise PlanError(f"got other bits with {count} segments; expected the same: look for what draws numbers")
         runners[f"checkpoint, {count} segments"] = runner
+    for depth, plan in enumerate(BlockPlans(network, batch, regions, "none").every_block()):
+        runner, got = runner_of(_executor(subject, plan, "checkpoint"), inputs)
+        if not equal(got, answer):
+            raise PlanError(f"got other bits with every block of depth {depth + 1} again; expected the same")
+        runners[f"every block, depth {depth + 1}"] = runner
     return runners
 
 
