@@ -210,7 +210,8 @@ def memory_facts(plan: MemoryPlan | None) -> dict[str, Any]:
     if plan is None:
         return {}
     facts = {name: getattr(plan, name) for name in ("budget", "peak", "peak_without", "operations", "bound", "method")}
-    return {"memory": {"file": MEMORY_PLAN_FILE, "parts": len(plan.parts), "measured": plan.measured, **facts}}
+    pieces = {"parts": len(plan.parts), "at_once": plan.at_once}
+    return {"memory": {"file": MEMORY_PLAN_FILE, **pieces, "measured": plan.measured, **facts}}
 
 
 def facts_of(plan: CheckpointingPlan | None, checked: Verification | None) -> dict[str, Any]:

@@ -40,7 +40,11 @@ _SUM, _COUNT = "loss_pieces.sum", "loss_pieces.count"
 
 
 def microbatch_loss(
-    network: AnyGraph, pieces: int | Sequence[int], since: str | Sequence[str] = (), loss: str = "loss"
+    network: AnyGraph,
+    pieces: int | Sequence[int],
+    since: str | Sequence[str] = (),
+    loss: str = "loss",
+    outputs: bool = False,
 ) -> AnyGraph:
     """A copy of a network whose last layer and loss work on pieces of the rows, and are differentiated at once.
 
@@ -55,6 +59,8 @@ def microbatch_loss(
         since: value, or values, at which the part begins; the features that the last linear layers before the loss
             read if absent. What lies between must keep rows apart.
         loss: the scalar that is differentiated.
+        outputs: whether outputs of the network within the part stay outputs, joined from the pieces, which are then of
+            samples. With ``since`` at the network's inputs the whole step is in pieces, and none of it runs twice.
 
     Returns:
         an ordinary network, for all backends and files. A gradient of a gradient does not pass the part.
@@ -77,7 +83,7 @@ def microbatch_loss(
     work = network.copy()
     find_loss(work, loss)
     reach = _Reach.across(work)
-    begin, inner = {since} if isinstance(since, str) else set(since), set[str]()
+    begin, inner, joined = {since} if isinstance(since, str) else set(since), set[str](), dict[str, str]()
     ends = list(_sums_of_loss(work, loss, reach))
     before = {name for end in ends for name in sources(work.nodes, end.inputs)} & reach.data
     if not ends or not begin <= before:
@@ -90,13 +96,21 @@ def microbatch_loss(
         try:
             part = _LossPart.before(work, end, begin, reach)
             inner.update(value for node in part.nodes for value in node.writes)
-            supersede(work, {end.name: {end.outputs[0]: _LossPieces(work, part, count, sizes).write()}})
+            wanted = [v for node in part.nodes[:-1] if set(work.outputs).intersection(node.writes) for v in node.writes]
+            written = _LossPieces(work, part, count, sizes, wanted if outputs else ())
+            supersede(work, {end.name: {end.outputs[0]: written.write()}})
+            joined = {**written.joined, **joined}
         except Mixes as reason:
             raise NetworkError(
                 f"loss {loss!r}: got pieces of the rows, but {reason}; expected nodes that keep rows apart and sum "
                 "over all of them at the end: begin later, with since=, or leave the loss whole"
             ) from reason
-    _drop_outputs(work, inner - {loss}, loss, {end.outputs[0] for end in ends})
+    if outputs:
+        producers = {name: work.producer(name) for name in joined}
+        taken = {node.name: {v: joined[v] for v in node.writes} for node in producers.values() if node is not None}
+        supersede(work, taken)
+    else:
+        _drop_outputs(work, inner - {loss}, loss, {end.outputs[0] for end in ends})
     return work
 
 
@@ -222,8 +236,13 @@ class _LossPart:
 class _LossPieces:
     """A part of a network, written anew in pieces."""
 
-    def __init__(self, work: Graph, part: _LossPart, count: int, sizes: tuple[int, ...] | None) -> None:
+    def __init__(
+        self, work: Graph, part: _LossPart, count: int, sizes: tuple[int, ...] | None, outputs: Sequence[str]
+    ) -> None:
         self.work, self.part, self.count, self.sizes = work, part, count, sizes
+        self.outputs = outputs  # values of the part that are wanted whole
+        self.joined: dict[str, str] = {}  # those, once they are written
+        self.axis_of: Mapping[str, int] = {}  # of samples, by value
         self.described = work.descriptors()
         self.op = Emitter(work, f"{part.end.name}/pieces/")
         part.check(work)
@@ -239,17 +258,24 @@ class _LossPieces:
         split = {name: self._split(stopped[name], axis) for name, axis in self.axes.items()}
         constants = {n: self.op.constant(p.value) for n, p in step.parameters.items() if n not in self.sources}
         sums, counts, gradients = list[str](), list[str](), dict[str, list[str]]()
+        outputs: dict[str, list[str]] = {name: [] for name in self.outputs}
         for piece in range(self.count):
             names = {**stopped, **constants, **{name: values[piece] for name, values in split.items()}}
             self._wait(names, gradients)
             self._inline(step, names, piece, gradients)
             sums.append(names[_SUM])
             counts += [names[_COUNT]] if _COUNT in names else []
+            for name, pieces in outputs.items():
+                pieces.append(names[name])
+        for name, pieces in outputs.items():
+            self.joined[name] = self.op("Concat", *pieces, axis=self.axis_of[name])
         return self._result(self.op("Sum", *sums), counts, gradients)
 
     # -- the part as a network of its own ---------------------------------------------------------------------------
     def _head(self) -> Graph:
         """The part, with the sum of its rows as the output: in rows of tokens if it can be, else of samples."""
+        if self.outputs:
+            return self._by_sample("outputs that are wanted whole are joined from samples")
         try:
             return self._in_rows()
         except Mixes as reason:
@@ -279,10 +305,10 @@ class _LossPieces:
         for node in part.nodes:
             if node.name in samples.mixing:
                 raise Mixes(f"node {node.name!r} ({node.op_type}) keeps samples not apart: {samples.mixing[node.name]}")
-        missing = [name for name in rows if name not in samples.axes]
+        missing = [name for name in (*rows, *self.outputs) if name not in samples.axes]
         if missing or part.end.outputs[0] not in samples.combined:
             raise Mixes(f"{why}; and {missing or [part.end.name]} has no samples to sum over")
-        self.axes = {name: samples.axes[name] for name in rows}
+        self.axes, self.axis_of = {name: samples.axes[name] for name in rows}, samples.axes
         shapes = {}
         for name, axis in self.axes.items():
             shape = self.described[name].shape or ()

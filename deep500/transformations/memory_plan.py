@@ -17,6 +17,7 @@ from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.hashing import structure_hash
 from deep500.networks.network import Network
 from deep500.reading import parse, read_bytes
+from deep500.transformations.loss_pieces import microbatch_loss
 from deep500.transformations.microbatching import microbatch_parts
 from deep500.transformations.recomputation.plan_file import AGAIN, CheckpointingPlan, plan_from
 
@@ -51,6 +52,8 @@ class MemoryPlan:
             solver's proof; 1 where no sections were chosen.
         measured: whether the peaks were counted in steps, by the backend's allocator; else in the network.
         method: how it was chosen.
+        loss: the scalar that is differentiated.
+        at_once: in how many pieces the whole step runs, each differentiated before the next; 1: in none.
     """
 
     network: str
@@ -64,6 +67,8 @@ class MemoryPlan:
     bound: float
     measured: bool
     method: str
+    loss: str = "loss"
+    at_once: int = 1
 
     def apply(self, network: Network) -> Network:
         """The network in parts; the same one if there are none.
@@ -76,6 +81,8 @@ class MemoryPlan:
                 f"got network {network.name!r} with hash {got[:12]}; expected {self.network[:12]}, for which the "
                 "memory plan was made: plan again"
             )
+        if self.at_once > 1:
+            return microbatch_loss(network, self.at_once, list(network.inputs), self.loss, outputs=True)
         return microbatch_parts(network, by_name(self.parts)) if self.parts else network
 
     def executor(self, executor: GraphExecutor) -> GraphExecutor:
@@ -97,6 +104,8 @@ class MemoryPlan:
 
     def __str__(self) -> str:
         pieces = f"{len(self.parts)} parts in pieces of the batch" if self.parts else "no pieces of the batch"
+        if self.at_once > 1:
+            pieces = f"the step in {self.at_once} pieces of the batch, each differentiated at once"
         again = 0 if self.checkpointing is None else len(self.checkpointing.regions)
         return (
             f"{pieces}, {again} regions run again: {self.peak:,} B of {self.peak_without:,} B "

@@ -101,7 +101,7 @@ class _Planning:
         full, measured = self._peak(self.network, None)
         limit = budget_bytes(budget, full)
         empty = MemoryPlan(
-            structure_hash(self.network), (), None, limit, full, full, 1.0, 1.0, 1.0, measured, "no plan"
+            structure_hash(self.network), (), None, limit, full, full, 1.0, 1.0, 1.0, measured, "no plan", self.loss
         )
         if full <= limit:
             return empty
@@ -136,6 +136,23 @@ class _Planning:
             yield self._divided([whole], empty, f"the whole network in {count} pieces")
             if self.fits:
                 break  # more pieces take longer
+        yield from self._at_once(empty)
+
+    def _at_once(self, empty: MemoryPlan) -> Iterator[MemoryPlan]:
+        """The whole step in pieces, each differentiated before the next: nothing runs twice, sums of gradients stay."""
+        fewest = empty.peak_without / empty.budget  # with as many, nothing but activations would have to fit
+        for count in self.pieces if self._all_cuttable() else ():
+            if count < fewest:
+                continue
+            candidate = replace(empty, at_once=count, method=f"the step in {count} pieces, differentiated at once")
+            try:
+                step = training_step(candidate.apply(self.network), self.batch, self.loss)
+            except NetworkError:
+                return  # samples are mixed
+            _, _, share = self._operations(step, recomputing(step, []))
+            yield replace(candidate, peak=peak_bytes(step.network), operations=share)
+            if self.fits:
+                return
 
     def _together(self, empty: MemoryPlan) -> Iterator[MemoryPlan]:
         """Choices of sections: the quickest, then those for less by what the last one held too much; then the least."""

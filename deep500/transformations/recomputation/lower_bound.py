@@ -1,7 +1,8 @@
 """A lower bound on what a training step holds, whatever runs again and whatever is cut: for budgets that no plan meets.
 
 Two things hold for every order in which nodes run. When a step ends, the gradients of all parameters are there. And
-while a convolution or a product runs, what it reads is there with what it writes, of one piece of the batch at least.
+while a convolution or a product with parameters runs, what it reads is there with what it writes, of one piece of the
+batch at least. Products of two activations do not count: in attention, kernels form them a tile at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from deep500.networks.node import Node
 from deep500.transformations.recomputation.training_step import TrainingStep
 
 KERNELS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-"""Operators that read and write memory of their own on every backend, also where others are fused."""
+"""Operators that, by parameters, read and write memory of their own on every backend, also where others are fused."""
 
 _VIEWS = frozenset({"Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
 """Operators whose result may be memory of their first input."""
@@ -47,7 +48,8 @@ def lower_bound(step: TrainingStep, pieces: int = 1) -> LowerBound:
     for node in step.forward:
         if moving.intersection(node.reads):
             moving.update(node.writes)
-        if node.op_type in KERNELS and not node.domain and moving.intersection(node.writes):
+        factors = sum(name in moving for name in node.inputs[:2])
+        if node.op_type in KERNELS and not node.domain and factors == 1:
             least = -(-_operand_bytes(step, node, moving) // pieces)
             bounds.append(LowerBound(least, f"node {node.name!r} ({node.op_type}) runs"))
     return max(bounds)

@@ -18,6 +18,7 @@ NETWORKS = {
     "mlp": {"shape": (4,), "hidden": (3,), "classes": 2},
     "unet": {"width": 4, "levels": 2, "shape": (3, 16, 16)},
     "causal_transformer": {"width": 16, "heads": 2, "shape": (8,), "classes": 9, "layers": 1},
+    "transformer": {"width": 8, "heads": 8, "shape": (96,), "layers": 1},  # its scores are the largest values
 }
 
 
