@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -96,8 +97,8 @@ def microbatch_loss(
         try:
             part = _LossPart.before(work, end, begin, reach)
             inner.update(value for node in part.nodes for value in node.writes)
-            wanted = [v for node in part.nodes[:-1] if set(work.outputs).intersection(node.writes) for v in node.writes]
-            written = _LossPieces(work, part, count, sizes, wanted if outputs else ())
+            whole = [v for node in part.nodes[:-1] if set(work.outputs).intersection(node.writes) for v in node.writes]
+            written = _LossPieces(work, part, count, sizes, whole if outputs else ())
             supersede(work, {end.name: {end.outputs[0]: written.write()}})
             joined = {**written.joined, **joined}
         except Mixes as reason:
@@ -413,7 +414,8 @@ class _LossPieces:
                 CUSTOM, total, *arguments, *residuals.values(), outputs=1, domain=DOMAIN, **attributes
             )
         if counts:
-            total = self.op("Div", total, self.op("Cast", self.op("Sum", *counts), to=dtype_to_onnx(dtype)))
+            amount = reduce(lambda a, b: self.op("Add", a, b), counts)  # Sum takes no integers
+            total = self.op("Div", total, self.op("Cast", amount, to=dtype_to_onnx(dtype)))
         elif self.mean:
             weight = end.inputs[2] if len(end.inputs) > 2 else ""
             label_dtype = self.described[end.inputs[1]].dtype or "int64"
