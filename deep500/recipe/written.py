@@ -64,7 +64,7 @@ def _toml(text: str) -> Any:
 def _yaml(text: str) -> Any:
     yaml = load_package("yaml", "recipes", "to read recipes in YAML")
 
-    class Once(yaml.SafeLoader):  # type: ignore[misc, name-defined]
+    class Once(yaml.SafeLoader):  # type: ignore[name-defined]
         """YAML has the last of a key given twice, where TOML refuses."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:

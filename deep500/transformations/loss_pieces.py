@@ -49,10 +49,9 @@ def microbatch_loss(
 ) -> AnyGraph:
     """A copy of a network whose last layer and loss work on pieces of the rows, and are differentiated at once.
 
-    Rows are tokens of all samples where the part treats all alike, else samples. Loss and gradients are those of the
-    network, as sums of the same terms in another order; means are weighted by what was counted (masks,
-    ``ignore_index``, weights of classes). The scores are no longer outputs of the network, since a training step would
-    then form them whole; ``executor.inference(batch, ["output"])`` still gives them.
+    Rows are tokens of all samples where the part treats all alike, else samples. Loss and gradients are sums of the
+    same terms in another order; means are weighted by what was counted. Scores are no longer outputs, since a step
+    would form them whole; ``executor.inference(batch, ["output"])`` still gives them.
 
     Args:
         network: stays as it is.
@@ -60,8 +59,7 @@ def microbatch_loss(
         since: value, or values, at which the part begins; the features that the last linear layers before the loss
             read if absent. What lies between must keep rows apart.
         loss: the scalar that is differentiated.
-        outputs: whether outputs of the network within the part stay outputs, joined from the pieces, which are then of
-            samples. With ``since`` at the network's inputs the whole step is in pieces, and none of it runs twice.
+        outputs: whether outputs within the part stay, joined from pieces of samples.
 
     Returns:
         an ordinary network, for all backends and files. A gradient of a gradient does not pass the part.
@@ -87,32 +85,49 @@ def microbatch_loss(
     begin, inner, joined = {since} if isinstance(since, str) else set(since), set[str](), dict[str, str]()
     ends = list(_sums_of_loss(work, loss, reach))
     before = {name for end in ends for name in sources(work.nodes, end.inputs)} & reach.data
-    if not ends or not begin <= before:
-        what = f"since={sorted(begin - before)}" if ends else "no sum over rows before it"
+    _check_begin(loss, ends, begin - before)
+    for end in ends:
+        try:
+            part = _LossPart.before(work, end, begin, reach)
+            pieces_of_end = _LossPieces(work, part, count, sizes, _whole_outputs(work, part) if outputs else ())
+            supersede(work, {end.name: {end.outputs[0]: pieces_of_end.write()}})
+        except Mixes as reason:
+            raise _mixing(loss, reason) from reason
+        inner.update(value for node in part.nodes for value in node.writes)
+        joined = {**pieces_of_end.joined, **joined}
+    if outputs:
+        _take_over(work, joined)
+    else:
+        _drop_outputs(work, inner - {loss}, loss, {end.outputs[0] for end in ends})
+    return work
+
+
+def _check_begin(loss: str, ends: Sequence[Node], unknown: set[str]) -> None:
+    if not ends or unknown:
+        what = f"since={sorted(unknown)}" if ends else "no sum over rows before it"
         raise NetworkError(
             f"loss {loss!r}: got {what}; expected a mean or sum over rows that trainable parameters influence, and "
             "values before it that depend on inputs: name others"
         )
-    for end in ends:
-        try:
-            part = _LossPart.before(work, end, begin, reach)
-            inner.update(value for node in part.nodes for value in node.writes)
-            whole = [v for node in part.nodes[:-1] if set(work.outputs).intersection(node.writes) for v in node.writes]
-            written = _LossPieces(work, part, count, sizes, whole if outputs else ())
-            supersede(work, {end.name: {end.outputs[0]: written.write()}})
-            joined = {**written.joined, **joined}
-        except Mixes as reason:
-            raise NetworkError(
-                f"loss {loss!r}: got pieces of the rows, but {reason}; expected nodes that keep rows apart and sum "
-                "over all of them at the end: begin later, with since=, or leave the loss whole"
-            ) from reason
-    if outputs:
-        producers = {name: work.producer(name) for name in joined}
-        taken = {node.name: {v: joined[v] for v in node.writes} for node in producers.values() if node is not None}
-        supersede(work, taken)
-    else:
-        _drop_outputs(work, inner - {loss}, loss, {end.outputs[0] for end in ends})
-    return work
+
+
+def _mixing(loss: str, reason: Mixes) -> NetworkError:
+    return NetworkError(
+        f"loss {loss!r}: got pieces of the rows, but {reason}; expected nodes that keep rows apart and sum "
+        "over all of them at the end: begin later, with since=, or leave the loss whole"
+    )
+
+
+def _whole_outputs(work: Graph, part: _LossPart) -> list[str]:
+    """Values of the nodes in a part that give outputs of the network."""
+    outputs = set(work.outputs)
+    return [value for node in part.nodes[:-1] if outputs.intersection(node.writes) for value in node.writes]
+
+
+def _take_over(work: Graph, joined: Mapping[str, str]) -> None:
+    """Let values that were joined from pieces stand in the place of the whole ones."""
+    producers = {name: work.producer(name) for name in joined}
+    supersede(work, {n.name: {v: joined[v] for v in n.writes} for n in producers.values() if n is not None})
 
 
 def _drop_outputs(work: Graph, inner: set[str], loss: str, sums: set[str]) -> None:
