@@ -23,6 +23,7 @@ from deep500.compare.first_difference import chunks, reader, values_of
 from deep500.compare.traces import as_arrays, gradients_of
 from deep500.distributed import Communicator, Serial, world
 from deep500.distributed.launch import launch
+from deep500.distributed.optimizer import innermost
 from deep500.distributed.schemes.reproducible import interleave
 from deep500.errors import ComparisonError, InputError
 from deep500.events import Event, StopTraining
@@ -180,8 +181,8 @@ class _Step(Event):
 
     def before_batch(self, run: Any) -> None:
         """A step begins."""
-        base = getattr(run.optimizer, "base_optimizer", None)
-        if self.watch is None and base is not None and base.exchange.exchanges_gradients:
+        base = innermost(run.optimizer)
+        if self.watch is None and base is not run.optimizer and base.exchange.exchanges_gradients:
             base.exchange = self.watch = _Watch(base.exchange, run.executor.network.to_numpy)
 
     def gradients(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

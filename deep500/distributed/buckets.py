@@ -91,7 +91,7 @@ class Bucket:
     def divide(self) -> None:
         """Divide the sum by the sum of the weights."""
         total = self.flat[-1]
-        if total != 1:
+        if total not in (0, 1):  # without any sample the sum is 0
             np.divide(self.flat[:-1], total, out=self.flat[:-1])
 
 

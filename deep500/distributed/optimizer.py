@@ -31,6 +31,9 @@ from deep500.errors import CommunicationError, InputError
 from deep500.tasks.task import batch_length
 from deep500.training.optimizers.base import Optimizer
 
+_INSIDE = "scheme.inside."
+"""Before what a scheme inside of another remembers, in the state of both."""
+
 
 def _observed(step: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
     """A scheme's step, with the work common to all schemes: shares of the batch and counting."""
@@ -40,9 +43,12 @@ def _observed(step: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, An
         if self._within_step:  # super().step()
             return step(self, inputs)
         self.samples = self.count_samples(inputs)
+        if isinstance(inside := self.base_optimizer, DistributedOptimizer):
+            inside.count_samples = self.count_samples
+            self.samples = inside.samples_together(self.samples)
         check_shares(self.comm, self.samples)
         self._within_step = True
-        base = self.base_optimizer
+        base = innermost(self.base_optimizer)
         before, backprops, base.updated = base.steps, base.backprops, False
         try:
             outputs = step(self, inputs)
@@ -62,6 +68,13 @@ def _observed(step: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, An
     return observed
 
 
+def innermost(optimizer: Any) -> Any:
+    """The optimizer in all schemes around it."""
+    while isinstance(optimizer, DistributedOptimizer):
+        optimizer = optimizer.base_optimizer
+    return optimizer
+
+
 class DistributedOptimizer(Traits, Replica):
     """Wraps an optimizer so that all ranks train one network together; the initial parameters are those of rank 0.
 
@@ -69,7 +82,8 @@ class DistributedOptimizer(Traits, Replica):
 
     Args:
         base_optimizer: made for this rank's executor. A scheme that calls its ``update_rule`` needs a
-            :class:`~deep500.training.optimizers.ThreeStepOptimizer`; the others take a framework's own too.
+            :class:`~deep500.training.optimizers.ThreeStepOptimizer`; the others take a framework's own too. Or a scheme
+            on another axis of a mesh (:class:`~deep500.distributed.schemes.mesh.Mesh`), whose parameters are equal.
         comm: the communicator; that of this process (:func:`deep500.distributed.world`) if None.
 
     Attributes:
@@ -112,7 +126,7 @@ class DistributedOptimizer(Traits, Replica):
                 f"got {self.comm.size} rank for {type(self).__name__}; expected at least {self.least_ranks}: start "
                 f"more with --ranks {self.least_ranks}, or train without it"
             )
-        if self.changes_parameters and self.comm.size > 1 and base_optimizer.keeps_parameters:
+        if self.changes_parameters and self.comm.size > 1 and innermost(base_optimizer).keeps_parameters:
             raise InputError(
                 f"got {type(base_optimizer).__name__} for {type(self).__name__}; expected an optimizer that takes the "
                 "parameters from the network, which this scheme changes: this one keeps them itself. Use a scheme that "
@@ -125,14 +139,20 @@ class DistributedOptimizer(Traits, Replica):
                 "whose ranks agree on what overflows, such as ConsistentDecentralized: use that, or bf16, or one rank"
             )
         super().__init__(base_optimizer)
-        self.rank, self.samples, self._within_step = self.comm.rank, 0, False
+        self.rank, self.samples, self._within_step = self.comm.world.rank, 0, False
+        self.inside = base_optimizer if isinstance(base_optimizer, DistributedOptimizer) else None
         self.communication = TensorCommunicator(self.comm, self.network)
         self.count_samples: Callable[[Mapping[str, Any]], int]
         self.count_samples = partial(batch_length, label="label")  # a trainer puts its task's in place
         if self.comm.size > 1:
             kind = type(self).__name__ + (f" with {self.executor.backend}" if self.one_backend else "")
             check_networks(self.comm, self.network, kind)
-            self.set_all(Buckets.like(arrays := self.all_arrays()).broadcast(self.comm, arrays))
+            if self.inside is None:
+                self.set_all(Buckets.like(arrays := self.all_arrays()).broadcast(self.comm, arrays))
+            else:
+                self.owned = self.inside.owned
+                for trait in ("consistent", "whole", "agrees_on_statistics"):
+                    setattr(self, trait, getattr(self, trait) and getattr(self.inside, trait))
             self.exchanges_gradients = type(self).exchange_gradients is not DistributedOptimizer.exchange_gradients
             base_optimizer.exchange = self  # from here on its gradients pass through agreed_gradients
 
@@ -146,7 +166,8 @@ class DistributedOptimizer(Traits, Replica):
 
     def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """One step of the base optimizer, with :meth:`exchange_gradients` before its update and :meth:`mix` after."""
-        outputs = self.base_optimizer.step(inputs) if self.samples else self._step_without_samples(inputs)
+        takes_part = self.samples or self.inside is not None
+        outputs = self.base_optimizer.step(inputs) if takes_part else self._step_without_samples(inputs)
         self.mix()
         return outputs
 
@@ -154,7 +175,19 @@ class DistributedOptimizer(Traits, Replica):
     def agreed_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
         """Gradients of all ranks for those of this one: the base optimizer asks, :meth:`exchange_gradients` answers."""
         with self.communicating():
-            return self.exchange_gradients(names, gradients)
+            gradients = self.exchange_gradients(names, gradients)
+        return self.agreed_outside(names, gradients)
+
+    def agreed_outside(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
+        """What the scheme around this one makes of gradients on which its ranks agree; they themselves without one."""
+        return gradients if self.exchange is self else self.exchange.agreed_gradients(names, gradients)
+
+    def samples_together(self, samples: int) -> int:
+        """Samples of all ranks, those of schemes inside included, if this rank has so many."""
+        if self.inside is not None:
+            samples = self.inside.samples_together(samples)
+        total = np.array([float(samples)])
+        return int(self.comm.all_reduce(total, control=total.nbytes)[0])
 
     def all_finite(self, finite: bool) -> bool:
         """Whether the gradients of all ranks are finite."""
@@ -162,7 +195,8 @@ class DistributedOptimizer(Traits, Replica):
             return finite
         with self.communicating():
             faults = np.array([0.0 if finite else 1.0])
-            return bool(self.comm.all_reduce(faults, control=faults.nbytes)[0] == 0)
+            finite = bool(self.comm.all_reduce(faults, control=faults.nbytes)[0] == 0)
+        return finite if self.exchange is self else self.exchange.all_finite(finite)
 
     def _step_without_samples(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Take part with weight 0: run on made-up samples, whose gradient is not used, and restore the statistics.
@@ -180,7 +214,7 @@ class DistributedOptimizer(Traits, Replica):
     # -- what a trainer asks ------------------------------------------------------------------------------------------
     def totals(self, values: np.ndarray) -> np.ndarray:
         """The sum of float64 values over all ranks."""
-        total = np.array(values, np.float64)
+        total = np.array(values if self.inside is None else self.inside.totals(values), np.float64)
         return self.comm.all_reduce(total, control=total.nbytes)
 
     @contextmanager
@@ -203,12 +237,25 @@ class DistributedOptimizer(Traits, Replica):
 
     def communication_facts(self) -> dict[str, Any]:
         """Scheme, ranks, and what this rank communicated so far (:meth:`Traffic.as_dict`)."""
-        return {
-            "scheme": type(self).__name__,
-            "ranks": self.comm.size,
-            "transport": self.comm.transport,
-            "traffic": self.comm.traffic.as_dict(),
+        whole = self.comm.world
+        facts = {
+            "scheme": self.title,
+            "ranks": whole.size,
+            "transport": whole.transport,
+            "traffic": whole.traffic.as_dict(),
         }
+        axes = {scheme.comm.name: scheme.comm.traffic.as_dict() for scheme in self.around_each() if scheme.comm.name}
+        return {**facts, "axes": axes} if axes else facts
+
+    def around_each(self) -> list[DistributedOptimizer]:
+        """This scheme and those inside, from the outermost."""
+        return [self, *(() if self.inside is None else self.inside.around_each())]
+
+    @property
+    def title(self) -> str:
+        """Its name; on a mesh those of all axes."""
+        axes = [(scheme.comm.name, type(scheme).__name__) for scheme in self.around_each()]
+        return ", ".join(f"{axis}: {name}" if axis else name for axis, name in axes)
 
     # -- state --------------------------------------------------------------------------------------------------------
     def own_state(self) -> dict[str, np.ndarray]:
@@ -220,11 +267,13 @@ class DistributedOptimizer(Traits, Replica):
 
     def state_dict(self) -> dict[str, np.ndarray]:
         scheme = {f"scheme/{name}": array for name, array in self.own_state().items()}
-        return {**self.base_optimizer.state_dict(), **scheme, "scheme.steps": np.asarray(self.steps, np.int64)}
+        base = {_INSIDE * name.startswith("scheme") + name: a for name, a in self.base_optimizer.state_dict().items()}
+        return {**base, **scheme, "scheme.steps": np.asarray(self.steps, np.int64)}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         scheme = {name.removeprefix("scheme/"): array for name, array in state.items() if name.startswith("scheme/")}
         base = {name: array for name, array in state.items() if not name.startswith("scheme")}
+        base |= {name.removeprefix(_INSIDE): array for name, array in state.items() if name.startswith(_INSIDE)}
         self.base_optimizer.load_state_dict(base)
         self.steps = int(state.get("scheme.steps", self.base_optimizer.steps))
         try:

@@ -32,6 +32,10 @@ class Traits:
     """Whether all ranks make an update or none does, so that float16's loss scaling is the same everywhere: every rank
     passes through the base optimizer's step each time."""
 
+    stands_inside: ClassVar[bool] = False
+    """Whether it may stand on the inner axis of a mesh: gradients of its ranks pass to the scheme around it."""
+    stands_outside: ClassVar[bool] = False
+    """Whether it may stand on an outer axis of a mesh, around a scheme whose ranks agree on gradients."""
     agrees_on_statistics: ClassVar[bool] = True
     """Whether :meth:`evaluation` makes running statistics the same on all ranks, wherever they come from."""
 

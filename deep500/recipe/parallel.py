@@ -36,7 +36,7 @@ def check_parallel(values: Mapping[str, Any]) -> None:
     """Raise RecipeError for keys that do not go with ``parallel``."""
     if values["parallel"] is None:
         return
-    for key in ("scheme", "checkpointing", "memory"):
+    for key in ("scheme", "mesh", "checkpointing", "memory"):
         if values[key] is not None:
             raise RecipeError(
                 f"got parallel={values['parallel']!r} with {key}={values[key]!r}; expected one of them: a plan "

@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -106,7 +107,24 @@ def scheme_of(values: Mapping[str, Any]) -> Any:
         from deep500.distributed.schemes import DividedNetwork  # few recipes divide their network
 
         return DividedNetwork
+    if values["mesh"] is not None:
+        return _mesh(values)
     return values["scheme"] or ConsistentDecentralized
+
+
+def _mesh(values: Mapping[str, Any]) -> Any:
+    """The schemes that the key ``mesh`` composes; raises RecipeError for companions of a scheme that is not one."""
+    from deep500.distributed.schemes.mesh import Mesh  # few recipes have one
+
+    scheme, args, kwargs = values["scheme"], values["scheme_args"], values["scheme_kwargs"]
+    if args or kwargs:
+        if not callable(scheme):
+            raise RecipeError(
+                f"got scheme_args or scheme_kwargs with mesh={values['mesh']!r}; expected them with one scheme, that "
+                "of the last axis: give schemes by axis, as scheme={axis: functools.partial(...)}"
+            )
+        scheme = partial(scheme, *args, **kwargs)
+    return Mesh(values["mesh"], scheme)
 
 
 def distribute(values: Mapping[str, Any], optimizer: Any, comm: Communicator) -> Any:
@@ -116,10 +134,12 @@ def distribute(values: Mapping[str, Any], optimizer: Any, comm: Communicator) ->
         RecipeError: the key makes something else than a DistributedOptimizer.
         CommunicationError: the scheme needs more ranks.
     """
-    if comm.size == 1 and values["scheme"] is None:
+    if comm.size == 1 and values["scheme"] is None and values["mesh"] is None:
         return optimizer
     if values["parallel"] is not None:
         return divided(values["parallel"], optimizer, comm)
+    if values["mesh"] is not None:
+        return _mesh(values)(optimizer, comm)
     scheme = scheme_of(values)(optimizer, comm, *values["scheme_args"], **values["scheme_kwargs"])
     if not isinstance(scheme, DistributedOptimizer):
         raise RecipeError(
@@ -182,7 +202,7 @@ def yield_to_rank_0(record: Record, comm: Communicator) -> None:
 def ranks_facts(comm: Communicator, optimizer: Any) -> dict[str, Any]:
     """The manifest's entry on the ranks: how many, what moves the bytes, the scheme, and where they run."""
     here = {"host": platform.node(), "threads": {name: os.environ[name] for name in THREADS if name in os.environ}}
-    scheme = type(optimizer).__name__ if isinstance(optimizer, DistributedOptimizer) else None
+    scheme = optimizer.title if isinstance(optimizer, DistributedOptimizer) else None
     return {
         "count": comm.size,
         "transport": comm.transport,

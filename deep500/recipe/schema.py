@@ -103,7 +103,14 @@ MEMORY: Check = (
 )
 PRECISION: Check = (lambda value: value is None or value in PRECISIONS, "'bf16' or 'f16' or None")
 MAKER: Check = (callable, "a callable (class or function)")
-SCHEME: Check = (lambda value: value is None or callable(value), MAKER[1])
+SCHEME: Check = (
+    lambda value: value is None or all(map(callable, value.values() if isinstance(value, Mapping) else [value])),
+    MAKER[1] + ", or with a mesh a dict of them by axis",
+)
+AXES: Check = (
+    lambda value: value is None or (isinstance(value, Mapping) and all(_is_number(n, int) for n in value.values())),
+    "a dict of numbers of ranks by axis, such as {'data': 2, 'pipeline': 2}",
+)
 FUNCTION: Check = (lambda value: value is None or callable(value), "a function")
 FUNCTIONS = _several(callable, "a list of functions")
 NAMES: Check = (
@@ -148,6 +155,12 @@ KEYS: dict[str, Key] = {
         "how ranks train together: callable(optimizer, comm); d5.schemes.ConsistentDecentralized if absent or None",
         companions=True,
         check=SCHEME,
+    ),
+    "mesh": Key(
+        "ranks by axis, from the outermost on, such as {'data': 2, 'pipeline': 2}: schemes composed; 'scheme' is that "
+        "of the last axis, or a dict by axis",
+        named=False,
+        check=AXES,
     ),
     "schedule": Key("learning-rate schedule", call=True, check=SCHEDULE),
     "gradient_modifier": Key("callable(name, parameter, gradient) -> gradient", call=True, check=FUNCTION),

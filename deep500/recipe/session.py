@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deep500.distributed import Communicator
+from deep500.distributed.optimizer import innermost
 from deep500.errors import ResultsError, TrainingError
 from deep500.events import Event
 from deep500.measure.fingerprint import differences, fingerprint, full_environment
@@ -465,7 +466,7 @@ def _lasted(epochs: Sequence[dict[str, Any]]) -> float | None:
 
 def _training_facts(values: Mapping[str, Any], optimizer: Any) -> dict[str, Any]:
     """The manifest's entry on what patterns in the keys of training stand for; empty without any."""
-    base = getattr(optimizer, "base_optimizer", optimizer)
+    base = innermost(optimizer)
     facts: dict[str, Any] = {}
     if values["precision"] is not None:
         scaling = optimizer.loss_scaling

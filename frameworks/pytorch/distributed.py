@@ -74,9 +74,21 @@ class TorchDistributed(Communicator):
             self._host = dist.new_group(backend="gloo", timeout=wait)
             self._gpu = dist.new_group(backend="nccl", timeout=wait) if backend == "nccl" else None
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.members = tuple(range(self.size))
+        self._divided: list[Any] = []
         self.library = f"torch {torch.__version__}, {backend}"
         self._watchdog = Watchdog(self, times_out=False)
         end_with_all(self)
+
+    def _divide(self, whole: Communicator, colors: list[int]) -> None:
+        groups = [("_host", "gloo")] if self._gpu is None else [("_host", "gloo"), ("_gpu", "nccl")]
+        for color in sorted(set(colors)):  # all ranks make the groups of all parts, one after the other
+            ranks = [member for member, other in zip(whole.members, colors, strict=True) if other == color]
+            for attribute, backend in groups:
+                group = dist.new_group(ranks, backend=backend, timeout=timedelta(seconds=self.timeout))
+                if color == colors[whole.rank]:
+                    setattr(self, attribute, group)
+                    self._divided.append(group)
 
     @contextmanager
     def patience(self, seconds: float) -> Iterator[None]:
@@ -102,12 +114,14 @@ class TorchDistributed(Communicator):
         self.closed = True
         if self._presence is not None:
             self._presence.done()
-        for group in (self._gpu, self._host):
+        for group in (*self._divided, self._gpu, self._host):
             if group is not None:
                 dist.destroy_process_group(group)
         if self._made_world:
             dist.destroy_process_group()
         self._host = self._gpu = None
+        self._divided.clear()
+        self.parts.clear()
         gc.collect()  # a group that is held until the interpreter ends aborts it: its threads cannot be joined then
 
     def all_ended(self) -> bool:
@@ -164,7 +178,7 @@ class TorchDistributed(Communicator):
         # Gloo leaves partial sums on the other ranks, whose array must stay as it is.
         tensor = self._staged(_values(array if self.rank == root else array.copy()))
         with self._failures("reduce"):
-            dist.reduce(tensor, root, group=self._collective)
+            dist.reduce(tensor, self.members[root], group=self._collective)
         if self.rank == root:
             _unstage(tensor, _values(array))
 
@@ -172,7 +186,7 @@ class TorchDistributed(Communicator):
     def _broadcast(self, array: np.ndarray, root: int) -> None:
         tensor = self._staged(_bytes(array))
         with self._failures("broadcast"):
-            dist.broadcast(tensor, root, group=self._collective)
+            dist.broadcast(tensor, self.members[root], group=self._collective)
         _unstage(tensor, _bytes(array))
 
     def _all_gather(self, array: np.ndarray) -> np.ndarray:
@@ -188,17 +202,18 @@ class TorchDistributed(Communicator):
 
     def _send(self, array: np.ndarray, dest: int, tag: int) -> None:
         with self._failures("send"):
-            dist.send(_message(array), dest, group=self._host, tag=tag)
+            dist.send(_message(array), self.members[dest], group=self._host, tag=tag)
 
     def _receive(self, array: np.ndarray, source: int, tag: int) -> int:
         with self._failures("receive"):
-            return int(dist.recv(_message(array), None if source == ANY else source, group=self._host, tag=tag))
+            origin = None if source == ANY else self.members[source]
+            return self.members.index(dist.recv(_message(array), origin, group=self._host, tag=tag))
 
     def _exchange(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray]) -> None:
         if self.rank in incoming:
             incoming[self.rank][...] = outgoing[self.rank]  # gloo has no line to oneself
         calls = [
-            dist.P2POp(call, _message(array), peer, group=self._host, tag=_EXCHANGE)
+            dist.P2POp(call, _message(array), self.members[peer], group=self._host, tag=_EXCHANGE)
             for call, arrays in ((dist.irecv, incoming), (dist.isend, outgoing))
             for peer, array in arrays.items()
             if peer != self.rank
@@ -251,12 +266,13 @@ def failures(comm: Any, what: str, which: re.Pattern[str] | None = None) -> Iter
 def _late(comm: Any, what: str) -> str:
     """Which ranks have not come as far as this one; of an engine, whose calls the communicator does not number, by the
     call before."""
-    before = comm.busy
-    comm.busy = before or (what, perf_counter())
+    whole = comm.world
+    before = whole.busy
+    whole.busy = before or (what, perf_counter())
     try:
-        return lateness(comm) if hasattr(comm, "places") else ""
+        return lateness(whole) if hasattr(whole, "places") else ""
     finally:
-        comm.busy = before
+        whole.busy = before
 
 
 def _silent(comm: Any, patience: float) -> list[int]:

@@ -24,7 +24,7 @@ from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError, MissingBackend, UnsupportedOperator
 from deep500.frameworks.pytorch.distributed import failures
 from deep500.frameworks.pytorch.layers import in_layers
-from deep500.frameworks.pytorch.meeting import group_of
+from deep500.frameworks.pytorch.meeting import group_of, parts_of_group
 from deep500.networks.losses import find_loss
 from deep500.transformations.stages import layers
 
@@ -268,14 +268,17 @@ class ShardingEngine(Driver):
         comm: the ranks.
         loss: is differentiated.
         crossing: how many activations may cross between layers at least.
+        sharing: the ranks that have all rows together: all, or a part of them with numbers in a row (HSDP).
 
     Attributes:
         parts: the parameters that are shared out, by name.
     """
 
-    def __init__(self, executor: Any, comm: Communicator, loss: str, crossing: int) -> None:
+    def __init__(
+        self, executor: Any, comm: Communicator, loss: str, crossing: int, sharing: Communicator | None = None
+    ) -> None:
         super().__init__(executor, comm, loss)
-        network = executor.network
+        self.sharing, network = comm if sharing is None else sharing, executor.network
         executor.refresh()
         outputs = tuple(network.outputs)
         self.outputs = outputs if loss in outputs else (*outputs, find_loss(network, loss))
@@ -298,7 +301,13 @@ class ShardingEngine(Driver):
         from torch.distributed.fsdp import fully_shard
 
         layered, executor = self._layered, self.executor
-        mesh = DeviceMesh.from_group(self.group, executor.torch_device.type)
+        kind, ranks = executor.torch_device.type, self.sharing.size
+        if ranks == self.comm.size:
+            mesh = DeviceMesh.from_group(self.group, kind)
+        else:
+            grid = torch.arange(self.comm.size).view(-1, ranks)
+            groups = [parts_of_group(self.comm, self.group, rows.tolist()) for rows in (grid.T, grid)]
+            mesh = DeviceMesh.from_group(groups, kind, grid, mesh_dim_names=("data", "shard"))
         last = len(layered.layers) - 1
         for number, layer in enumerate(layered.layers):
             fully_shard(layer, mesh=mesh, reshard_after_forward=number < last)
@@ -309,13 +318,15 @@ class ShardingEngine(Driver):
         gathered = {module: 1 for module, _ in layered.places.values()} | dict.fromkeys(layered.layers[:last], 2)
         self._sent = {
             "all_gather": sum(times * self._bytes(module) for module, times in gathered.items()),
-            "reduce_scatter": self.comm.size * sum(self._bytes(module, trained) for module in gathered),
+            "reduce_scatter": ranks * sum(self._bytes(module, trained) for module in gathered),
         }
+        if ranks < self.comm.size:
+            self._sent["all_reduce"] = sum(self._bytes(module, trained) for module in gathered)
 
     def _bytes(self, module: Any, names: Any = None) -> int:
         """Bytes of this rank's rows of a module's parameters, filled up to those of the fullest rank."""
         return sum(
-            -(-part.shape[0] // self.comm.size) * int(np.prod(part.shape[1:])) * part.rows.element_size()
+            -(-part.shape[0] // self.sharing.size) * int(np.prod(part.shape[1:])) * part.rows.element_size()
             for name, part in self.parts.items()
             if self._layered.places[name][0] is module and (names is None or name in names)
         )
@@ -441,13 +452,13 @@ class ShardingEngine(Driver):
 
     def bounds(self, name: str) -> list[tuple[int, int]]:
         """First and last row, and one more, of each rank."""
-        count, ranks = self.parts[name].shape[0], self.comm.size
+        count, ranks = self.parts[name].shape[0], self.sharing.size
         most = -(-count // ranks)
         return [(min(rank * most, count), min((rank + 1) * most, count)) for rank in range(ranks)]
 
     def mine(self, name: str, array: np.ndarray) -> np.ndarray:
         """This rank's rows of an array like a parameter."""
-        first, end = self.bounds(name)[self.comm.rank]
+        first, end = self.bounds(name)[self.sharing.rank]
         return array[first:end]
 
 

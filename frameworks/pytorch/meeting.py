@@ -44,6 +44,12 @@ def group_of(comm: Communicator, device: torch.device) -> Any:
     return dist.new_group(backend=backend, timeout=timedelta(seconds=comm.timeout))
 
 
+def parts_of_group(comm: Communicator, group: Any, parts: list[list[int]]) -> Any:
+    """A group of those ranks, of several parts of all ranks, among which this one is; all ranks call it together."""
+    limit, backend = timedelta(seconds=comm.timeout), dist.get_backend(group)
+    return dist.new_subgroups_by_enumeration(parts, timeout=limit, backend=backend)[0]
+
+
 def _meet(comm: Communicator, backend: str) -> None:
     """Make torch's default group: rank 0 opens a store, the others learn its place from the communicator."""
     hosts, limit = comm.gather_facts(platform.node()), timedelta(seconds=comm.timeout)

@@ -2,9 +2,10 @@
 
 Variables decide what a rank does on purpose: ``FAIL_RANK`` and ``FAIL_STEP`` say who and when, ``FAIL_HOW`` what;
 ``FAIL_AFTER`` instead of ``FAIL_STEP``: at that many seconds from here, in the midst of whatever it is.
-``SCHEME``: which.
+``SCHEME``: which; ``MESH``: ranks by axis, as JSON.
 """
 
+import json
 import os
 import signal
 import sys
@@ -73,6 +74,7 @@ class Fail(d5.Event):
             time.sleep(1000)
 
 
+MESH = json.loads(os.environ.get("MESH", "null"))
 FIXED = {"model": model, "dataset": data, "epochs": 3}
 MUTABLE = {
     "batch_size": 32,
@@ -80,7 +82,8 @@ MUTABLE = {
     "optimizer": d5fw.MomentumOptimizer,
     "optimizer_kwargs": dict(lr=0.1, momentum=0.9),
     "train_sampler_kwargs": dict(drop_last_batch=False),
-    "scheme": getattr(d5.schemes, os.environ.get("SCHEME", "ConsistentDecentralized")),
+    "scheme": None if MESH else getattr(d5.schemes, os.environ.get("SCHEME", "ConsistentDecentralized")),
+    "mesh": MESH,
     "events": [Fail],
 }
 METRICS = [(d5.TestAccuracy(), 10.0), (d5.metrics.TestLoss(), None)]

@@ -57,6 +57,7 @@ def array_calls(comm: Communicator) -> dict[str, Callable[[], Any]]:
         "send": lambda: comm.send(array, after, 1),
         "receive": lambda: comm.receive(array, before, 1),
         "exchange": lambda: comm.exchange({before: array, after: array}, {before: array + 0, after: array + 0}),
+        "split": lambda: comm.split("alike", comm.rank),
         "gather_facts": lambda: comm.gather_facts(["a fact"]),
     }
 

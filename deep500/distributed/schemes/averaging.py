@@ -24,6 +24,7 @@ class ModelAverage(DistributedOptimizer):
 
     waits = "together"
     agrees_on_overflow = True
+    stands_outside = True
     changes_parameters = True
 
     def mix(self) -> None:
@@ -49,6 +50,7 @@ class LocalSGD(DistributedOptimizer):
     """
 
     waits = "together"
+    stands_outside = True
     consistent = False
     changes_parameters = True
 

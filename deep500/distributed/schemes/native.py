@@ -187,6 +187,9 @@ class FSDP(NativeScheme):
         base_optimizer: PyTorch's own, or one with an update rule that is elementwise.
         comm: see :class:`~deep500.distributed.optimizer.DistributedOptimizer`.
         crossing: how many activations may cross between layers at least; more make smaller layers.
+        replicas: how many times all parameters are there (HSDP): each P / replicas ranks with numbers in a row share
+            them out, and ``fully_shard`` averages gradients over replicas too, on a mesh of two dimensions. Payload
+            then is as on P / replicas ranks, and this rank's rows of gradients besides.
 
     Raises:
         InputError: another backend than PyTorch, threads as ranks, what does not go with parts of parameters (see
@@ -202,13 +205,22 @@ class FSDP(NativeScheme):
     whole = False
     definition = "ShardedParameters"
 
-    def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None, crossing: int = 1) -> None:
+    def __init__(
+        self, base_optimizer: Optimizer, comm: Communicator | None = None, crossing: int = 1, replicas: int = 1
+    ) -> None:
         check_elementwise(base_optimizer, type(self).__name__)
         super().__init__(base_optimizer, comm)
+        if self.comm.size % checked_integer("replicas", replicas, 1) or replicas == self.comm.size > 1:
+            raise InputError(
+                f"got replicas={replicas} on {self.comm.size} ranks; expected a divisor below that: choose one, or DDP"
+            )
+        self.replicas, self.sharing = replicas, self.comm  # the ranks that have all rows together
+        if replicas > 1:
+            self.sharing = self.comm.split("shard", self.comm.rank // (self.comm.size // replicas))
         if self.comm.size > 1:
             advice = ", as no rank has whole gradients: leave it out, or use DDP"
             check_options(base_optimizer, type(self).__name__, advice, modifier=False)
-        self.start(crossing=checked_integer("crossing", crossing, 1))
+        self.start(crossing=checked_integer("crossing", crossing, 1), sharing=self.sharing)
         if self.engine is not None:
             self.network.sharded = self
             self.network.part_shapes = {name: tuple(part.rows.shape) for name, part in self.engine.parts.items()}
@@ -224,7 +236,7 @@ class FSDP(NativeScheme):
         if self.engine is None:
             return super().transformed(transform, names, gradients)
         with self.communicating():
-            factor = clip_factor(self.comm, transform, (array.ravel() for array in self.arrays(gradients)))
+            factor = clip_factor(self.sharing, transform, (array.ravel() for array in self.arrays(gradients)))
         return [gradient * factor for gradient in gradients]
 
     @contextmanager
@@ -265,7 +277,7 @@ class FSDP(NativeScheme):
         for slot, tensors in sorted(base.state.items()):
             names = list(tensors)
             rows = [np.ravel(array) for array in self.arrays(list(tensors.values()))]
-            everyone = self.comm.all_gather_ragged(np.concatenate(rows))
+            everyone = self.sharing.all_gather_ragged(np.concatenate(rows))
             state.update({f"{slot}/{n}": array for n, array in self._joined(names, everyone).items()})
         return {**state, "scheme.steps": np.asarray(self.steps, np.int64)}
 
@@ -318,6 +330,7 @@ class FSDP(NativeScheme):
                 "got one rank to save parts of; expected several, as one holds the whole: save network.state() and "
                 "state_dict(), or start more with --ranks"
             )
+        self._check_one_axis()
         base: Any = self.base_optimizer
         numbers = {"step": base.steps, "scheme.steps": self.steps}
         numbers.update({name: float(number) for name, number in base.number_arrays().items()})
@@ -336,8 +349,17 @@ class FSDP(NativeScheme):
                 "got one rank to load parts into; expected several: use "
                 "deep500.frameworks.pytorch.sharded_checkpoint.read, network.load_state() and load_state_dict()"
             )
+        self._check_one_axis()
         base: Any = self.base_optimizer
         state, numbers = self.engine.load_saved(Path(folder))
         base.state = state
         base.load_numbers({name: np.asarray(number) for name, number in numbers.items()})
         self.steps = int(numbers["scheme.steps"])
+
+    def _check_one_axis(self) -> None:
+        """Raise InputError where rows are there several times, of which torch's files would be of several ranks."""
+        if self.replicas > 1:
+            raise InputError(
+                f"got a sharded checkpoint with replicas={self.replicas}; expected one replica: save network.state() "
+                "and state_dict(), or train without replicas"
+            )

@@ -75,6 +75,7 @@ class ShardedParameters(Staged):
     """
 
     changes_parameters = True
+    stands_inside = True
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None, crossing: int = 1) -> None:
         check_elementwise(base_optimizer, "ShardedParameters", UpdateRuleOptimizer)
@@ -167,12 +168,15 @@ class ShardedParameters(Staged):
         with self.communicating():
             total = np.array([float(self.samples)])
             total = self.comm.all_reduce(total, control=total.nbytes)
-        self._sums = [None if part is None else part / part.dtype.type(total[0]) for part in self._sums]
+        self._sums = [None if part is None else part / part.dtype.type(total[0] or 1) for part in self._sums]
 
     def update_parts(self) -> None:
         """The base optimizer's rule on this rank's part."""
         base, network = self.base_optimizer, self.network
         parts = [part for part in self._sums if part is not None]
+        if self.exchange is not self:  # parts of the same place on the other axis of a mesh
+            names, tensors = [f"part {number}" for number in range(len(parts))], self.tensors(parts)
+            parts = [np.array(array) for array in self.arrays(self.agreed_outside(names, tensors))]
         with self.communicating():
             factor = clip_factor(self.comm, base.gradient_transform, parts)
         for group, mine, gradients in zip(self._groups, self._mine, parts, strict=True):

@@ -82,6 +82,8 @@ class Pipeline(Staged):
         [(['loss', 'output'], ('fc1.weight', 'fc1.bias'), 2), ([], ('fc2.weight', 'fc2.bias'), 1)]
     """
 
+    stands_inside = True
+
     def __init__(
         self, base_optimizer: Optimizer, comm: Communicator | None = None, micro_batches: int | None = None
     ) -> None:
@@ -132,7 +134,7 @@ class Pipeline(Staged):
         under_way = _UnderWay(self.comm.gather_facts(counts)[0], [piece for _, piece in parts])
         self._schedule(under_way)
         self._gradients = under_way.sums
-        return self._returned(under_way)
+        return self._returned(under_way) if under_way.counts else {}
 
     def _schedule(self, state: _UnderWay) -> None:
         """One forward, one backward, after as many forward as there are ranks behind this one."""
@@ -196,7 +198,7 @@ class Pipeline(Staged):
     def update_parts(self) -> None:
         """The base optimizer's rule on the parameters of this stage."""
         base, network = self.base_optimizer, self.network
-        old, gradients = self._parameters(), self._gradients
+        old, gradients = self._parameters(), self._agreed(self._gradients)
         if base.gradient_modifier is not None:
             gradients = {name: base.gradient_modifier(name, old[name], g) for name, g in gradients.items()}
         with self.communicating():
@@ -205,6 +207,15 @@ class Pipeline(Staged):
             clipped = gradient if factor is None else network.weighted_sum([[gradient]], [factor])[0]
             network.assign_tensor(name, base.update_rule(clipped, old[name], name))
         self._gradients = {}
+
+    def _agreed(self, gradients: dict[str, Any]) -> dict[str, Any]:
+        """Gradients of this stage with those of other pipelines, if there are; zeros where no sample came."""
+        if self.exchange is self:
+            return gradients
+        names, values = [n for n in self._kept if n in self.stages[self.comm.rank].gradients], self.network.parameters
+        absent = {n: np.zeros(values[n].value.shape, values[n].value.dtype) for n in names if n not in gradients}
+        tensors = [gradients[n] if n in gradients else self.network.to_tensor(absent[n]) for n in names]
+        return dict(zip(names, self.agreed_outside(names, tensors), strict=True))
 
     # -- messages -----------------------------------------------------------------------------------------------------
     def _meet(self, state: _UnderWay, send: int | None = None, receive: int | None = None) -> None:

@@ -34,6 +34,7 @@ class ConsistentDecentralized(DistributedOptimizer):
 
     waits = "together"
     agrees_on_overflow = True
+    stands_inside = stands_outside = True
 
     def __init__(
         self,
@@ -44,8 +45,8 @@ class ConsistentDecentralized(DistributedOptimizer):
     ) -> None:
         super().__init__(base_optimizer, comm)
         self.bucket_bytes = checked_integer("bucket_bytes", bucket_bytes, 1)
-        # pieces of a batch leave gradients of their own: only their sum may travel
-        self.overlap = overlap and self.comm.size > 1 and not base_optimizer.in_pieces
+        # pieces of a batch, or ranks on an axis inside, leave gradients of their own: only their sum may travel
+        self.overlap = overlap and self.comm.size > 1 and not base_optimizer.in_pieces and self.inside is None
         self._mean: tuple[tuple[Any, ...], GradientMean, dict[str, int]] | None = None
         self._watching = False
 
@@ -66,6 +67,9 @@ class ConsistentDecentralized(DistributedOptimizer):
 
     def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
         """The weighted mean over ranks."""
+        if self.inside is not None:  # which may hold parts of parameters: shapes are those of what comes
+            parts = self.arrays(gradients)
+            return self.tensors(self.laid_out(("gradients", *names), parts).mean(self.comm, parts, self.samples))
         mean, _ = self._gradient_mean(names)
         if not mean.active:
             mean.begin(self.samples)

@@ -15,6 +15,7 @@ Requirements of the seam, for the author of a transport:
 from __future__ import annotations
 
 import abc
+import copy
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -69,6 +70,8 @@ class Communicator(abc.ABC):
 
     Attributes:
         rank, size: this process's number, and how many there are.
+        world: the communicator of all ranks that this one is a part of (:meth:`split`); itself if it is of all.
+        name, members: of a part: what it is called, and the ranks of ``world`` in it, in order; all, and no name.
         transport: what moves the bytes, for the record.
         timeout: seconds that nothing may wait longer than.
         traffic: what was exchanged so far, per kind of call.
@@ -90,6 +93,11 @@ class Communicator(abc.ABC):
         self.at_rest = False  # a rank that ends while others may need it is a failure
         self.busy: tuple[str, float] | None = None  # what this rank waits for and since when; read by watchdogs
         self.entered = 0  # calls that all ranks make together; the same number is the same call on every rank
+        self.world: Communicator = self
+        self.name, self.members = "", tuple(range(size))
+        self.colors: list[int] = []
+        self.parts: list[Communicator] = []  # of the world: what was split off
+        self.inside: Communicator = self  # of the world: the part whose call ``busy`` tells of
 
     # -- all ranks together -----------------------------------------------------------------------------------------
     def all_reduce(self, array: np.ndarray, control: int = 0) -> np.ndarray:
@@ -193,6 +201,41 @@ class Communicator(abc.ABC):
         self.traffic.add("control", 0, data.size)
         return [json.loads(row[:n].tobytes()) for row, n in zip(rows, lengths.tolist(), strict=True)]
 
+    def split(self, name: str, color: int) -> Communicator:
+        """The part of the ranks that bring the same color, in the same order: a communicator like this one, whose calls
+        only they make together, and count here too. It goes on as long as the whole, which is what is closed.
+
+        Args:
+            name: of all parts together, for messages: letters, digits and underscores.
+            color: any number; all ranks call this together, each with its own.
+
+        Raises:
+            InputError: a name of other characters, or a transport whose ranks have no parts.
+
+        Example:
+            >>> from deep500.distributed import Threads
+            >>> def work(comm):
+            ...     part = comm.split("parity", comm.rank % 2)
+            ...     return part.rank, part.size, int(part.all_reduce(np.array([comm.rank]))[0])
+            >>> Threads(3).run(work)                        # ranks 0 and 2, and rank 1
+            [(0, 2, 2), (0, 1, 1), (1, 2, 2)]
+        """
+        if not name.isidentifier():
+            raise InputError(f"got {name!r} for parts of ranks; expected letters, digits and underscores: rename it")
+        colors = self.gather_facts(color)
+        for part in self.world.parts:
+            if (part.name, part.colors) == (name, colors):  # another network trains on the same mesh
+                return part
+        part = copy.copy(self)
+        part.colors = colors
+        ranks = [rank for rank, other in enumerate(colors) if other == color]
+        part.name, part.members = name, tuple(self.members[rank] for rank in ranks)
+        part.rank, part.size, part.entered = ranks.index(self.rank), len(ranks), 0
+        part.traffic = Traffic(self.traffic)
+        part._divide(self, colors)
+        self.world.parts.append(part)
+        return part
+
     @contextmanager
     def patience(self, seconds: float) -> Iterator[None]:
         """Within it nothing waits longer than this, if that is more than the time-out."""
@@ -225,11 +268,11 @@ class Communicator(abc.ABC):
         """Note what this rank waits for; ``entering`` a call of all ranks, which is numbered."""
         begin = perf_counter()
         self.entered += entering
-        self.busy = (kind, begin)
+        self.world.busy, self.world.inside = (kind, begin), self
         try:
             yield
         finally:
-            self.busy = None
+            self.world.busy = None
             self.traffic.wait(kind, perf_counter() - begin)
 
     def _checked(self, array: np.ndarray, written: bool = True) -> np.ndarray:
@@ -268,6 +311,11 @@ class Communicator(abc.ABC):
 
     @abc.abstractmethod
     def _exchange(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray]) -> None: ...
+
+    def _divide(self, whole: Communicator, colors: list[int]) -> None:
+        """Make this copy of ``whole`` a part of it: of the ranks whose color is that of this one."""
+        if whole.size > 1:
+            raise InputError(f"got parts of ranks on {self.transport!r}; expected threads, MPI or torch: use those")
 
     def _start_all_reduce(self, array: np.ndarray) -> Pending:
         return Pending(lambda: self._all_reduce(array))

@@ -13,7 +13,7 @@ import threading
 import traceback
 from time import perf_counter
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Endable(Protocol):
@@ -25,6 +25,8 @@ class Endable(Protocol):
     at_rest: bool
 
     entered: int
+    parts: list[Any]
+    inside: Any
 
     @property
     def closed(self) -> bool: ...
@@ -84,19 +86,38 @@ def where(place: str) -> str:
         >>> where("17 all_reduce"), where("16"), where("ended")
         ('in all_reduce 17', 'behind call 16 of all ranks', 'at its end')
     """
-    number, _, kind = place.partition(" ")
+    number, _, kind = place.partition("\n")[0].partition(" ")
     return "at its end" if place == ENDED else f"in {kind} {number}" if kind else f"behind call {number} of all ranks"
 
 
+def place_of(comm: Endable, together: bool) -> str:
+    """Where a rank is: a line for all ranks, and one for each part of them that it belongs to, which begins with the
+    part; ``together``: in a call, for which others are needed."""
+    lines = []
+    for part in (comm, *comm.parts):
+        kind = f" {comm.busy[0]}" if together and comm.busy is not None and comm.inside is part else ""
+        lines.append(f"{_label(part)}{part.entered}{kind}")
+    return "\n".join(lines)
+
+
+def _label(part: Any) -> str:
+    return f"{part.name}.{part.members[0]} " if getattr(part, "name", "") else ""
+
+
 def lateness(comm: Endable) -> str:
-    """Which ranks have not entered the call of all ranks that this one is in; empty where that is not known."""
+    """Which ranks have not entered the call of all ranks, or of a part, that this one is in; empty where that is not
+    known."""
     if comm.busy is None:
         return ""
-    late = []
+    late, inside = [], comm.inside
+    label, call = _label(inside), f"{comm.busy[0]} {inside.entered}{' of ' * bool(inside.name)}{inside.name}"
     for rank, place in sorted(comm.places().items()):
-        number = place.partition(" ")[0]
-        if rank != comm.rank and (place == ENDED or (number.isdigit() and int(number) < comm.entered)):
-            late.append(f"rank {rank} has not entered {comm.busy[0]} {comm.entered}: it is {where(place)}")
+        lines = place.splitlines()
+        own = next((line.removeprefix(label) for line in lines if line.startswith(label)), "0")
+        number = own.partition(" ")[0]
+        behind = place == ENDED or (number.isdigit() and int(number) < inside.entered)
+        if rank != comm.rank and rank in inside.members and behind:
+            late.append(f"rank {rank} has not entered {call}: it is {where(place)}")
     return "; ".join(late)
 
 
@@ -147,13 +168,14 @@ class Watchdog:
     def _watch(self) -> None:
         noted, before = "", None
         while not self._stopped.wait(self._period):
-            busy, entered = self._comm.busy, self._comm.entered
+            busy, members = self._comm.busy, self._comm.inside.members
             together = busy is not None and busy[0] not in ONE_TO_ONE
-            place = f"{entered} {busy[0]}" if busy is not None and together else str(entered)
+            place = place_of(self._comm, together)
             if place != noted and not self._stopped.is_set():
                 self._comm.note(place)
                 noted = place
-            if together and busy == before and ENDED in self._comm.places().values():
+            ended = together and busy == before and ENDED in map(self._comm.places().get, members)
+            if ended:
                 report(self._comm.rank, f"CommunicationError: {lateness(self._comm)}; all ranks end")
                 self._comm.abort(1)
                 os._exit(1)

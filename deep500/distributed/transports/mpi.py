@@ -109,6 +109,9 @@ class MPI(Communicator):
         self.traffic.reset()
         end_with_all(self)
 
+    def _divide(self, whole: Communicator, colors: list[int]) -> None:
+        self._comm = self._comm.Split(colors[whole.rank], whole.rank)
+
     @property
     def library(self) -> str:
         """Name and version of the MPI library."""

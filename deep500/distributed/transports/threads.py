@@ -77,13 +77,16 @@ class ThreadRank(Communicator):
     def __init__(self, rank: int, turns: Turns) -> None:
         super().__init__(rank, turns.size, turns.timeout)
         self._turns = turns
-        self._calls = itertools.count()
+        self._calls, self._place = itertools.count(), ""  # which part of all ranks this is of
+
+    def _divide(self, whole: Communicator, colors: list[int]) -> None:
+        self._calls, self._place = itertools.count(), f"{self._place}/{len(self.parts)}.{self.members[0]}"
 
     def _meet(self, kind: str, array: np.ndarray, root: int | None, combine: Callable[[list[np.ndarray]], Any]) -> Any:
         """Bring an array to the next collective call; the last rank to come combines all of them, in their order."""
         number, turns = next(self._calls), self._turns
         call = (kind, array.dtype.str, array.shape, root)
-        meeting = turns.rounds.setdefault(number, Round(call, self.rank))
+        meeting = turns.rounds.setdefault((self._place, number), Round(call, self.rank))
         if meeting.call != call:
             raise CommunicationError(
                 f"got {call} on rank {self.rank}, {meeting.call} on rank {meeting.first} as collective call {number}; "
@@ -93,10 +96,10 @@ class ThreadRank(Communicator):
         if len(meeting.brought) == self.size:
             meeting.result = combine([meeting.brought[rank] for rank in range(self.size)])
         # Also the last rank to come gives its turn away: otherwise it would run ahead of ranks that waited for it.
-        turns.wait(self.rank, kind, lambda: len(meeting.brought) == self.size)
+        turns.wait(self.world.rank, self._said(kind), lambda: len(meeting.brought) == self.size)
         meeting.taken += 1
         if meeting.taken == self.size:
-            del turns.rounds[number]
+            del turns.rounds[self._place, number]
         return meeting.result
 
     def _all_reduce(self, array: np.ndarray) -> None:
@@ -112,20 +115,20 @@ class ThreadRank(Communicator):
         self._meet("barrier", np.zeros(0), None, lambda arrays: None)
 
     def _send(self, array: np.ndarray, dest: int, tag: int) -> None:
-        self._turns.mail.setdefault((self.rank, dest, tag), deque()).append(array.copy())
-        self._turns.wait(self.rank, "send", lambda: True)
+        self._turns.mail.setdefault((self._place, self.rank, dest, tag), deque()).append(array.copy())
+        self._turns.wait(self.world.rank, "send", lambda: True)
 
     def _receive(self, array: np.ndarray, source: int, tag: int) -> int:
         sources = range(self.size) if source == ANY else (source,)
 
         def arrived() -> list[int]:
-            return [rank for rank in sources if self._turns.mail.get((rank, self.rank, tag))]
+            return [rank for rank in sources if self._turns.mail.get((self._place, rank, self.rank, tag))]
 
-        whom = "any rank" if source == ANY else f"rank {source}"
-        self._turns.wait(self.rank, f"receive from {whom}, tag {tag}", lambda: bool(arrived()))
+        whom = "any rank" if source == ANY else f"rank {self.members[source]}"
+        self._turns.wait(self.world.rank, self._said(f"receive from {whom}, tag {tag}"), lambda: bool(arrived()))
         ready = arrived()
         sender = ready[0] if self._turns.rng is None else int(self._turns.rng.choice(ready))
-        message = self._turns.mail[(sender, self.rank, tag)].popleft()
+        message = self._turns.mail[self._place, sender, self.rank, tag].popleft()
         if message.dtype != array.dtype or message.shape != array.shape:
             raise CommunicationError(
                 f"rank {self.rank} got {message.dtype}{list(message.shape)} from rank {sender}; expected "
@@ -136,9 +139,12 @@ class ThreadRank(Communicator):
 
     def _exchange(self, outgoing: Mapping[int, np.ndarray], incoming: Mapping[int, np.ndarray]) -> None:
         for dest, array in outgoing.items():
-            self._turns.mail.setdefault((self.rank, dest, _EXCHANGE), deque()).append(array.copy())
+            self._turns.mail.setdefault((self._place, self.rank, dest, _EXCHANGE), deque()).append(array.copy())
         for source, array in incoming.items():
             self._receive(array, source, _EXCHANGE)
+
+    def _said(self, kind: str) -> str:
+        return f"{kind} of {self.name}" if self.name else kind
 
 
 _EXCHANGE = -2

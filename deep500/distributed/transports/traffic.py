@@ -28,6 +28,9 @@ class CallCount:
 class Traffic:
     """Counters of one rank, per kind of call. They count what was handed in, not what a library makes of it on a wire.
 
+    Args:
+        whole: of the ranks that these are a part of; it counts the same calls.
+
     Example:
         >>> traffic = Traffic()
         >>> traffic.add("all_reduce", 400, 4)
@@ -35,11 +38,14 @@ class Traffic:
         (400, 1)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, whole: Traffic | None = None) -> None:
         self.kinds: dict[str, CallCount] = {}
+        self.whole = whole
 
     def add(self, kind: str, payload: int, control: int, messages: int = 1) -> None:
-        """Count one call."""
+        """Count one call, also in the whole."""
+        if self.whole is not None:
+            self.whole.add(kind, payload, control, messages)
         count = self.kinds.setdefault(kind, CallCount())
         count.calls += 1
         count.messages += messages
@@ -48,6 +54,8 @@ class Traffic:
 
     def wait(self, kind: str, seconds: float) -> None:
         """Add time spent in calls of a kind."""
+        if self.whole is not None:
+            self.whole.wait(kind, seconds)
         self.kinds.setdefault(kind, CallCount()).seconds += seconds
 
     @property

@@ -27,8 +27,8 @@ class Turns:
             rank: ("start", lambda: True) for rank in range(size)
         }
         self.failure: tuple[int, BaseException] | None = None
-        self.mail: dict[tuple[int, int, int], deque[np.ndarray]] = {}  # (source, destination, tag)
-        self.rounds: dict[int, Round] = {}
+        self.mail: dict[tuple[str, int, int, int], deque[np.ndarray]] = {}  # (part, source, destination, tag)
+        self.rounds: dict[tuple[str, int], Round] = {}  # (part, number)
         self.running = 0
         self.progress = 0
         self.wake[0].set()
