@@ -179,7 +179,7 @@ class DistributedOptimizer(Traits, Replica):
         return self.agreed_outside(names, gradients)
 
     def agreed_outside(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
-        """What the scheme around this one makes of gradients on which its ranks agree; they themselves without one."""
+        """Gradients on which the ranks of this scheme agree, as the scheme around it makes them; the same without one."""
         return gradients if self.exchange is self else self.exchange.agreed_gradients(names, gradients)
 
     def samples_together(self, samples: int) -> int:

@@ -113,8 +113,8 @@ def lateness(comm: Endable) -> str:
     label, call = _label(inside), f"{comm.busy[0]} {inside.entered}{' of ' * bool(inside.name)}{inside.name}"
     for rank, place in sorted(comm.places().items()):
         lines = place.splitlines()
-        own = next((line.removeprefix(label) for line in lines if line.startswith(label)), "0")
-        number = own.partition(" ")[0]
+        noted = next((line.removeprefix(label) for line in lines if line.startswith(label)), "0")
+        number = noted.partition(" ")[0]
         behind = place == ENDED or (number.isdigit() and int(number) < inside.entered)
         if rank != comm.rank and rank in inside.members and behind:
             late.append(f"rank {rank} has not entered {call}: it is {where(place)}")
