@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from deep500.distributed.clocks import Clock as Clock
     from deep500.distributed.clocks import synchronise as synchronise
     from deep500.distributed.optimizer import DistributedOptimizer as DistributedOptimizer
-    from deep500.distributed.schemes.mesh import Mesh as Mesh
+    from deep500.distributed.schemes.mesh import SchemeMesh as SchemeMesh
     from deep500.distributed.timing import ParallelTiming as ParallelTiming
     from deep500.distributed.timing import parallel as parallel
     from deep500.distributed.transports.communicator import ANY as ANY

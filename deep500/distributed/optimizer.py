@@ -83,7 +83,7 @@ class DistributedOptimizer(Traits, Replica):
     Args:
         base_optimizer: made for this rank's executor. A scheme that calls its ``update_rule`` needs a
             :class:`~deep500.training.optimizers.ThreeStepOptimizer`; the others take a framework's own too. Or a scheme
-            on another axis of a mesh (:class:`~deep500.distributed.schemes.mesh.Mesh`), whose parameters are equal.
+            on another axis of a mesh (:class:`~deep500.distributed.schemes.mesh.SchemeMesh`), whose parameters are equal.
         comm: the communicator; that of this process (:func:`deep500.distributed.world`) if None.
 
     Attributes:
@@ -179,7 +179,7 @@ class DistributedOptimizer(Traits, Replica):
         return self.agreed_outside(names, gradients)
 
     def agreed_outside(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
-        """Gradients on which the ranks of this scheme agree, as the scheme around it makes them; the same without one."""
+        """Gradients on which the ranks of this scheme agree, as the scheme around it makes them, if any."""
         return gradients if self.exchange is self else self.exchange.agreed_gradients(names, gradients)
 
     def samples_together(self, samples: int) -> int:

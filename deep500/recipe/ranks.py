@@ -114,7 +114,7 @@ def scheme_of(values: Mapping[str, Any]) -> Any:
 
 def _mesh(values: Mapping[str, Any]) -> Any:
     """The schemes that the key ``mesh`` composes; raises RecipeError for companions of a scheme that is not one."""
-    from deep500.distributed.schemes.mesh import Mesh  # few recipes have one
+    from deep500.distributed.schemes.mesh import SchemeMesh  # few recipes have one
 
     scheme, args, kwargs = values["scheme"], values["scheme_args"], values["scheme_kwargs"]
     if args or kwargs:
@@ -124,7 +124,7 @@ def _mesh(values: Mapping[str, Any]) -> Any:
                 "of the last axis: give schemes by axis, as scheme={axis: functools.partial(...)}"
             )
         scheme = partial(scheme, *args, **kwargs)
-    return Mesh(values["mesh"], scheme)
+    return SchemeMesh(values["mesh"], scheme)
 
 
 def distribute(values: Mapping[str, Any], optimizer: Any, comm: Communicator) -> Any:

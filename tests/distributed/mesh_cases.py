@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.distributed import Communicator, Mesh, schemes
+from deep500.distributed import Communicator, SchemeMesh, schemes
 from deep500.registry import load_backend
 from deep500.training import optimizers
 from deep500.training.clipping import ClipGradientNorm
@@ -96,7 +96,7 @@ def trained(
 def compared(comm: Communicator, name: str, seeds: list[int] | None = None, backend: str = "reference") -> list[Any]:
     """For each network: how far a composition is from what it is equal to, and what else must hold."""
     row, results = COMPOSITIONS[name], []
-    mesh = Mesh(row.axes, row.schemes)
+    mesh = SchemeMesh(row.axes, row.schemes)
     ranks = mesh.computing_ranks(comm.size)
     for seed in seeds or row.seeds:
         scheme, got = trained(comm, mesh, ranks, seed, row.linear, backend)
@@ -166,7 +166,7 @@ def real(comm: Communicator, seeds: list[int]) -> dict[str, Any]:
 def native(comm: Communicator, seeds: list[int]) -> list[dict[str, Any]]:
     """``fully_shard`` on a mesh of two dimensions, of PyTorch's, beside serial training."""
     ranks, rows = list(range(comm.size)), []
-    mesh = Mesh({"data": comm.size // 2, "shard": 2}, schemes.FSDP)
+    mesh = SchemeMesh({"data": comm.size // 2, "shard": 2}, schemes.FSDP)
     for seed in seeds:
         scheme, got = trained(comm, mesh, ranks, seed, backend="pytorch")
         _, again = trained(comm, mesh, ranks, seed, backend="pytorch", stop=3)

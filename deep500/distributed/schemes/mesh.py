@@ -1,4 +1,4 @@
-"""`Mesh`: ranks in a grid, on each axis of which a scheme stands; gradients pass from inner ones to those outside."""
+"""`SchemeMesh`: ranks in a grid, on each axis of which a scheme stands; gradients pass from inner ones to those outside."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ USUAL: Mapping[str, type[DistributedOptimizer]] = {
 """Schemes by the name of an axis, where nothing else is said."""
 
 
-class Mesh:
+class SchemeMesh:
     """Schemes composed by axis; called with an optimizer and a communicator it is the scheme of all ranks.
 
     A scheme that stands on an axis has the ranks that differ in that coordinate alone. What the ranks of an inner axis
     agree on counts outside by the samples of all of them, so that a composition of schemes that are serial training is
-    serial training. ``FSDP`` on the last axis is given the whole mesh, as ``fully_shard`` averages over the outer axes
+    serial training. ``FSDP`` on the last axis gets the whole mesh, as ``fully_shard`` averages over the outer axes
     itself (HSDP).
 
     Args:
@@ -58,14 +58,14 @@ class Mesh:
         >>> from deep500.training.optimizers import AdamOptimizer
         >>> def train(comm):
         ...     executor = reference.from_model(add_loss(create("mlp", shape=(4,), hidden=(8,), classes=2)))
-        ...     scheme = Mesh({"data": 2, "shard": 2})(AdamOptimizer(executor), comm)
+        ...     scheme = SchemeMesh({"data": 2, "shard": 2})(AdamOptimizer(executor), comm)
         ...     scheme.step({"input": np.ones((2, 4), "float32"), "label": np.zeros(2, "int64")})
         ...     return scheme.title, scheme.inside.held()["state"]
         >>> Threads(4).run(train)[3]
         ('data: ConsistentDecentralized, shard: ShardedParameters', 232)
     """
 
-    __name__ = "Mesh"
+    __name__ = "SchemeMesh"
     waits = "together"
 
     def __init__(self, axes: Mapping[str, int], schemes: Mapping[str, Maker] | Maker | None = None) -> None:
@@ -74,15 +74,15 @@ class Mesh:
             raise InputError("got a mesh without axes; expected some, such as {'data': 2, 'pipeline': 2}: name them")
         if callable(schemes):
             schemes = {list(self.axes)[-1]: schemes}
-        given = dict(schemes or {})
-        for axis in [*given, *self.axes]:
-            known = list(self.axes) if axis in given else [*USUAL, *given]
+        named = dict(schemes or {})
+        for axis in [*named, *self.axes]:
+            known = list(self.axes) if axis in named else [*USUAL, *named]
             if axis not in known:
                 raise InputError(
-                    f"got axis {axis!r}; expected one of {', '.join(known)}{'' if axis in given else ', or a scheme'}: "
+                    f"got axis {axis!r}; expected one of {', '.join(known)}{'' if axis in named else ', or a scheme'}: "
                     f"{nearest(axis, known) or 'give scheme={' + repr(axis) + ': ...}'}"
                 )
-        self.makers: dict[str, Maker] = {axis: given.get(axis) or USUAL[axis] for axis in self.axes}
+        self.makers: dict[str, Maker] = {axis: named.get(axis) or USUAL[axis] for axis in self.axes}
         kinds = {axis: _kind(maker) for axis, maker in self.makers.items()}
         self.consistent = all(getattr(kind, "consistent", True) for kind in kinds.values())
 

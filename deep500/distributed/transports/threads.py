@@ -96,7 +96,7 @@ class ThreadRank(Communicator):
         if len(meeting.brought) == self.size:
             meeting.result = combine([meeting.brought[rank] for rank in range(self.size)])
         # Also the last rank to come gives its turn away: otherwise it would run ahead of ranks that waited for it.
-        turns.wait(self.world.rank, self._said(kind), lambda: len(meeting.brought) == self.size)
+        turns.wait(self.world.rank, self._described(kind), lambda: len(meeting.brought) == self.size)
         meeting.taken += 1
         if meeting.taken == self.size:
             del turns.rounds[self._place, number]
@@ -125,7 +125,7 @@ class ThreadRank(Communicator):
             return [rank for rank in sources if self._turns.mail.get((self._place, rank, self.rank, tag))]
 
         whom = "any rank" if source == ANY else f"rank {self.members[source]}"
-        self._turns.wait(self.world.rank, self._said(f"receive from {whom}, tag {tag}"), lambda: bool(arrived()))
+        self._turns.wait(self.world.rank, self._described(f"receive from {whom}, tag {tag}"), lambda: bool(arrived()))
         ready = arrived()
         sender = ready[0] if self._turns.rng is None else int(self._turns.rng.choice(ready))
         message = self._turns.mail[self._place, sender, self.rank, tag].popleft()
@@ -143,7 +143,7 @@ class ThreadRank(Communicator):
         for source, array in incoming.items():
             self._receive(array, source, _EXCHANGE)
 
-    def _said(self, kind: str) -> str:
+    def _described(self, kind: str) -> str:
         return f"{kind} of {self.name}" if self.name else kind
 
 

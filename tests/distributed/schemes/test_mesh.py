@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deep500.distributed import Mesh, Serial, Threads, schemes
+from deep500.distributed import SchemeMesh, Serial, Threads, schemes
 from deep500.distributed.transports.failstop import lateness, place_of
 from deep500.errors import CommunicationError, InputError
 from tests.conftest import load_backend
@@ -117,7 +117,7 @@ def test_averages_within_and_around_nodes_are_the_simulation(every: int) -> None
 
     def work(comm: Any) -> Any:
         executor = load_backend("reference").from_model(page_cases.network(), "cpu")
-        mesh = Mesh({"average": 2, "data": 2}, {"average": partial(schemes.LocalSGD, every=every)})
+        mesh = SchemeMesh({"average": 2, "data": 2}, {"average": partial(schemes.LocalSGD, every=every)})
         scheme, seen = mesh(page_cases.GradientDescent(executor, lr=page_cases.LR), comm), []
         for step in range(page_cases.STEPS):
             samples, classes = page_cases.batch(comm.rank, step)
@@ -134,7 +134,7 @@ def test_traffic_is_counted_by_axis() -> None:
     """A part of the gradients around, of what one rank would send alone: 2 n/P."""
 
     def work(comm: Any) -> Any:
-        scheme = Mesh({"data": 2, "shard": 2})(make_base("reference", comm.rank), comm)
+        scheme = SchemeMesh({"data": 2, "shard": 2})(make_base("reference", comm.rank), comm)
         scheme.step({"input": np.ones((2, 12)), "label": np.zeros(2, np.int64)})
         facts = scheme.communication_facts()
         axes = {axis: sum(kind["payload_bytes"] for kind in kinds.values()) for axis, kinds in facts["axes"].items()}
@@ -163,7 +163,7 @@ def test_traffic_is_counted_by_axis() -> None:
 )
 def test_bad_meshes_are_refused_with_the_cure(axes: dict[str, int], makers: Any, said: str) -> None:
     with pytest.raises(InputError) as caught:
-        Threads(4).run(lambda comm: Mesh(axes, makers)(make_base("reference", comm.rank), comm))
+        Threads(4).run(lambda comm: SchemeMesh(axes, makers)(make_base("reference", comm.rank), comm))
     message = str(caught.value)
     assert message.startswith(said) and "; expected" in message and "\n" not in message, message
 
