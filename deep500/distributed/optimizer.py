@@ -83,7 +83,7 @@ class DistributedOptimizer(Traits, Replica):
     Args:
         base_optimizer: made for this rank's executor. A scheme that calls its ``update_rule`` needs a
             :class:`~deep500.training.optimizers.ThreeStepOptimizer`; the others take a framework's own too. Or a scheme
-            on another axis of a mesh (:class:`~deep500.distributed.schemes.mesh.SchemeMesh`), whose parameters are equal.
+            on another axis of a mesh (:class:`~deep500.distributed.schemes.mesh.SchemeMesh`).
         comm: the communicator; that of this process (:func:`deep500.distributed.world`) if None.
 
     Attributes:

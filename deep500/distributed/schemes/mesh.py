@@ -1,4 +1,4 @@
-"""`SchemeMesh`: ranks in a grid, on each axis of which a scheme stands; gradients pass from inner ones to those outside."""
+"""`SchemeMesh`: ranks in a grid, on each axis of which a scheme stands; gradients pass from the inner to the outer."""
 
 from __future__ import annotations
 
