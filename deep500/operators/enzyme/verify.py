@@ -10,10 +10,12 @@ An exit code of zero proves nothing. What is compared, at small random inputs:
   that is not finite is derived once more, with zeros that stay zero whatever they multiply);
 * the same once more at larger sizes (up to 150, and beyond each number that the code compares with), where they are
   open, and with inputs beyond such numbers, in float64: code then goes other ways;
-* outputs of a second call, after memory was filled with something else;
+* at all of these, outputs of two calls, before which outputs and memory were filled with different things;
 * the library's own gradients with those in float64, all at once, a second time, and one by one;
 * Jacobian-vector products with the gradient, Hessian-vector products with differences of the gradient, at all sizes;
-* all inputs, byte by byte, before and after each call.
+* all inputs, byte by byte, before and after each call;
+* forward alone, in a build that counts basic blocks: further draws are made until every block ran, and judged; lines
+  of which no block ran are named in a warning.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from typing import Any
 from deep500.errors import Deep500Error, EnzymeError
 from deep500.operators.cpp.spec import BuildSpec, Infer
 from deep500.operators.enzyme.diagnose import hints
+from deep500.operators.enzyme.functions import quoted
 from deep500.operators.enzyme.probe import STAGE
 from deep500.tensors import TensorDescriptor
 
@@ -62,6 +65,15 @@ class Defect:
     kind: str
 
 
+@dataclass(frozen=True)
+class Covered:
+    """A build that counts the blocks that run: its library, the line of each block, the user's file."""
+
+    library: Path
+    lines: list[int]
+    source: Path
+
+
 def check_build(
     spec: BuildSpec,
     library: Path,
@@ -70,6 +82,8 @@ def check_build(
     wide: Sequence[Any] = (),
     beyond: Sequence[float] = (),
     guarded: bool = False,
+    covered: Covered | None = None,
+    sizes: Sequence[Any] = (),
 ) -> list[Defect]:
     """Try a library in a process of its own; returns what is wrong, the gradient first.
 
@@ -81,6 +95,8 @@ def check_build(
         wide: lists of larger ones; of each list, the first for which forward works is tried beside.
         beyond: magnitudes of further inputs.
         guarded: a gradient at 0 that is not finite where forward is smooth cannot be helped: a warning.
+        covered: the build that counts blocks.
+        sizes: lists of further examples, to reach blocks that the others do not.
 
     Raises:
         EnzymeError: it does not end, or no inputs are found for which forward works.
@@ -94,6 +110,9 @@ def check_build(
         "wide": wide,
         "beyond": beyond,
         "guarded": guarded,
+        "sizes": sizes,
+        "covered": str(covered.library) if covered else None,
+        "blocks": len(covered.lines) if covered else 0,
     }
     done = _run(spec, json.dumps(job))
     if done.returncode or not done.stdout:  # std::exit(0) is no good end either
@@ -105,6 +124,15 @@ def check_build(
             "forward to work for small shapes: declare sizes in the input descriptors, or pass check=False"
         )
     _warn(spec, report)
+    ran = {line for block, line in enumerate(covered.lines if covered else ()) if block not in report["never"]}
+    never = {covered.lines[block] for block in report["never"]} - ran if covered else set()
+    if covered and never and not report["wrong"]:
+        lines = "\n".join(quoted(never, covered.source))
+        warnings.warn(
+            f"C++ operator {spec.name!r}: its gradient was not judged where the check never came, by sizes or by "
+            f"values. Try it there (d5.check_op_gradient)\n{lines}",
+            stacklevel=3,
+        )
     return [Defect(defect["part"], defect["text"], defect["kind"]) for defect in report["wrong"]]
 
 
@@ -182,8 +210,8 @@ RANKS = ((5,), (4, 5), (2, 3, 4, 5), (3, 4, 5))
 WIDE, MOST = (150, 40, 24, 12), 20_000
 """Larger sizes of axes, and of all tensors together."""
 
-SIZES, MAGNITUDES = 5, (2.0, 1e6)
-"""At most so many sizes beyond numbers that code compares with; limits of the magnitudes that inputs are drawn in."""
+SIZES, NEAR, MAGNITUDES = 5, 30, (2.0, 1e6)
+"""At most so many sizes beyond numbers that code compares with, and at them; limits of the magnitudes of inputs."""
 
 
 def wide_examples(
@@ -212,6 +240,24 @@ def wide_examples(
     usual: list[tuple[Shapes, Shapes]] = next(filter(None, map(fitting, WIDE)), [])
     further = [fitting(number + 1) for number in compared if WIDE[0] <= number < MOST]
     return list(filter(None, [usual, *list(filter(None, further))[:SIZES]]))
+
+
+def compared_examples(
+    inputs: Sequence[TensorDescriptor], infer: Infer, compared: Sequence[int] = ()
+) -> list[list[tuple[Shapes, Shapes]]]:
+    """Shapes like those of :func:`examples`, of the sizes that code compares with and those beside them.
+
+    Args:
+        inputs, infer, compared: see :func:`wide_examples`.
+
+    Example:
+        >>> from deep500 import tensordesc
+        >>> [shapes[0][0] for shapes in compared_examples([tensordesc(("N",))], lambda inputs: inputs, [77])]
+        [[(1,)], [(2,)], [(76,)], [(77,)], [(78,)]]
+    """
+    near = {number + step for number in compared for step in (-1, 0, 1)}
+    sizes = [1, 2, *sorted(size for size in near if 2 < size <= WIDE[0])]
+    return list(filter(None, (examples(inputs, infer, size) for size in sizes)))[:NEAR]
 
 
 def magnitudes(compared: Sequence[float]) -> list[float]:
