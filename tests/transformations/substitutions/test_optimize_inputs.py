@@ -133,7 +133,7 @@ def test_what_was_best_when_time_was_up_is_returned(monkeypatch: pytest.MonkeyPa
 
 def test_who_stops_a_search_gets_what_was_best() -> None:
     network, results = create("nasrnn", 1, shape=(1, 6), hidden=6), []
-    for looks in (90, 90):
+    for looks in (400, 400):
         seen = itertools.count()
         results.append(optimized(network, stop=lambda seen=seen, looks=looks: next(seen) > looks))
     early, again = results
