@@ -68,10 +68,10 @@ def _yaml(text: str) -> Any:
         """YAML has the last of a key given twice, where TOML refuses."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            """Return a table; raises ValueError for a key that it has twice."""
-            return _once(
-                [(self.construct_object(key, True), self.construct_object(value, True)) for key, value in node.value]
-            )
+            """Return a table, merged with those that ``<<`` names; raises ValueError for a key written twice."""
+            merge = "tag:yaml.org,2002:merge"
+            _once([(self.construct_object(key, True), None) for key, _ in node.value if key.tag != merge])
+            return dict(super().construct_mapping(node, deep))
 
     return yaml.load(text, Once)
 

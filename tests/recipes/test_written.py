@@ -11,7 +11,7 @@ import pytest
 from deep500 import cli
 from deep500.errors import RecipeError
 from deep500.recipe.loader import list_recipes, load_recipe
-from deep500.recipe.written import PARTS
+from deep500.recipe.written import PARTS, READERS
 
 TOML = """
 about = "LeNet on scanned digits"
@@ -161,3 +161,20 @@ def test_the_parts_are_those_of_the_docstring():
     from deep500.recipe import written
 
     assert all(part in (written.__doc__ or "") for part in PARTS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &b {x: 1, y: [2]}\nm:\n  <<: *b\n  x: 3\n",
+        "a: &b {x: 1}\nm: {<<: [*b, {z: {u: 1}}], w: null}\n",
+        "- 1\n- {a: b}",
+    ],
+)
+def test_yaml_is_what_its_own_loader_reads(text):
+    """But for keys written twice in a table, merged ones aside."""
+    yaml = pytest.importorskip("yaml")
+    assert READERS[".yaml"](text) == yaml.safe_load(text)
+    for again in ("a: 1\na: 2", "t: {a: 1, b: {c: 1, c: 2}}", text + "\na: 1" if text[0] == "a" else "a: 1\na: 1"):
+        with pytest.raises(ValueError, match="twice in one table"):
+            READERS[".yaml"](again)
