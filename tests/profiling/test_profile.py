@@ -126,7 +126,7 @@ def test_kernels_are_those_of_their_nodes(backend: ModuleType, backend_name: str
             assert backend_name in ("tensorflow", "jax"), kernel
             continue
         seen.setdefault((operators[kernel.place.node], kernel.place.phase), set()).add(
-            re.sub("^_(Mkl)?(Native)?(Fused)?", "", kernel.name.split()[0])
+            re.sub("^_?(Mkl)?(Native)?(Fused)?", "", kernel.name.split()[0])  # as a CPU has kernels
         )
     for phase, names in zip(("forward", "backward"), ORACLE[backend_name], strict=True):
         for operator, expected in names.items():
