@@ -38,7 +38,7 @@ class Fails(d5.Event):
 
 class Slow(d5.Event):
     def before_batch(self, run):
-        time.sleep(0.005)
+        time.sleep(0.1)  # far beyond what a busy machine adds to a step
 
 class Slower(d5.Event):
     def before_epoch(self, run):

@@ -86,7 +86,7 @@ HOARDS = """
 
 class Hoards(GradientDescent):
     def new_input(self):
-        self.hoard = [*getattr(self, "hoard", []), np.ones(2**22)]
+        self.hoard = [*getattr(self, "hoard", []), np.ones(2**25)]  # beyond the limit before the best time times four
         super().new_input()
 
 HUNGRY = [ALL[4], Submission("Hoards", Hoards, {"lr": 0.1}, "constant")]

@@ -21,10 +21,10 @@ NETWORKS = {
     "lenet": {},
     "simple_cnn": {},
     "transformer": {},
-    "lstm": {},
+    "lstm": {"width": 8, "shape": (10, 6)},
     "conv1d": {},
-    "causal_transformer": {},
-    "gru_language_model": {},
+    "causal_transformer": {"width": 16, "heads": 2, "layers": 2, "shape": (12,)},
+    "gru_language_model": {"width": 8, "embedding": 8, "classes": 50, "shape": (12,)},
     "bigru": {},
 }
 BATCH = 4
