@@ -93,4 +93,10 @@ class Inference:
         return lambda: inference(inputs), self.executor.synchronize
 
 
-JOBS: dict[str, Callable[..., Any]] = {"training": Training, "inference": Inference}
+def _operator(**options: Any) -> Any:
+    from deep500.compare.operators import OperatorJob
+
+    return OperatorJob(**options)
+
+
+JOBS: dict[str, Callable[..., Any]] = {"training": Training, "inference": Inference, "operator": _operator}

@@ -129,16 +129,24 @@ def _file_of(model: Any, network: Network) -> Iterator[str]:
 
 
 def check_outputs(
-    network: Network, names: Sequence[str], batches: Sequence[int | None], seed: int, sizes: Mapping[str, int] | None
+    network: Network,
+    names: Sequence[str],
+    batches: Sequence[int | None],
+    seed: int,
+    sizes: Mapping[str, int] | None,
+    values: Mapping[str, np.ndarray] | None = None,
 ) -> GateResult:
-    """Cross-check every output for every batch size; where one differs, name the first node that does."""
+    """Cross-check every output for every batch size; where one differs, name the first node that does.
+
+    Inputs are made up, unless there are ``values`` for them.
+    """
     candidates = {name: Candidate(name, load_backend(name).from_model) for name in names}
     judge = next((name for name in JUDGES if name in names), names[0])
     result, executors = GateResult(judge), {name: candidate.build(network) for name, candidate in candidates.items()}
     if not network.outputs:
         raise ComparisonError("got a model without outputs; expected one at least: add it with add_output()")
     for batch in batches:
-        inputs = make_inputs(network, batch, seed, sizes)
+        inputs = make_inputs(network, batch, seed, sizes) if values is None else values
         outputs = {name: as_arrays(executor, executor.inference(inputs)) for name, executor in executors.items()}
         for name in names:
             if name != judge:

@@ -113,9 +113,9 @@ def time_figure(result: ComparisonResult, label: str) -> Figure:
 
 def memory_figure(result: ComparisonResult) -> list[Figure]:
     """Peaks of the processes' memory as bars; nothing where it was not measured."""
-    peaks = {name: memory["peak"] / 2**20 for name, memory in result.memory.items()}
+    peaks = {name: memory["peak"] / 1e6 for name, memory in result.memory.items()}
     caption = "peak of each process, the framework itself included; observation"
-    return [bar_figure(peaks, "MiB", "How much memory does each take?", caption)] if peaks else []
+    return [bar_figure(peaks, "MB", "How much memory does each take?", caption)] if peaks else []
 
 
 def accuracy_figure(result: ComparisonResult) -> list[Figure]:

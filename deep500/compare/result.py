@@ -12,6 +12,7 @@ from deep500.compare.checks import GateResult
 from deep500.compare.timing import Timing
 from deep500.measure.comparison import rounds_needed
 from deep500.measure.statistics import Interval
+from deep500.measure.units import amount, unit_for
 from deep500.notebooks import folded
 
 SCHEMA = "deep500-comparison-1"
@@ -92,11 +93,12 @@ def quoted(result: ComparisonResult, label: str, timing: Timing) -> list[list[st
     """The table of a timing as rows of text: the names of its columns, then a row for each framework."""
     batch = result.batch_sizes.get(label)
     trained = any(result.runs.values())
-    head = ["framework", f"{label}, ms (95% CI)", *(["samples/s (95% CI)"] if batch else []), "peak memory"]
+    factor, unit = unit_for(min(timing.interval(name).median for name in result.frameworks))
+    head = ["framework", f"{label}, {unit} (95% CI)", *(["samples/s (95% CI)"] if batch else []), "peak memory"]
     rows = [head + (["validation accuracy, %", _target_title(result)] if trained else [])]
     for name in result.frameworks:
         interval = timing.interval(name)
-        row = [name, _ends(_times(interval, 1e3))]
+        row = [name, _ends(_times(interval, factor))]
         row += [_ends(_inverse(interval, batch))] if batch else []
         row += [_mebibytes(result.memory.get(name))]
         row += [_accuracy(result.runs[name]), _time_to_target(result.runs[name])] if trained else []
@@ -147,7 +149,7 @@ def _number(value: float) -> str:
 def _mebibytes(memory: dict[str, int] | None) -> str:
     if memory is None:
         return "not measured"
-    return f"{memory['peak'] / 2**20:,.0f} MiB ({memory['before'] / 2**20:,.0f} before)"
+    return f"{amount(memory['peak'], 'B', 3)} ({amount(memory['before'], 'B', 3)} before)"
 
 
 def _target_title(result: ComparisonResult) -> str:

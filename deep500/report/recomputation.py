@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from deep500.measure.statistics import Interval
-from deep500.measure.units import unit_for
+from deep500.measure.units import amount, unit_for
 from deep500.report.figures import MOST_POINTS, Figure
 from deep500.report.plot import Axis, Plot
 from deep500.report.rendering import render_template
@@ -20,36 +20,8 @@ from deep500.results.recomputation import Choice, RecomputationRecord
 from deep500.transformations.recomputation.counting import MemoryCurve
 from deep500.transformations.recomputation.profiler import HEADINGS
 
-BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
-WORK = ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1.0, "FLOP"))
 PREDICTED, MEASURED = 4, 8
 """Sizes of points."""
-
-
-def scale(value: float, unit: str) -> tuple[float, str]:
-    """The factor and the name under which a number of bytes (``"B"``), operations or seconds is short.
-
-    Example:
-        >>> scale(187_254_892, "B"), scale(0.002, "s")
-        ((1e-06, 'MB'), (1000.0, 'ms'))
-    """
-    if unit == "s":
-        return unit_for(value)
-    sizes = BYTES if unit == "B" else WORK
-    return next((1 / size, name) for size, name in sizes if abs(value) >= size or size == 1.0)
-
-
-def amount(value: float | None, unit: str) -> str:
-    """A number with its unit, ``not measured`` for None.
-
-    Example:
-        >>> amount(187_254_892, "B"), amount(1.29e10, "FLOP"), amount(None, "s")
-        ('187.3 MB', '12.9 GFLOP', 'not measured')
-    """
-    if value is None:
-        return "not measured"
-    factor, name = scale(value, unit)
-    return f"{factor * value:.4g} {name}"
 
 
 def recomputation_view(record: RecomputationRecord | None) -> dict[str, Any] | None:
@@ -149,8 +121,8 @@ def memory_figure(record: RecomputationRecord) -> Figure:
     """Bytes held over one step, without and with the plan; dashed: the budget."""
     curves = [curve for _, curve in record.curves]
     base = "s" if record.source == MEASURED_CURVES else record.time_unit
-    across, unit = scale(max(curve.at[-1] for curve in curves), base)
-    up, size = scale(max(curve.peak for curve in curves), "B")
+    across, unit = unit_for(max(curve.at[-1] for curve in curves), base)
+    up, size = unit_for(max(curve.peak for curve in curves), "B")
     name = f"time within the step ({unit})" if base == "s" else f"work done within the step ({unit})"
     peaks = ", ".join(f"{label} {amount(curve.peak, 'B')}" for label, curve in record.curves)
     plot = Plot(
