@@ -16,7 +16,7 @@ from typing import Any
 
 import deep500
 from deep500 import completion
-from deep500.errors import MissingBackend
+from deep500.errors import MissingBackend, RecipeError
 from deep500.guard import BOLD, DEBUG, VisibleOutput, guarded, paint
 from deep500.progress import above, progress, stage
 from deep500.recipe.options import Against, Parser, add_against, add_options, take_options, warn_renamed
@@ -169,6 +169,8 @@ def _run(args: argparse.Namespace) -> int:
     if not against.nothing or (options.resume or "").endswith(".json"):
         from deep500.compare.against import run_against
 
+        if options.name or options.tags:
+            raise RecipeError("got --name or --tag with --against; expected them for single runs: leave them out")
         return run_against(path, options, against)
     with progress(f"loading {Path(path).name}", quiet=options.quiet or options.json, at_once=True):
         recipe, source = load_recipe(path, options.framework), RecipeFile.at(path)

@@ -85,20 +85,23 @@ def render_runs(folders: Sequence[Path]) -> str:
         raise ResultsError(f"got {', '.join(map(str, folders))}; expected different runs: name each of them once")
     if len(records) == 1:
         return render(records[0])
-    names = _names(folders)
+    names = _names(records)
     views = [view(record, name) for record, name in zip(records, names, strict=True)]
     pairs = [_pair(folders[0], folder, views[0], other) for folder, other in zip(folders[1:], views[1:], strict=True)]
     return render_views(views, {"base": names[0], "pairs": pairs})
 
 
-def _names(folders: Sequence[Path]) -> list[str]:
-    """The shortest ends of the paths that tell the folders apart."""
-    parts = [folder.resolve().parts for folder in folders]
+def _names(records: Sequence[Record]) -> list[str]:
+    """Names that the runs were given, where no two have one name; else the shortest ends of the paths that differ."""
+    titles = [record.titles()["name"] for record in records]
+    parts = [record.path.resolve().parts for record in records]
+    ends = ["/".join(part) for part in parts]
     for length in range(1, max(map(len, parts))):
         ends = ["/".join(part[-length:]) for part in parts]
         if len(set(ends)) == len(ends):
-            return ends
-    return [str(folder) for folder in folders]
+            break
+    names = [name or end for name, end in zip(titles, ends, strict=True)]
+    return names if len(set(names)) == len(names) else ends
 
 
 def _pair(first: Path, second: Path, base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

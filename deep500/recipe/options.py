@@ -66,6 +66,8 @@ class Options:
     turns: str | None = None
     end: bool = False
     launch: Path | None = None
+    name: str | None = None
+    tags: list[str] = field(default_factory=list)
 
     def defining(self) -> list[str]:
         """Overrides and options that define the run, as words that parse to the same again."""
@@ -198,6 +200,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--open", action="store_true", help="allow changes to FIXED keys; the report says so")
     add("--download", action="store_true", help="fetch an absent data set")
     add("--data", type=Path, metavar="DIR", help="the folder with data sets ($DATA_ROOT, ./data)")
+    add("--name", type=_title, metavar="NAME", help="what pages and 'deep500 query' call the run")
+    add("--tag", dest="tags", type=_title, action="append", default=[], metavar="WORD",
+        help="a word to find the run by in 'deep500 query', and on pages; may be given several times")
     add("--quiet", action="store_true", help="print the verdict only")
     add("--json", action="store_true", help="print the summary as one JSON object and nothing else")
     add("--log", action="append", default=[], metavar="WHERE",
@@ -265,6 +270,12 @@ def _at_least(least: int, most: int | None = None):  # type: ignore[no-untyped-d
 
     number.__name__ = "integer"  # argparse puts it into its message
     return number
+
+
+def _title(text: str) -> str:
+    if not 0 < len(text) <= 80 or not text.isprintable() or text != text.strip():
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected 1 to 80 characters on one line")
+    return text
 
 
 def _pairs(text: str) -> int | str:

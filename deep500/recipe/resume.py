@@ -73,9 +73,15 @@ def options_of(record: Record, now: Options) -> Options:
             f"got --resume with {' '.join(now.defining())}; expected what {record.path.name} was started with "
             f"({' '.join(stored) or 'nothing'}); leave those words out, or start a new run"
         )
+    titles = record.titles()
+    if now.name not in (None, titles["name"]) or now.tags not in ([], titles["tags"]):
+        raise ResultsError(
+            f"got --name {now.name!r} and --tag {now.tags} with --resume; expected {titles['name']!r} and "
+            f"{titles['tags']}, as {record.path.name} was started: leave them out"
+        )
     names = ("out", "resume", "quiet", "json", "stop_after", "log", "turns", "end", "launch")
     of_now = {name: getattr(now, name) for name in names}
-    options = dataclasses.replace(parse_options(stored), **of_now, ranks=now.ranks)
+    options = dataclasses.replace(parse_options(stored), **of_now, **titles, ranks=now.ranks)
     if options.ranks is None and not started() and current_world().size == 1:
         options.ranks = record.manifest().get("ranks", 1)
     return options

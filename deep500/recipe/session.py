@@ -382,6 +382,7 @@ class Session:
             "environment_sha256": fingerprint(environment),
             "resumed": [],
             **turns_of(self.options),
+            **{key: value for key in ("name", "tags") if (value := getattr(self.options, key))},
         }
 
     def _note_resumption(self, record: Record, data: tuple[Dataset, ...]) -> None:

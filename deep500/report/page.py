@@ -79,7 +79,7 @@ def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | N
     scaling, ranks = Scaling.read(record.path), Ranks.read(record.path)
     word = summary["verdict"].split()[0]
     return {
-        "name": name or manifest["recipe"],
+        "name": name or manifest.get("name") or manifest["recipe"],
         "manifest": manifest,
         "summary": summary,
         "labels": summary["labels"],

@@ -55,7 +55,7 @@ def export(path: Path, to: str, out: Path) -> list[Path]:
 def _csv(path: Path, out: Path) -> list[Path]:
     tables = {
         "metrics": metric_rows(read_json(path / SUMMARY)),
-        "curve": [dict(_flat(line)) for line in read_lines(path / METRICS)],
+        "curve": [dict(flattened(line)) for line in read_lines(path / METRICS)],
         "samples": list(_samples(path)),
         "estimates": list(estimate_rows(path)),
     }
@@ -64,11 +64,16 @@ def _csv(path: Path, out: Path) -> list[Path]:
     return [out / f"{name}.csv" for name in tables]
 
 
-def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Columns of a line: what lies within others by dotted names, places of lists as numbers."""
+def flattened(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Columns of a line: what lies within others by dotted names, places of lists as numbers.
+
+    Example:
+        >>> dict(flattened({"lr": 0.1, "args": [2, {"eps": 0}]}))
+        {'lr': 0.1, 'args.0': 2, 'args.1.eps': 0}
+    """
     if isinstance(value, (dict, list)):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _flat(inner, f"{name}.{key}" if name else str(key))
+            yield from flattened(inner, f"{name}.{key}" if name else str(key))
     else:
         yield name, value
 

@@ -116,6 +116,8 @@ def _tags(manifest: Mapping[str, Any], summary: Mapping[str, Any], path: Path, s
         "environment_sha256": str(manifest.get("environment_sha256")), "results": path.name,
     }
     # fmt: on
+    tags |= {"name": manifest["name"]} if "name" in manifest else {}
+    tags |= {"tags": ", ".join(manifest["tags"])} if "tags" in manifest else {}
     for metric in summary["metrics"]:
         value = "not measured" if metric["value"] is None else f"{metric['value']:.6g} {metric['unit']}".strip()
         tags[f"{metric['name']} over seeds"] = f"{value} (median, {metric['standing']}): {metric['verdict']}"

@@ -93,6 +93,8 @@ MANIFEST = {
     "recipe_sha256": (str, None),
     "resumed": [{"at": str, "ranks?": [number(1, 2**31, whole=True)], "processes?": PROCESSES}],
     "opened?": [str],
+    "name?": str,
+    "tags?": [str],
     "backend?": (str, None),
     "ranks?": number(1, 2**31, whole=True),
     "batches?": (COUNT, None),

@@ -7,14 +7,15 @@ and computes is allowed, so that no file is made or opened. A handler that it ca
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from deep500.errors import InputError
-from deep500.results.export import estimate_rows, metric_rows
+from deep500.results.export import estimate_rows, flattened, metric_rows
 from deep500.results.files import read_json, read_lines
 from deep500.results.layout import check_layout
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
@@ -36,7 +37,8 @@ _EVERY = 1000
 def query(folder: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Ask a question in SQL over all finished runs below a folder.
 
-    Tables: ``runs`` (path, recipe, verdict, started, backend, division, environment), ``metrics`` (path, metric, unit,
+    Tables: ``runs`` (path, name, tags, recipe, verdict, started, backend, division, environment, and a column for each
+    key that a recipe sets, such as batch_size and optimizer_kwargs_lr), ``metrics`` (path, metric, unit,
     seed_number, value, target, verdict, labels), ``curve`` (path, and the numbers of every epoch), ``estimates`` (path,
     series, q, value, low, high, n_eff, ...).
 
@@ -101,18 +103,31 @@ def _counting() -> Iterator[int]:
 def _collect(path: Path, tables: dict[str, list[dict[str, Any]]]) -> None:
     check_layout(path)
     manifest, summary, at = read_json(path / MANIFEST), read_json(path / SUMMARY), {"path": str(path)}
-    # fmt: off
-    tables["runs"].append({**at, "recipe": manifest.get("recipe"), "verdict": summary.get("verdict"),
-                           "started": manifest.get("started"), "backend": manifest.get("backend"),
-                           "division": manifest.get("division"),
-                           "environment": manifest.get("environment_sha256")})
-    # fmt: on
+    facts = {**at, "tags": " ".join(manifest.get("tags", [])), "verdict": summary.get("verdict")}
+    facts |= {key: manifest.get(key) for key in ("name", "recipe", "started", "backend", "division")}
+    facts["environment"] = manifest.get("environment_sha256")
+    tables["runs"].append({**facts, **{k: v for k, v in _configuration(manifest).items() if k not in facts}})
     tables["metrics"] += [{**at, **row} for row in metric_rows(summary)]
     tables["curve"] += [
         {**at, **{k: v for k, v in line.items() if not isinstance(v, (dict, list))}}
         for line in read_lines(path / METRICS)
     ]
     tables["estimates"] += [{**at, **row} for row in estimate_rows(path)]
+
+
+def _configuration(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What the recipe sets, a column each: ``optimizer_kwargs.lr`` as ``optimizer_kwargs_lr``, objects by their names.
+
+    Example:
+        >>> _configuration({"resolved": {"recipe": {"optimizer": "a.b:Adam", "optimizer_kwargs": {"lr": 0.1}}}})
+        {'optimizer': 'Adam', 'optimizer_kwargs_lr': 0.1}
+    """
+    settings: dict[str, Any] = {}
+    for name, value in flattened(manifest.get("resolved", {}).get("recipe", {})):
+        if value is not None:
+            short = re.sub(r"^[\w.]+:(\w+)$", r"\1", value) if isinstance(value, str) else value
+            settings[re.sub(r"\W", "_", name).lower()] = short
+    return settings
 
 
 def _fill(base: sqlite3.Connection, name: str, rows: Sequence[dict[str, Any]]) -> None:

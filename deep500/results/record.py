@@ -118,6 +118,11 @@ class Record:
         """The description of the run."""
         return read_json(self.path / MANIFEST)
 
+    def titles(self) -> dict[str, Any]:
+        """The ``name`` (None without) and the ``tags`` of the run."""
+        manifest = self.manifest()
+        return {"name": manifest.get("name"), "tags": manifest.get("tags", [])}
+
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         """Replace the manifest."""
         if self.rank == 0:

@@ -377,3 +377,16 @@ def test_quality_that_is_not_a_number_stays_failed_after_a_resume(tmp_path):
     (Path(result.path) / "summary.json").unlink()  # as if killed at the very end
     again = run(tmp_path, "--resume", metrics=[(Odd(), 1.0)], epochs=1)
     assert again["odd"].verdict == "FAILED" and again.path == result.path
+
+
+def test_a_run_has_a_name_and_tags_that_stay(tmp_path):
+    words = ["--name", "first try", "--tag", "old", "--tag", "small"]
+    result = run(tmp_path, *words, "--repeat", "2", "--stop-after", "1", backend="reference")
+    assert Record(Path(result.path)).titles() == {"name": "first try", "tags": ["old", "small"]}
+    with pytest.raises(ResultsError, match="expected 'first try'"):
+        run(tmp_path, "--resume", result.path, "--name", "second", backend="reference")
+    run(tmp_path, "--resume", result.path, *words, backend="reference")
+    page = (Path(result.path) / "report.html").read_text(encoding="utf-8")
+    assert "first try: recipe" in page and page.count('<span class="tag">') == 2 and not verify(Path(result.path))
+    with pytest.raises(RecipeError, match="on one line"):
+        run(tmp_path, "--name", "a\nb", backend="reference")

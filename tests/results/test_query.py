@@ -65,3 +65,15 @@ def test_an_answer_of_too_many_rows_is_refused(base, monkeypatch):
     assert len(query(base, "SELECT * FROM curve LIMIT 3")[1]) == 3
     with pytest.raises(InputError, match=r"more than 3 rows; expected .* LIMIT 3"):
         query(base, "SELECT * FROM curve")
+
+
+def test_runs_have_a_name_tags_and_their_configuration(tmp_path):
+    kwargs = {"lr": 0.05, "momentum": 0.9}
+    settings = {"optimizer": "a.b:SGD", "optimizer_kwargs": kwargs, "freeze": ["w"], "environment": "CartPole"}
+    finished(tmp_path, samples=20, seeds=1, resolved={"recipe": settings}, name="base", tags=["old", "slow"])
+    finished(tmp_path, samples=20, seeds=1)
+    asked = "name, tags, optimizer, optimizer_kwargs_lr, freeze_0, environment FROM runs"
+    assert query(tmp_path, f"SELECT {asked} WHERE tags LIKE '%slow%'")[1] == [
+        ("base", "old slow", "SGD", 0.05, "w", None)
+    ]
+    assert query(tmp_path, "SELECT count(*) FROM runs WHERE name IS NULL AND optimizer IS NULL")[1] == [(1,)]
