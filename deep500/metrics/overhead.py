@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from time import perf_counter
 from typing import Any
 
@@ -9,9 +10,13 @@ import numpy as np
 
 from deep500.errors import InputError
 from deep500.measure.statistics import median_interval, paired_ratio
-from deep500.metrics.base import Kind, ProbingMetric
+from deep500.metrics.base import Kind, Metric, ProbingMetric
 
-WARM_UP = 3
+WARM_UP = 1
+ENOUGH, BESIDE = (
+    6,
+    0.01,
+)  # steps that have an interval, and the part of the training's seconds, where a recipe does not ask for it
 
 
 class FrameworkOverhead(ProbingMetric):
@@ -24,7 +29,7 @@ class FrameworkOverhead(ProbingMetric):
 
     Args:
         steps: how many of each.
-        seconds: after which no further step is begun.
+        seconds: after which no further step is begun; None: a hundredth of what the training took.
         level: of the intervals.
 
     Raises:
@@ -38,8 +43,8 @@ class FrameworkOverhead(ProbingMetric):
     name, unit, direction = "framework_overhead", "%", "lower"
     kind: Kind = "ratio"
 
-    def __init__(self, steps: int = 30, seconds: float = 5.0, level: float = 0.95) -> None:
-        if steps < 2 or seconds <= 0:
+    def __init__(self, steps: int = 30, seconds: float | None = 5.0, level: float = 0.95) -> None:
+        if steps < 2 or (seconds is not None and seconds <= 0):
             raise InputError(f"got steps={steps}, seconds={seconds}; expected at least two steps, and some time")
         self.steps, self.seconds, self.level = steps, seconds, level
 
@@ -54,13 +59,16 @@ class FrameworkOverhead(ProbingMetric):
         bound = self.run.executor.network
         fixed = [name for name, parameter in bound.parameters.items() if not parameter.trainable]
         before = [np.array(bound.to_numpy(tensor)) for tensor in bound.fetch_tensors(fixed)]
-        plain, whole, inside = self._steps(executor, batch)
+        trained = statistics.total("train_seconds") if self.seconds is None else None
+        limit = BESIDE * (trained or 0.0) if self.seconds is None else self.seconds
+        plain, whole, inside = self._steps(executor, batch, limit)
         for name, value, tensor in zip(fixed, before, bound.fetch_tensors(fixed), strict=True):
             if not np.array_equal(value, bound.to_numpy(tensor)):
                 bound.feed_tensor(name, value)
         share = median_interval([100 * (w - i) / w for w, i in zip(whole, inside, strict=True)], self.level)
         over = paired_ratio(plain, inside, self.level)
         self.details = {
+            "percent": share.median,
             "low": share.low,
             "high": share.high,
             "level": self.level,
@@ -89,10 +97,12 @@ class FrameworkOverhead(ProbingMetric):
         self.reason = "" if batch is not None else "there is no batch"
         return batch
 
-    def _steps(self, executor: Any, batch: dict[str, Any]) -> tuple[list[float], list[float], list[float]]:
+    def _steps(
+        self, executor: Any, batch: dict[str, Any], seconds: float
+    ) -> tuple[list[float], list[float], list[float]]:
         """Seconds of plain steps, of steps under the clock, and of the framework's calls in those."""
         loss, plain, whole, inside = self.run.trainer.loss, [], [], []
-        end = perf_counter() + self.seconds
+        end, fewest = perf_counter() + seconds, 2 if self.seconds else ENOUGH
         for number in range(WARM_UP + self.steps):
             begin = perf_counter()
             executor.inference_and_backprop(batch, loss)
@@ -102,6 +112,19 @@ class FrameworkOverhead(ProbingMetric):
                 plain.append(took)
                 whole.append(step.seconds)
                 inside.append(step.inside)
-                if perf_counter() > end and len(plain) > 1:
+                if perf_counter() > end and len(plain) >= fewest:
                     break
         return plain, whole, inside
+
+
+def beside(metrics: Iterable[Metric], serial: bool) -> list[FrameworkOverhead]:
+    """The metrics of a report that its recipe does not ask for: this one, within a hundredth of the training's time.
+
+    None where the recipe asks for it; nor where several ranks would have to agree on the number of steps.
+
+    Example:
+        >>> len(beside([], serial=True)), len(beside([FrameworkOverhead()], serial=True)), len(beside([], serial=False))
+        (1, 0, 0)
+    """
+    asked = any(isinstance(metric, FrameworkOverhead) for metric in metrics)
+    return [FrameworkOverhead(seconds=None)] if serial and not asked else []

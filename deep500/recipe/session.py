@@ -16,6 +16,7 @@ from deep500.errors import ResultsError, TrainingError
 from deep500.events import Event
 from deep500.measure.fingerprint import differences, fingerprint, full_environment
 from deep500.measure.load import read_load
+from deep500.metrics.overhead import beside
 from deep500.progress import progress, stage
 from deep500.recipe.build import Notes, Parts, load_custom_ops, load_data, make_parts
 from deep500.recipe.console import Console
@@ -255,10 +256,12 @@ class Session:
                 with self.notes.collecting(self.options.strict):
                     parts = make_parts(self.plan.values, data, seed, self.options.dry_run, self.comm, self.memory)
             metrics = [copy.deepcopy(metric) for metric, _ in self.plan.metrics]  # seeds share nothing
-            statistics, wall = self._train(record, seed, parts, metrics)
+            first = seed == self.plan.seeds[0] and not self.options.dry_run
+            unasked = beside(metrics, serial=self.comm.size == 1) if first else []
+            statistics, wall = self._train(record, seed, parts, [*metrics, *unasked])
             if statistics.stopped_by is not None:
                 self.console.say(f"seed {seed} stopped before its last epoch: {statistics.stopped_by}")
-            measured = [metric.measure(statistics) for metric in metrics]
+            measured = [metric.measure(statistics) for metric in (*metrics, *unasked)][: len(metrics)]
             for dataset in data:
                 if lacking := getattr(getattr(dataset, "unreadable", None), "sentence", str)():
                     self.console.warn(f"{dataset.name}: {lacking}")
@@ -268,7 +271,7 @@ class Session:
             }
             notes = {
                 metric.name: {"reason": metric.reason, "details": dict(metric.details)}
-                for metric in metrics
+                for metric in (*metrics, *unasked)
                 if metric.reason or metric.details
             }
             final = None if statistics.final is None else statistics.final.measured()

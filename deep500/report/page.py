@@ -249,10 +249,14 @@ def _breakdown(record: Record, series: Mapping[str, Any], claims: Sequence[Mappi
 
 
 def _overhead(record: Record) -> str:
-    """Deep500's share of a step, where it was measured."""
-    metrics = (record.summary() or {"metrics": []})["metrics"]
-    value = next((m["value"] for m in metrics if m["name"] == "framework_overhead"), None)
-    return "" if value is None else f"{value:.2g} % of forward and backward is Deep500's own; "
+    """Deep500's share of a step, as the first seed measured it."""
+    seeds = record.manifest().get("seeds") or []
+    noted = [record.seed_notes(seed).get("framework_overhead", {}).get("details", {}) for seed in seeds[:1]]
+    percent, low, high = (next((d.get(key) for d in noted), None) for key in ("percent", "low", "high"))
+    if percent is None:
+        return ""
+    interval = "" if low is None else f" [{low:.2g}, {high:.2g}]"
+    return f"{percent:.2g} %{interval} of forward and backward is Deep500's own; "
 
 
 def _bounds(claims: Sequence[Mapping[str, Any]]) -> Any:

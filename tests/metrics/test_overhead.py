@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import deep500.frameworks.reference as d5ref
+from deep500 import run_recipe
 from deep500.errors import InputError
-from deep500.metrics import FrameworkOverhead
+from deep500.metrics import FrameworkOverhead, TestAccuracy
 from deep500.networks import Network, add_loss
 from deep500.networks.execution.capabilities import ClocksFramework
 from deep500.networks.execution.framework_clock import FrameworkClock
+from deep500.results import Record
+from deep500.results.verify import verify
 from deep500.training.data import NumpyDataset
 from deep500.training.data.samplers import OrderedSampler
 
@@ -108,3 +113,14 @@ def test_what_cannot_be_told_has_its_reason():
 def test_too_little_to_measure_is_refused(wrong):
     with pytest.raises(InputError, match="expected at least two steps"):
         FrameworkOverhead(**wrong)
+
+
+def test_every_report_says_it_unasked(tmp_path):
+    fixed = {"model": "mlp", "dataset": "digits", "epochs": 1, "batch_size": 128}
+    mutable = {"executor": d5ref.from_model, "optimizer": d5ref.GradientDescent, "optimizer_kwargs": {"lr": 0.1}}
+    result = run_recipe(fixed, mutable | {"seed": 0}, [(TestAccuracy(), 0.0)], argv=["--out", str(tmp_path)])
+    noted = Record.open(Path(result.path)).seed_notes(0)["framework_overhead"]["details"]
+    assert noted["n"] >= 6 and noted["low"] <= noted["percent"] <= noted["high"]
+    said = f"{noted['percent']:.2g} % [{noted['low']:.2g}, {noted['high']:.2g}] of forward and backward is Deep500"
+    assert said in Path(result.report).read_text() and verify(Path(result.path)) == []
+    assert [metric.name for metric in result.metrics] == ["test_accuracy"]
