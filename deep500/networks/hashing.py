@@ -23,6 +23,10 @@ def content_hash(network: ReadableNetwork) -> str:
     return _hash(network, _content)
 
 
+LISTED = 1024
+"""Integers of larger arrays count by their bytes."""
+
+
 def structure_hash(network: ReadableNetwork) -> str:
     """SHA-256 over operators, attributes, names, shapes and dtypes, inputs and outputs; weights do not count.
 
@@ -59,6 +63,8 @@ def _content(array: np.ndarray) -> bytes | memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def _integers(array: np.ndarray) -> bytes:
-    """The values of integers and booleans, nothing of others."""
-    return repr(array.tolist()).encode() if np.dtype(array.dtype).kind in "iub" else b""
+def _integers(array: np.ndarray) -> bytes | memoryview:
+    """The values of integers and booleans, nothing of others; large ones are not listed."""
+    if np.dtype(array.dtype).kind not in "iub":
+        return b""
+    return repr(array.tolist()).encode() if array.size <= LISTED else _content(array)

@@ -73,13 +73,13 @@ def without_weights(
 def _split(file: BinaryIO, size: int, least: int) -> tuple[bytes, dict[str, np.ndarray]]:
     whole, arrays = io.BytesIO(), dict[str, np.ndarray]()
     graphs = 0
-    for part in _fields(file, 0, size):
+    for part in fields(file, 0, size):
         if part.number != _GRAPH or part.kind != _BYTES:
             whole.write(_read(file, part.begin, part.end))
             continue
         graphs += 1
         graph = io.BytesIO()
-        for field in _fields(file, part.content, part.end):
+        for field in fields(file, part.content, part.end):
             large = field.number == _INITIALIZER and field.kind == _BYTES and field.end - field.content >= least
             taken = _take(file, field, least) if large else None
             if taken is None:
@@ -89,8 +89,8 @@ def _split(file: BinaryIO, size: int, least: int) -> tuple[bytes, dict[str, np.n
             if name in arrays:
                 raise Unusual
             arrays[name] = array
-            graph.write(_tag(_INITIALIZER, len(rest)) + rest)
-        whole.write(_tag(_GRAPH, graph.tell()) + graph.getbuffer())
+            graph.write(tag(_INITIALIZER, len(rest)) + rest)
+        whole.write(tag(_GRAPH, graph.tell()) + graph.getbuffer())
     if graphs > 1:  # protobuf would merge them
         raise Unusual
     return whole.getvalue(), arrays
@@ -99,7 +99,7 @@ def _split(file: BinaryIO, size: int, least: int) -> tuple[bytes, dict[str, np.n
 def _take(file: BinaryIO, tensor: Field, least: int) -> tuple[bytes, str, np.ndarray] | None:
     """A tensor without its data, its name and its array; None if it has none that lie as an array does."""
     rest, raw, dims, kind, name = io.BytesIO(), list[Field](), list[int](), 0, b""
-    for field in _fields(file, tensor.content, tensor.end):
+    for field in fields(file, tensor.content, tensor.end):
         if field.number in _NOT_RAW:
             return None
         if field.number == _RAW:
@@ -124,7 +124,16 @@ def _take(file: BinaryIO, tensor: Field, least: int) -> tuple[bytes, str, np.nda
     return rest.getvalue(), name.decode("utf-8"), array
 
 
-def _fields(file: BinaryIO, begin: int, end: int) -> Iterator[Field]:
+def fields(file: BinaryIO, begin: int, end: int) -> Iterator[Field]:
+    """The parts of a message that lies in a file.
+
+    Raises:
+        Unusual: it is not laid out as writers do.
+
+    Example:
+        >>> [(part.number, part.value) for part in fields(io.BytesIO(bytes([8, 10, 16, 3])), 0, 4)]
+        [(1, 10), (2, 3)]
+    """
     while begin < end:
         tag, content = _varint(file, begin)
         number, kind, value = tag >> 3, tag & 7, 0
@@ -166,13 +175,21 @@ def _packed(content: bytes) -> list[int]:
     return numbers
 
 
-def _tag(number: int, length: int) -> bytes:
-    """Return how a part of so many bytes begins."""
-    coded = bytearray([number << 3 | _BYTES])
-    while length > 127:
-        coded.append(length & 127 | 128)
-        length >>= 7
-    return bytes([*coded, length])
+def tag(number: int, length: int) -> bytes:
+    """How a part of so many bytes begins.
+
+    Example:
+        >>> list(tag(7, 300))
+        [58, 172, 2]
+    """
+    coded = bytearray()
+    for value in (number << 3 | _BYTES, length):
+        rest = value
+        while rest > 127:
+            coded.append(rest & 127 | 128)
+            rest >>= 7
+        coded.append(rest)
+    return bytes(coded)
 
 
 def _read(file: BinaryIO, begin: int, end: int) -> bytes:

@@ -19,7 +19,7 @@ from deep500.networks.network import Network
 from deep500.operators.registry import load_plugins
 from deep500.transformations.substitutions.cost import deployment_names
 from deep500.transformations.substitutions.delivery import Source, deliver
-from deep500.transformations.substitutions.file_times import judge_files
+from deep500.transformations.substitutions.file_times import Contest, write_fastest
 from deep500.transformations.substitutions.operators.own import load_activation
 from deep500.transformations.substitutions.optimize import optimize_network, replay_history
 from deep500.transformations.substitutions.report import save_page
@@ -105,11 +105,11 @@ def _execute(args: argparse.Namespace) -> int:
         if path.is_dir() or not path.parent.is_dir():
             raise InputError(f"got {path}; expected the name of a file in a folder that exists: make the folder first")
     network = Network.from_onnx(args.model)
-    source = Source.read(args.model)
+    source = Source.read(args.model, network, _sizes(args.size))
 
-    def write(result: Network, history: History) -> None:
+    def write(result: Network, history: History, path: Path = args.out) -> str:
         versions = {"opset": args.opset, "ir_version": args.ir_version}
-        deliver(result, history, source, args.out, **versions, rules=args.rules or None)
+        return deliver(result, history, source, path, **versions, rules=args.rules or None)
 
     if args.replay is not None:
         history = History.load(args.replay)
@@ -136,17 +136,17 @@ def _execute(args: argparse.Namespace) -> int:
             fresh_prices=args.fresh_prices,
             stop=stop,
         )
-    write(optimized.network, optimized.history)
-    judged = judge_files(optimized, source, args.out, _sizes(args.size), args.seed, FILES * args.budget)
-    if judged is not optimized:
-        optimized = judged
-        write(optimized.network, optimized.history)
+    others = args.history is None and args.opset is None and args.ir_version is None and not args.training
+    contest = Contest(args.seed, FILES * args.budget, others)
+    optimized, words = write_fastest(optimized, source, args.out, write, contest)
     if args.report is not None:
         save_page(optimized, args.report, args.rules or None)
     if args.history is not None:
         optimized.history.save(args.history)
     summary = (
-        json.dumps({"files": [str(args.out)], "found": str(optimized)}) if args.json else f"{optimized}\n{args.out}"
+        json.dumps({"files": [str(args.out)], "found": f"{optimized}\n{words}"})
+        if args.json
+        else f"{optimized}\n{words}\n{args.out}"
     )
     sys.stdout.write(summary + "\n")
     return 0

@@ -1,73 +1,164 @@
-"""The last question about an optimized file: is it faster than the very file that was given, where that one runs?
+"""The last question about an optimized file: which form of it is the fastest, and is that faster than what was given?
 
 Candidates are timed as networks, at one opset, with what reading takes apart (fused operators of other domains) taken
-apart in the original too. A runtime that opens files itself may run the original otherwise, and faster.
+apart in the original too. A runtime that opens files itself may run the original otherwise, and faster. The forms are:
+the file with what changed, the network written anew, and what simplifiers that are installed make of the file.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from deep500.errors import UnsupportedOperator
-from deep500.measure.comparison import FASTER
+from deep500.errors import InputError, NetworkError, UnsupportedOperator
+from deep500.measure.comparison import FASTER, MARGIN
 from deep500.networks.execution.inputs import make_inputs
+from deep500.networks.network import Network
+from deep500.networks.onnx.dump import write_bytes
 from deep500.registry import load_backend
-from deep500.transformations.substitutions.cost import deployment
-from deep500.transformations.substitutions.cost.ranking import Remeasured, in_turns
+from deep500.transformations.substitutions.cost import Remeasured, deployment, remeasure, work_hash
+from deep500.transformations.substitutions.cost.clock import cpu_seconds
+from deep500.transformations.substitutions.cost.ranking import in_turns, twins
 from deep500.transformations.substitutions.delivery import Source
 from deep500.transformations.substitutions.graph.importing import named, stand_ins
-from deep500.transformations.substitutions.result import Optimized
+from deep500.transformations.substitutions.result import History, Optimized
+from deep500.transformations.substitutions.simplifiers import simplified
+
+FILE, EDITED, ANEW = "file", "edited", "written anew"
+Write = Callable[[Network, History, Path], str]
+"""Writes a result, as `delivery.deliver` does."""
 
 
-def judge_files(
-    optimized: Optimized, source: Source, path: Path, sizes: Mapping[str, int], seed: int, limit: float
-) -> Optimized:
-    """The result itself, or the original where the written file is not faster than the one that was given.
+@dataclass(frozen=True)
+class Contest:
+    """How forms of a file are compared.
 
-    Args:
-        optimized: a result; what was not measured, or stayed, is not judged.
-        source: the file that was given.
-        path: the file that was written.
-        sizes: numbers for symbolic sizes.
+    Attributes:
         seed: of the inputs.
         limit: seconds of timing.
+        others: whether simplifiers take part.
     """
-    make = (
-        getattr(load_backend(deployment(optimized.backend).backend), "from_file", None) if optimized.measured else None
-    )
-    if make is None or optimized.chosen is None:
-        return optimized
+
+    seed: int
+    limit: float
+    others: bool
+
+
+def write_fastest(
+    optimized: Optimized, source: Source, out: Path, write: Write, contest: Contest
+) -> tuple[Optimized, str]:
+    """Write the fastest form of a result, or the file that was given where none is faster.
+
+    Args:
+        optimized: a result; what was not measured is written as it is.
+        source: the file that was given.
+        out: where to write.
+        write: writes a result.
+        contest: how forms are compared.
+
+    Returns:
+        What was written, and words for how.
+    """
+    if optimized.measured is None:
+        return optimized, write(optimized.network, optimized.history, out)
+    failed, forms = dict[str, str](), dict[str, Path]()
+    results, words = dict[str, Optimized](), dict[str, str]()
     try:
-        timed = _timed(make, optimized, source, path, sizes, seed, limit)
+        for name in (EDITED, ANEW) if optimized.chosen is not None else ():
+            history = replace(optimized.history, anew=name == ANEW)
+            place = out.with_name(f".{out.name}.{os.getpid()}.{len(forms)}")
+            try:
+                words[name] = write(optimized.network, history, place)
+            except (NetworkError, InputError) as error:
+                if name == EDITED:
+                    raise
+                failed[name] = str(error)
+                continue
+            forms[name], results[name] = place, replace(optimized, history=history)
+        if len(forms) > 1 and forms[EDITED].read_bytes() == forms[ANEW].read_bytes():
+            forms.pop(ANEW).unlink()
+        for name, data in simplified(source, failed).items() if contest.others else ():
+            forms[name] = out.with_name(f".{out.name}.{os.getpid()}.{len(forms)}")
+            write_bytes([data], forms[name])
+            words[name] = f"the file is {name}'s"
+        winner, reason, timed = _winner(optimized, source, forms, contest)
+        if winner is None:
+            stays = _stays(optimized, reason) if optimized.chosen is not None else optimized
+            return stays, write(stays.network, stays.history, out)
+        forms.pop(winner).replace(out)
+    finally:
+        for place in forms.values():
+            place.unlink(missing_ok=True)
+    if winner in results:
+        return results[winner], words[winner]
+    history = replace(optimized.history, steps=(), unchanged=False, unproved=())
+    network = Network.from_onnx(out)
+    return replace(optimized, network=network, history=history, measured=timed, chosen=winner, reason=""), words[winner]
+
+
+def _winner(
+    optimized: Optimized, source: Source, forms: Mapping[str, Path], contest: Contest
+) -> tuple[str | None, str, Remeasured | None]:
+    """The fastest form that is faster than the file beyond noise, or why there is none."""
+    if not forms:
+        return None, optimized.reason, None
+    place = deployment(optimized.backend)
+    from_file = getattr(load_backend(place.backend), "from_file", None)
+    networks = {name: Network.from_onnx(path) for name, path in forms.items()}
+    if EDITED in networks and work_hash(networks[EDITED]) == work_hash(optimized.network):
+        networks.pop(ANEW, None)
+        if from_file is None and len(networks) == 1:
+            return EDITED, "", None  # it was timed as a network
+    try:
+        if from_file is not None:
+            timed = _as_files(from_file, source, {name: forms[name] for name in networks}, contest, place.clock())
+        else:
+            every, sizes = {FILE: optimized.original, **networks}, _sizes(source)
+            until = cpu_seconds() + contest.limit
+            options: dict[str, Any] = {"limit": contest.limit, "clock": place.clock(), "failed": {}, "until": until}
+            timed = remeasure(every, optimized.backend, sizes=sizes, seed=contest.seed, **options)
     except UnsupportedOperator as error:
-        return _stays(optimized, f"as a file it was not timed: {error}")
-    compared = timed["result"]
-    if compared.verdict == FASTER and compared.ratio.high is not None and compared.ratio.high < 1:
-        return optimized
-    return _stays(optimized, f"{optimized.chosen} is faster than the network, but not than the file: {compared}")
+        return None, f"as a file it was not timed: {error}", None
+    compared = {c.first: c for c in timed.comparisons}
+    faster = [
+        n
+        for n in timed.ranking
+        if n in compared and compared[n].verdict == FASTER and (compared[n].ratio.high or 1) < 1
+    ]
+    if not faster and from_file is None and optimized.chosen is not None and EDITED not in compared:
+        return ANEW, "", None  # no time for more than what was timed as a network
+    if not faster:
+        return None, f"{optimized.chosen} is faster than the network, but not than the file: {timed}", timed
+    best = compared[faster[0]].ratio.median
+    edited = EDITED in faster and compared[EDITED].ratio.median <= best * (1 + MARGIN)
+    return EDITED if edited else faster[0], "", timed
 
 
-def _timed(
-    make: Callable[[Any], Any],
-    optimized: Optimized,
-    source: Source,
-    path: Path,
-    sizes: Mapping[str, int],
-    seed: int,
-    limit: float,
+def _sizes(source: Source) -> dict[str, int]:
+    network = named(source.network) if source.network is not None else Network("none")
+    return {**stand_ins(network, source.sizes), **source.sizes}
+
+
+def _as_files(
+    make: Callable[[Any], Any], source: Source, forms: Mapping[str, Path], contest: Contest, clock: Any
 ) -> Remeasured:
-    network = named(optimized.original)
-    inputs = make_inputs(network, None, seed, {**stand_ins(network, sizes), **sizes})
-    original = str(source.path) if source.outside else source.data  # its name may be the result's by now
-    functions = {}
-    for name, file in (("file", original), ("result", path.read_bytes())):
-        executor = make(file)
-        functions[name] = partial(executor.inference, inputs)
-        functions[name]()
-    return in_turns(functions, seed, limit, clock=deployment(optimized.backend).clock())
+    if source.network is None:
+        raise InputError("got a file without its network; expected what was read from it")
+    inputs = make_inputs(named(source.network), None, contest.seed, _sizes(source))
+
+    def build(path: Path) -> Callable[[], object]:
+        executor = make(str(path) if source.outside else path.read_bytes())
+        run = partial(executor.inference, inputs)
+        run()
+        return run
+
+    files = {FILE: source.path, **forms}
+    functions = {name: twins(partial(build, path), contest.seed + n) for n, (name, path) in enumerate(files.items())}
+    return in_turns(functions, contest.seed, contest.limit, clock=clock)
 
 
 def _stays(optimized: Optimized, reason: str) -> Optimized:

@@ -35,7 +35,7 @@ from deep500.transformations.substitutions.loading import Rules, load_rules
 from deep500.transformations.substitutions.result import History, Optimized
 from deep500.transformations.substitutions.rules.matching import Matcher
 from deep500.transformations.substitutions.search.backtracking import Backtracking, SearchResult, State
-from deep500.transformations.substitutions.search.moves import replay
+from deep500.transformations.substitutions.search.moves import Moved, replay
 
 CANDIDATES = 3
 """States, by predicted cost, that are measured from end to end."""
@@ -278,9 +278,9 @@ def replay_history(network: Network, history: History, rules: Rules = None, unpr
     return export_network(imported, retrace(imported, history, matcher))
 
 
-def retrace(imported: Imported, history: History, matcher: Matcher) -> StoredGraph:
-    """The graph that a history leads to."""
-    return replay(imported.graph, history.steps, matcher)
+def retrace(imported: Imported, history: History, matcher: Matcher, became: Moved = None) -> StoredGraph:
+    """The graph that a history leads to; ``became``, of values, receives what they are there."""
+    return replay(imported.graph, history.steps, matcher, became)
 
 
 def _check(network: Network, options: OptimizeOptions) -> None:

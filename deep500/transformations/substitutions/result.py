@@ -30,6 +30,7 @@ HISTORY = declare(
         "steps": [[str, [str]]],
         "unchanged?": bool,
         "unproved?": [str],
+        "anew?": bool,
         "*": NO_OTHER,
     }
 )
@@ -52,6 +53,7 @@ class History:
         steps: rules at their places, one after the other.
         unchanged: the network stays as it was, its nodes included; without steps alone it is written anew.
         unproved: ids of the rules among the steps that nobody has proved.
+        anew: a file is written anew, as that was faster, instead of being edited where something changed.
     """
 
     network: str
@@ -61,6 +63,7 @@ class History:
     steps: tuple[AppliedRule, ...] = ()
     unchanged: bool = False
     unproved: tuple[str, ...] = ()
+    anew: bool = False
 
     @classmethod
     def from_search(cls, imported: Imported, state: State, unproved: Collection[str] = ()) -> History:

@@ -37,6 +37,7 @@ from deep500.measure.statistics import Interval, median_interval
 from deep500.networks import Network, create
 from deep500.networks.hashing import content_hash
 from deep500.transformations.substitutions.cost import deployment, work_hash
+from deep500.transformations.substitutions.simplifiers import SIMPLIFIERS
 from deep500.transformations.workshop.substitutions.experiments import table
 from recipes.studies.graph_substitutions.exported import build
 from recipes.studies.graph_substitutions.networks import WRONG, cell, line
@@ -93,28 +94,15 @@ def network(name: str, full: bool = False, seed: int = 0) -> Network:
 
 
 # -- what people have -------------------------------------------------------------------------------------------------
-def _onnxsim(model: onnx.ModelProto) -> onnx.ModelProto:
-    simplified, sound = import_module("onnxsim").simplify(model)
-    if not sound:
-        raise ValueError("onnxsim's own check failed")
-    result: onnx.ModelProto = simplified
-    return result
-
-
 def _onnxoptimizer(model: onnx.ModelProto) -> onnx.ModelProto:
     result: onnx.ModelProto = import_module("onnxoptimizer").optimize(model)
     return result
 
 
-def _onnxscript(model: onnx.ModelProto) -> onnx.ModelProto:
-    result: onnx.ModelProto = import_module("onnxscript.optimizer").optimize(model)
-    return result
-
-
 PEERS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
-    "onnxsim": _onnxsim,
+    "onnxsim": SIMPLIFIERS["onnxsim"],
     "onnxoptimizer": _onnxoptimizer,
-    "onnxscript": _onnxscript,
+    "onnxscript": SIMPLIFIERS["onnxscript"],
 }
 
 

@@ -170,7 +170,7 @@ def _functions(
             failed[name] = f"got too little time to compile it; expected {expected:.2g} s; raise the budget"
             continue
         try:
-            functions[name] = _twins(partial(run, network, inputs), seed + len(functions))
+            functions[name] = twins(partial(run, network, inputs), seed + len(functions))
         except (NetworkError, UnsupportedOperator) as error:
             if failed is None or network is first:
                 raise
@@ -192,8 +192,13 @@ class _Twins:
         return self.now()
 
 
-def _twins(make: Callable[[], Callable[[], object]], seed: int) -> Callable[[], object]:
-    """A function, made several times where that is quick: where its arrays lie is chance, and makes some percent."""
+def twins(make: Callable[[], Callable[[], object]], seed: int) -> Callable[[], object]:
+    """A function, made several times where that is quick: where its arrays lie is chance, and makes some percent.
+
+    Example:
+        >>> twins(lambda: lambda: 3, seed=0)()
+        3
+    """
     begin = time.perf_counter()
     first = make()
     if time.perf_counter() - begin > QUICK:

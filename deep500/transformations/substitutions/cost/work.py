@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from deep500.networks.graph import Graph
+from deep500.networks.hashing import LISTED
 from deep500.networks.node import Node
 from deep500.networks.protos import node_proto
 
@@ -35,7 +36,7 @@ def work_hash(network: Graph) -> str:
         known[name] = _hash("input", name, described_input.dtype, described_input.shape)
     for name, parameter in network.parameters.items():
         array = np.asarray(parameter.value)
-        whole = array.tolist() if array.dtype.kind in "iub" else None
+        whole = array.tolist() if array.dtype.kind in "iub" and array.size <= LISTED else None
         known[name] = _hash("parameter", str(array.dtype), array.shape, whole)
     every = list[str]()
     for node in network.nodes:

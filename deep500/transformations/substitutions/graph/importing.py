@@ -41,6 +41,8 @@ class Imported:
         opaque: digest -> the ONNX node that stands behind opaque nodes.
         sizes: symbolic size -> the number that stands for it.
         training: whether parameters are inputs, and normalization and dropout follow the executor's mode.
+        values: name -> value, of all names.
+        again: what a node gives where the names that it reads stand for other values of the same types.
     """
 
     network: Network
@@ -50,6 +52,7 @@ class Imported:
     sizes: dict[str, int]
     training: bool
     values: dict[str, StoreValue] = field(default_factory=dict)
+    again: Callable[[Node, Mapping[str, StoreValue]], Sequence[StoreValue]] = field(default=lambda *_: (), repr=False)
 
     @property
     def store(self) -> Store:
@@ -123,9 +126,11 @@ class Importer:
             else:
                 self._name(name, self.store.constant(np.asarray(parameter.value)))
         for node in self.network.nodes:
-            self._node(node)
+            for name, value in zip(node.writes, self._results(node), strict=False):
+                self._name(name, value)
         graph = StoredGraph(self.store, tuple(self.values[name] for name in self.network.outputs))
-        return Imported(self.network, graph, self.names, self.opaque, self.sizes, self.training, self.values)
+        names, values = self.names, self.values
+        return Imported(self.network, graph, names, self.opaque, self.sizes, self.training, values, self._again)
 
     def _name(self, name: str, value: StoreValue) -> None:
         self.values[name] = value
@@ -137,7 +142,14 @@ class Importer:
         known = shape is not None and all(isinstance(size, int) and size > 0 for size in shape)
         return tuple(shape) if known and shape is not None else UNKNOWN, str(described.dtype)  # type: ignore[arg-type]
 
-    def _node(self, node: Node) -> None:
+    def _again(self, node: Node, values: Mapping[str, StoreValue]) -> Sequence[StoreValue]:
+        before, self.values = self.values, dict(values)
+        try:
+            return self._results(node)
+        finally:
+            self.values = before
+
+    def _results(self, node: Node) -> Sequence[StoreValue]:
         values = None
         form = _form(node) if not node.domain else None
         if form and not node.graphs and all(not n or self.known(n) for n in (*node.inputs, *node.outputs)):
@@ -150,8 +162,7 @@ class Importer:
             for name, value in zip(node.writes, values, strict=False)
         ):
             raise NetworkError(f"got other shapes than ONNX's for node {node.name!r}; expected the same; report this")
-        for name, value in zip(node.writes, values or self._opaque(node), strict=False):
-            self._name(name, value)
+        return values or self._opaque(node)
 
     def known(self, name: str) -> bool:
         """Return whether a value is something specifications can compute with: float of known shape, or a constant."""

@@ -250,10 +250,13 @@ class StoredGraph:
             users.setdefault(value, []).append(-1)
         return users
 
-    def replace(self, mapping: dict[StoreValue, StoreValue]) -> StoredGraph:
+    def replace(
+        self, mapping: dict[StoreValue, StoreValue], moved: dict[StoreValue, StoreValue] | None = None
+    ) -> StoredGraph:
         """The graph in which readers of some values read others.
 
-        The nodes of ``mapping``'s values stay as they are; all others are made anew where what they read changed.
+        The nodes of ``mapping``'s values stay as they are; all others are made anew where what they read changed;
+        ``moved`` receives what stands for what.
 
         Raises:
             CycleError: a new value depends on one that is replaced, other than by being made from it alone.
@@ -276,7 +279,8 @@ class StoredGraph:
             # that reads another's old node would come to read itself once that is replaced as well.
             if len(replaced) > 1 and store.depends(new, replaced):
                 raise CycleError(f"got {new} for {old}, which depends on what is replaced; expected it not to; skip it")
-        moved = dict(mapping)
+        moved = {} if moved is None else moved
+        moved.update(mapping)
         lowest = min(replaced, default=0)
         for number in self.nodes():
             node = store.nodes[number]

@@ -108,7 +108,7 @@ class Writer:
         self.dynamic, self.training = tuple(dynamic), training
         self.symbols: dict[int, tuple[str, int]] = {}  # number of a symbolic size -> an input that has it, and its axis
         self.made_by: dict[str, Node] = {}  # nodes of the source by their first output: their names stay
-        self._taken = {*self.names.values(), *network.values()}
+        self.taken = {*self.names.values(), *network.values()}
         self._count = 0
 
     def fresh(self, prefix: str) -> str:
@@ -116,8 +116,8 @@ class Writer:
         while True:
             self._count += 1
             name = f"{prefix}_{self._count}"
-            if name not in self._taken:
-                self._taken.add(name)
+            if name not in self.taken:
+                self.taken.add(name)
                 return name
 
     def name(self, value: StoreValue) -> str:
@@ -142,9 +142,9 @@ class Writer:
         most = max((len(self.store.shape(leaf)) for leaf in known), default=0)  # of a weight and vectors, the weight
         names = [self.names[leaf] for leaf in known if len(self.store.shape(leaf)) == most]
         name = spoken(names if self.store.node(value).op == "concat" else sorted(names))
-        if not name or name in self._taken:
+        if not name or name in self.taken:
             return self.fresh(name or "folded")
-        self._taken.add(name)
+        self.taken.add(name)
         return name
 
     def array(self, array: Array) -> str:
@@ -166,7 +166,7 @@ class Writer:
     def _add(self, proto: NodeProto) -> None:
         attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
         if proto.op_type == "Constant":
-            self._taken.add(proto.output[0])
+            self.taken.add(proto.output[0])
             self.network.add_parameter(proto.output[0], numpy_helper.to_array(attributes["value"]), trainable=False)
             return
         before = self.made_by.get(proto.output[0])
@@ -271,6 +271,21 @@ _WRITERS: dict[str, Any] = {
 }
 
 
+def writer_of(
+    imported: Imported, graph: StoredGraph, network: Graph, known: dict[StoreValue, str], wide: bool = False
+) -> Writer:
+    """A writer of units for a network that was imported, or a part of it; ``known`` are names that values have."""
+    source, dynamic = imported.network, tuple(imported.sizes.values())
+    writer = Writer(network, graph, known, imported.opaque, dynamic, imported.training, wide)
+    writer.taken |= {*source.values(), *(node.name for node in source.nodes)}
+    for name, described in named(source).inputs.items():
+        for axis, size in enumerate(described.shape or ()):
+            if size in imported.sizes:
+                writer.symbols.setdefault(imported.sizes[size], (name, axis))
+    writer.made_by = {node.outputs[0]: node for node in source.nodes if node.outputs}
+    return writer
+
+
 def export_network(
     imported: Imported, graph: StoredGraph, wide: bool = False, names: dict[StoreValue, str] | None = None
 ) -> Network:
@@ -297,14 +312,7 @@ def export_network(
         if node.op != INPUT and not node.constant:
             known[value] = name
     _add_parameters(imported, graph, network)
-    dynamic = tuple(imported.sizes.values())
-    writer = Writer(network, graph, known, imported.opaque, dynamic, imported.training, wide)
-    writer._taken |= {*source.values(), *(node.name for node in source.nodes)}
-    for name, described in named(source).inputs.items():
-        for axis, size in enumerate(described.shape or ()):
-            if size in imported.sizes:
-                writer.symbols.setdefault(imported.sizes[size], (name, axis))
-    writer.made_by = {node.outputs[0]: node for node in source.nodes if node.outputs}
+    writer = writer_of(imported, graph, network, known, wide)
     for unit in ordered(list(Units(graph)), graph.outputs):
         writer.write(unit)
     for value, name in outputs:

@@ -14,6 +14,8 @@ from deep500.transformations.substitutions.graph.store import Store, StoredGraph
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.rules.matching import Match, Matcher
 
+Moved = dict[StoreValue, StoreValue] | None
+
 
 class AppliedRule(NamedTuple):
     """One rule at one place.
@@ -37,16 +39,17 @@ def name(store: Store, value: StoreValue) -> str:
     return f"{store.digests[value.node]}.{value.output}"
 
 
-def apply(graph: StoredGraph, match: Match, fixed: Sequence[int] = ()) -> StoredGraph | None:
+def apply(graph: StoredGraph, match: Match, fixed: Sequence[int] = (), moved: Moved = None) -> StoredGraph | None:
     """The graph after a match; None where it cannot be made.
 
     Args:
         graph: before.
         match: of a rule in it.
         fixed: numbers that stand for symbolic sizes; what would cut such a size in two is not made.
+        moved: receives which new values stand for which old ones.
     """
     try:
-        new = graph.replace(match.build())
+        new = graph.replace(match.build(), moved)
     except ShapeMismatch:
         return None
     if fixed and any(cuts_symbol(graph.store.nodes[number], fixed) for number in set(new.nodes()) - set(graph.nodes())):
@@ -66,8 +69,8 @@ def cuts_symbol(node: Any, fixed: Sequence[int]) -> bool:
     return False
 
 
-def replay(graph: StoredGraph, steps: Sequence[AppliedRule], matcher: Matcher) -> StoredGraph:
-    """The graph after a history.
+def replay(graph: StoredGraph, steps: Sequence[AppliedRule], matcher: Matcher, became: Moved = None) -> StoredGraph:
+    """The graph after a history; ``became``, of values of the graph, receives what they are then.
 
     Raises:
         NetworkError: a step's place does not exist: another network, or other rules.
@@ -75,9 +78,10 @@ def replay(graph: StoredGraph, steps: Sequence[AppliedRule], matcher: Matcher) -
     for number, step in enumerate(steps):
         named = {word.partition(".")[0] for word in step.place}
         among = [node for node in graph.nodes() if graph.store.digests[node] in named]
+        moved = dict[StoreValue, StoreValue]()
         for match in matcher.matches(graph, step.rule, among):
             if place(graph.store, match) == step.place:
-                reached = apply(graph, match)
+                reached = apply(graph, match, moved=moved)
                 break
         else:
             reached = None
@@ -87,4 +91,6 @@ def replay(graph: StoredGraph, steps: Sequence[AppliedRule], matcher: Matcher) -
                 "network and the rules that the history was made with; optimize anew"
             )
         graph = reached
+        for value in became or ():
+            became[value] = moved.get(became[value], became[value])  # type: ignore[index]
     return graph

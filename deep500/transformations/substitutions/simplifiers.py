@@ -1,0 +1,76 @@
+"""Other people's optimizers of ONNX files, where they are installed: what they make of a file competes with ours."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+
+import onnx
+
+from deep500.errors import NetworkError
+from deep500.networks.network import Network
+from deep500.networks.onnx.dump import first_line
+from deep500.networks.protos import MOST_BYTES
+from deep500.transformations.substitutions.delivery import Source, check_numbers
+
+
+def _onnxsim(model: onnx.ModelProto) -> onnx.ModelProto:
+    simplified, sound = import_module("onnxsim").simplify(model)
+    if not sound:
+        raise NetworkError("got a file that fails onnxsim's own check; expected one that passes it")
+    result: onnx.ModelProto = simplified
+    return result
+
+
+def _onnxslim(model: onnx.ModelProto) -> onnx.ModelProto:
+    result: onnx.ModelProto = import_module("onnxslim").slim(model)
+    return result
+
+
+def _onnxscript(model: onnx.ModelProto) -> onnx.ModelProto:
+    result: onnx.ModelProto = import_module("onnxscript.optimizer").optimize(model)
+    return result
+
+
+SIMPLIFIERS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
+    "onnxsim": _onnxsim,
+    "onnxslim": _onnxslim,
+    "onnxscript": _onnxscript,
+}
+"""Package -> what it makes of a model."""
+
+
+def simplified(source: Source, failed: dict[str, str]) -> dict[str, bytes]:
+    """Results of the installed simplifiers for a file, where it computes the same.
+
+    Args:
+        source: the file, with the network that was read from it.
+        failed: receives why a result was left out; what is not installed is not named.
+    """
+    results = dict[str, bytes]()
+    outside = sum((source.path.parent / name).stat().st_size for name in source.outside)
+    for name, simplify in SIMPLIFIERS.items():
+        if source.network is None or find_spec(name) is None:
+            continue
+        if len(source.data) + outside > MOST_BYTES:
+            failed[name] = "got a model above 2 GiB; expected one that is a single message"
+            continue
+        try:
+            # None of them says a word where one JSON object is expected.
+            with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+                warnings.simplefilter("ignore")
+                data = simplify(onnx.load(str(source.path))).SerializeToString()
+                again = Network.from_onnx(data)
+            if (dict(again.inputs), list(again.outputs)) != (dict(source.network.inputs), list(source.network.outputs)):
+                raise NetworkError("got other inputs or outputs; expected the file's")
+            check_numbers(source.network, again, source)
+        except Exception as error:  # noqa: BLE001  # each has its own
+            failed[name] = f"{type(error).__name__}: {first_line(error)}"
+            continue
+        if data != source.data:
+            results[name] = data
+    return results

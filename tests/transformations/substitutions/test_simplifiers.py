@@ -1,0 +1,66 @@
+"""What other optimizers make of a file takes part only where it computes the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from deep500.networks import Network
+from deep500.transformations.substitutions import simplifiers
+from deep500.transformations.substitutions.delivery import Source
+from tests.transformations.substitutions.samples import branches
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    network = branches("N")
+    network.add_node("Identity", ["y"], ["z"])
+    network.add_output("z")
+    network.to_onnx(tmp_path / "in.onnx", opset=17)
+    return Source.read(tmp_path / "in.onnx", network)
+
+
+def doubled(model: onnx.ModelProto) -> onnx.ModelProto:
+    weight = model.graph.initializer[0]
+    weight.CopyFrom(numpy_helper.from_array(np.float32(2) * numpy_helper.to_array(weight), weight.name))
+    return model
+
+
+def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
+    model.graph.node[-1].output[0] = model.graph.output[-1].name = "other"
+    return model
+
+
+def refused(model: onnx.ModelProto) -> Any:
+    raise RuntimeError("no such operator\nand more")
+
+
+def described(model: onnx.ModelProto) -> onnx.ModelProto:
+    model.doc_string = "simplified"
+    return model
+
+
+def test_what_fails_or_computes_something_else_is_left_out(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes = {"good": described, "wrong": doubled, "same": lambda m: m, "renamed": renamed, "refused": refused}
+    monkeypatch.setattr(simplifiers, "SIMPLIFIERS", {**fakes, "absent": described})
+    monkeypatch.setattr(simplifiers, "find_spec", lambda name: None if name == "absent" else name)
+    failed: dict[str, str] = {}
+    results = simplifiers.simplified(source, failed)
+    assert [onnx.load_from_string(data).doc_string for data in results.values()] == ["simplified"]
+    assert list(results) == ["good"] and set(failed) == {"wrong", "renamed", "refused"}
+    assert failed["refused"] == "RuntimeError: no such operator" and "relative error" in failed["wrong"]
+    monkeypatch.setattr(simplifiers, "MOST_BYTES", 1000)
+    assert not simplifiers.simplified(source, failed) and "2 GiB" in failed["good"]
+
+
+def test_onnxscript_takes_part(source: Source) -> None:
+    pytest.importorskip("onnxscript")
+    failed: dict[str, str] = {}
+    results = simplifiers.simplified(source, failed)
+    assert "onnxscript" not in failed
+    assert len(Network.from_onnx(results["onnxscript"]).nodes) < len(branches().nodes) + 2, "the copy goes"
