@@ -71,7 +71,8 @@ struct scaled_dot_product : deep500::CustomOperator {
     for (std::size_t row = 0; row < rows; ++row) {
       const std::size_t own = CAUSAL && first + row + 1 < seen ? first + row + 1 : seen;
       d5::exponentials(own, score + row * seen, weight + row * seen);
-      for (std::size_t key = own; key < seen; ++key) weight[row * seen + key] = T(0);
+      if (CAUSAL)
+        for (std::size_t key = own; key < seen; ++key) weight[row * seen + key] = T(0);
     }
   }
 

@@ -69,10 +69,12 @@ struct softplus_conv : deep500::CustomOperator {
             const T *in = x + (c * rows + (inside ? from : 0)) * columns + j - PAD;
             T *out = pixels + (((c * height + i) * width + j) * taken + row) * out_columns;
             const long begin = inside ? first : 0, until = inside ? end : 0;
-            for (long column = 0; column < begin; ++column) out[column] = T(0);
+            if (PAD > 0)
+              for (long column = 0; column < begin; ++column) out[column] = T(0);
 #pragma GCC unroll 1
             for (long column = begin; column < until; ++column) out[column] = in[column * STRIDE];
-            for (long column = until; column < out_columns; ++column) out[column] = T(0);
+            if (PAD > 0)
+              for (long column = until; column < out_columns; ++column) out[column] = T(0);
           }
         }
   }

@@ -19,8 +19,17 @@ from deep500.operators.cpp.commands import LINK, Job, compile_error
 from deep500.operators.cpp.ranks import NO_FORWARD_MODE
 from deep500.operators.cpp.spec import CPP_TYPES, FLOATING, BuildSpec
 from deep500.operators.cpp.wrapper import wrapper_source
-from deep500.operators.enzyme.pipeline import BuildOptions, compile_library
-from deep500.operators.enzyme.verify import check_build, error_of, examples, magnitudes, wide_examples
+from deep500.operators.enzyme.pipeline import BuildOptions, compile_library, count_blocks
+from deep500.operators.enzyme.verify import (
+    Covered,
+    Tried,
+    check_build,
+    compared_examples,
+    error_of,
+    examples,
+    magnitudes,
+    wide_examples,
+)
 from deep500.operators.enzyme.wrapper import gradient_source
 from deep500.progress import stage
 
@@ -41,7 +50,8 @@ class Build:
     """One build; see :class:`~deep500.operators.cpp.commands.Job` for what it is made from."""
 
     def __init__(self, job: Job) -> None:
-        self.job, self.speculate = job, True
+        # Where nothing tells of a gradient that is not a number, none may come about: see BuildOptions.speculate.
+        self.job, self.speculate = job, job.spec.check
         sorts = re.search(r"\bsort\s*\(", self._source())
         ways = [False] if job.spec.openmp else [False, True] if sorts else [True, False]
         self.eager, self.others = ways[0], ways[1:]
@@ -54,11 +64,12 @@ class Build:
             EnzymeError: it cannot be differentiated, or the gradient is wrong.
             MissingEngine: there is no Enzyme or no clang.
         """
-        with ThreadPoolExecutor(1) as pool:
+        with ThreadPoolExecutor(2) as pool:
             twin = pool.submit(self._twin) if self.job.spec.check else None
+            covered = pool.submit(self._covered) if self.job.spec.check else None
             missing = self._differentiated()
-            if twin is not None:
-                self._checked(twin.result(), missing)
+            if twin is not None and covered is not None:
+                self._checked(twin.result(), covered.result(), missing)
 
     def _differentiated(self) -> Missing:
         """Build with as much as Enzyme can derive; returns what is missing, and why."""
@@ -79,15 +90,16 @@ class Build:
         self.compared = _compile(self.job, self.job.unit.name, [*eager, *macros], self.job.listing, self.speculate)
         return missing
 
-    def _checked(self, twin: Path | None, missing: Missing) -> None:
+    def _checked(self, twin: Path | None, covered: Covered, missing: Missing) -> None:
         """Try the library; without further derivatives where one is wrong, with branches left where one is NaN."""
         small = examples(self.job.inputs, self.job.infer)
         for _ in range(5):
             stage("checking the gradient")
             integers, floats = self.compared
             wide = wide_examples(self.job.inputs, self.job.infer, integers)
-            beyond = magnitudes(floats)
-            wrong = check_build(self.job.spec, self.job.library, twin, small, wide, beyond, not self.speculate)
+            near = compared_examples(self.job.inputs, self.job.infer, integers)
+            tried = Tried(small, wide, magnitudes(floats), near)
+            wrong = check_build(self.job.spec, self.job.library, twin, tried, not self.speculate, covered)
             if not wrong:
                 return
             if self.speculate and any(NO_NUMBER.search(defect.text) for defect in wrong):
@@ -103,6 +115,23 @@ class Build:
                 break
             missing = self._attempt({**missing, wrong[0].part: str(error)})
         raise error
+
+    def _covered(self) -> Covered:
+        """Forward alone, with a count of the blocks that run."""
+        job, unit, library = self.job, self.job.place / "covered.cc", self.job.place / "covered.so"
+        unit.write_text(wrapper_source(replace(job.spec, gradient=None), job.main, job.sources), encoding="utf-8")
+        macro = f"-DD500_DTYPE={CPP_TYPES[job.spec.dtype]}"
+        options = BuildOptions(
+            openmp=job.spec.openmp,
+            back=(*LINK[1:], *job.objects, *job.libraries),
+            complain=self._complain,
+            name=f"C++ operator {job.spec.name!r}",
+            source=job.place / job.main,
+        )
+        return Covered(library, count_blocks(unit, library, [macro, *job.flags], options), job.place / job.main)
+
+    def _complain(self, output: str) -> CompileError:
+        return compile_error(self.job.spec, output.replace(f"{self.job.place}{os.sep}", ""))
 
     def _twin(self) -> Path | None:
         """The same operator in float64 with nothing but the gradient, None if it is or cannot be."""

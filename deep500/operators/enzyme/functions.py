@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+Location = tuple[int, int]
 NAME = r"(\"[^\"\n]+\"|[-\w.$]+)"
 _FUNCTION = re.compile(rf"^define [^\n]*?@{NAME}\(.*?^\}}", re.MULTILINE | re.DOTALL)
+_TABLE = re.compile(rf"^@{NAME} = [^\n]*constant ([^\n]*ptr @[^\n]*)$", re.MULTILINE)
 _DIFFERENTIATED = re.compile(rf"^[^\n]*(?:call|invoke) [^\n]*__enzyme_\w+[^\n(]*\([^@\n]*@{NAME}", re.MULTILINE)
 _REFERENCE = re.compile(rf"@{NAME}")
 _INDIRECT = re.compile(
@@ -18,27 +20,38 @@ _NODE = re.compile(
 )
 
 
-def reached(ir: str, stop: Sequence[str] = ()) -> dict[str, str]:
+def reached(ir: str, stop: Sequence[str] = (), tables: bool = False) -> dict[str, str]:
     """Functions that are differentiated, and what they call by name, with their text.
 
     Args:
         ir: LLVM's text form, before Enzyme.
         stop: names of functions that are passed over, with what only they call.
+        tables: also functions of the tables that they use, as those of virtual functions.
 
     Example:
         >>> call = "define void @g() {\\n  call void @__enzyme_autodiff(ptr @f)\\n}\\n"
         >>> list(reached(call + "define void @f() {\\n  call void @h()\\n}\\ndefine void @h() {\\n}\\n"))
         ['f', 'h']
     """
-    bodies = {match[1]: match[0] for match in _FUNCTION.finditer(ir)}
-    waiting, visited = _DIFFERENTIATED.findall(ir), {}
+    return _reached(ir, _DIFFERENTIATED.findall(ir), stop, tables)
+
+
+def called(ir: str, start: str) -> dict[str, str]:
+    """A function and what it calls, by name or through tables, with their text."""
+    return _reached(ir, [start], (), True)
+
+
+def _reached(ir: str, waiting: list[str], stop: Sequence[str], tables: bool) -> dict[str, str]:
+    functions = {match[1]: match[0] for match in _FUNCTION.finditer(ir)}
+    bodies = {**functions, **dict(_TABLE.findall(ir))} if tables else functions
+    visited: dict[str, str] = {}
     while waiting:
         name = waiting.pop()
         if name in stop or name in visited or name not in bodies:
             continue
         visited[name] = bodies[name]
         waiting += _REFERENCE.findall(bodies[name])
-    return visited
+    return {name: text for name, text in visited.items() if name in functions}
 
 
 def calls_through_pointers(ir: str) -> bool:
@@ -67,16 +80,30 @@ def lines_of(ir: str, instructions: Sequence[str], source: Path) -> list[str]:
         instructions: text that holds their ``!dbg !number``.
         source: the user's file.
     """
-    nodes = dict(_NODE.findall(ir))
+    known = locations(ir, source)
+    met = [known[place] for place in re.findall(r"!dbg (!\d+)", "\n".join(instructions)) if place in known]
+    return quoted((line for line, _ in met), source)
+
+
+def quoted(numbers: Iterable[int], source: Path) -> list[str]:
+    """Lines of a file by their numbers, in rising order, as ``line 3: y[i] = x[i];``; what is not there is left out."""
     text = source.read_text(encoding="utf-8", errors="replace").splitlines()
-    numbers = set()
-    for start in re.findall(r"!dbg (!\d+)", "\n".join(instructions)):
+    return [f"line {number}: {text[number - 1].strip()}" for number in sorted(set(numbers)) if 0 < number <= len(text)]
+
+
+def locations(ir: str, source: Path) -> dict[str, Location]:
+    """Locations (``!12``) of a module that are of the user's file, or of what was inlined there -> line and column."""
+    nodes = dict(_NODE.findall(ir))
+    numbers = {}
+    for start, node in nodes.items():
+        if not node.startswith("!DILocation("):
+            continue
         place = start
         while place in nodes and _file(nodes, place) != source.name:
             place = _field(nodes[place], "inlinedAt")
         if place in nodes:
-            numbers.add(int(_field(nodes[place], "line")))
-    return [f"line {number}: {text[number - 1].strip()}" for number in sorted(numbers) if 0 < number <= len(text)]
+            numbers[start] = int(_field(nodes[place], "line")), int(_field(nodes[place], "column") or 0)
+    return numbers
 
 
 def lines_behind(ir: str, header: str, line: int, source: Path) -> list[str]:

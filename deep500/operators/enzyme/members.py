@@ -3,6 +3,7 @@
 A member has no shadow, so what is computed from inputs and kept there comes back without its derivative. Differences
 show that only where the check's sizes and values reach it; the intermediate code shows it everywhere. A place in
 the object is a chain of offsets and of pointers followed from it: ``this + 16, followed`` is what a vector holds.
+A lambda that is called through a pointer (``std::function``) has the object in its closure, at some offset.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from deep500.operators.enzyme.functions import reached
 from deep500.operators.enzyme.ir import parameters
 
 Place = tuple[str, ...]
-FOLLOWED, ANY = "->", "*"
+FOLLOWED, ANY, CLOSURE = "->", "*", "closure"
 _FLOAT = r"(?:half|bfloat|float|double|x86_fp80|fp128|<\d+ x (?:half|bfloat|float|double)>)"
 _VALUE = r"(%[-\w.$]+|%\"[^\"\n]+\")"
 _PRIMAL = re.compile(r"d500_primal|d500_(?:surrogate_)?part|d500_surrogate")
@@ -24,17 +25,23 @@ _OFFSET = re.compile(rf"= getelementptr (?:\w+ )*?(i8|\S+|\[[^\]]*\]|%[^,]*), pt
 _COPY = re.compile(rf"call void @llvm\.mem(?:cpy|move)\S*\(ptr [^%,]*{_VALUE}, ptr [^%,]*{_VALUE},")
 _CALL = re.compile(r"(?:call|invoke) [^\n@]*@(\"[^\"\n]+\"|[-\w.$]+)\((.*)\)")
 _DEFINED = re.compile(rf"^\s+{_VALUE} = (.*)$")
+_STEP = re.compile(rf"^\s+{_VALUE} = getelementptr [^\n]*i8, ptr {_VALUE}, i64 (\d+)", re.MULTILINE)
+_BITS = re.compile(r"i(?:16|32|64)$")
 _MOST = 20
 
 
 @dataclass
 class _Walk:
-    """The accesses met so far: places that are written with computed values, by instruction; places that are read."""
+    """The accesses met so far: places that are written with computed values, by instruction; places that are read.
+
+    ``closures`` are places of the object whose addresses were stored outside of it, by offset there.
+    """
 
     bodies: dict[str, str]
     written: dict[str, set[Place]] = field(default_factory=dict)
     read: set[Place] = field(default_factory=set)
     seen: set[tuple[str, str]] = field(default_factory=set)
+    closures: dict[str, set[Place]] = field(default_factory=dict)
 
 
 def kept_in_members(ir: str) -> list[str]:
@@ -52,10 +59,13 @@ def kept_in_members(ir: str) -> list[str]:
         >>> kept_in_members(call + "define void @d500_primal(ptr %0, ptr %1) {\\n" + keep + "}")
         []
     """
-    walk = _Walk(reached(ir))
+    walk = _Walk(reached(ir, tables=True))
     for name in walk.bodies:
         if _PRIMAL.search(name):
             _visit(walk, name, {0: {("this",)}}, set())
+    if walk.closures:  # what is called through pointers may find the object there
+        for name in set(walk.bodies) - {visited for visited, _ in walk.seen}:
+            _visit(walk, name, {0: {(CLOSURE,)}}, set())
     return [
         instruction
         for instruction, places in walk.written.items()
@@ -71,20 +81,30 @@ def _visit(walk: _Walk, name: str, places: dict[int, set[Place]], clean: set[int
     walk.seen.add(key)
     head, _, body = walk.bodies[name].partition("\n")
     arguments = parameters(head.partition(f"@{name}(")[2].rpartition(")")[0])
-    names = [argument.split()[-1] for argument in arguments]
+    names = [argument.split()[-1] for argument in arguments if argument]
     at = {names[i]: set(known) for i, known in places.items() if i < len(names)}
     lines = body.splitlines()
     before: dict[str, set[Place]] = {}
     while before != at:
         before = dict(at)
         for line in lines:
-            _follow(line, at)
+            _follow(line, at, walk.closures)
     computed = _computed(lines, at, {n for i, n in enumerate(names) if i not in places and i not in clean})
     for line in lines:
         _note(walk, line, at, computed)
+    for line in lines:
+        _note_closure(walk, line, at, body)
 
 
-def _follow(line: str, at: dict[str, set[Place]]) -> None:
+def _note_closure(walk: _Walk, line: str, at: dict[str, set[Place]], body: str) -> None:
+    """Note where outside of the object an instruction stores a pointer to it."""
+    store = _STORE.match(line)
+    if store and store[1] in ("ptr", "i64") and store[2] in at and store[3] not in at:
+        offset = next((step[3] for step in _STEP.finditer(body) if step[1] == store[3]), "0")
+        walk.closures.setdefault(offset, set()).update(at[store[2]])
+
+
+def _follow(line: str, at: dict[str, set[Place]], closures: dict[str, set[Place]]) -> None:
     """Add the places that the result of an instruction points to."""
     defined = _DEFINED.match(line)
     if not defined:
@@ -94,8 +114,8 @@ def _follow(line: str, at: dict[str, set[Place]]) -> None:
         index = offset[3].split()[-1] if offset[1] == "i8" and "%" not in offset[3] else ANY
         at[result] = at.get(result, set()) | {_moved(place, index) for place in at.get(offset[2], ())}
     elif (load := _LOAD.search(line)) and load[1] == "ptr":
-        at[result] = at.get(result, set()) | {_followed(place) for place in at.get(load[2], ())}
-    elif rest.startswith(("phi ptr", "select ", "freeze ptr")):
+        at[result] = at.get(result, set()).union(*(_followed(place, closures) for place in at.get(load[2], ())))
+    elif rest.startswith(("phi ptr", "select ", "freeze ptr", "ptrtoint ptr")):
         known = [at[value] for value in re.findall(_VALUE, rest) if value in at]
         at[result] = at.get(result, set()).union(*known)
     if at.get(result):
@@ -122,8 +142,10 @@ def _moved(place: Place, index: str) -> Place:
     return (*place, index)
 
 
-def _followed(place: Place) -> Place:
-    return (*place, FOLLOWED) if len(place) < _MOST else place
+def _followed(place: Place, closures: dict[str, set[Place]]) -> set[Place]:
+    if place[0] == CLOSURE:
+        return closures.get(place[1] if len(place) > 1 else "0", set())
+    return {(*place, FOLLOWED) if len(place) < _MOST else place}
 
 
 def _computed(lines: list[str], at: dict[str, set[Place]], inputs: set[str]) -> set[str]:
@@ -137,7 +159,7 @@ def _computed(lines: list[str], at: dict[str, set[Place]], inputs: set[str]) -> 
                 continue
             load = _LOAD.search(line)
             if load:
-                outside = re.match(_FLOAT, load[1]) and load[2] not in at
+                outside = load[2] not in at and (re.match(_FLOAT, load[1]) or _are_bits(load[1], line))
                 if outside:
                     dependent.add(defined[1])
             elif any(value in dependent for value in re.findall(_VALUE, defined[2])):
@@ -148,10 +170,11 @@ def _computed(lines: list[str], at: dict[str, set[Place]], inputs: set[str]) -> 
 def _note(walk: _Walk, line: str, at: dict[str, set[Place]], computed: set[str]) -> None:
     """Note what an instruction reads from and writes to the object."""
     if store := _STORE.match(line):
-        if re.match(_FLOAT, store[1]) and store[3] in at and store[2] in computed:
+        number = re.match(_FLOAT, store[1]) or _are_bits(store[1], line)
+        if number and store[3] in at and store[2] in computed:
             walk.written.setdefault(line, set()).update(at[store[3]])
     elif load := _LOAD.search(line):
-        if re.match(_FLOAT, load[1]):
+        if re.match(_FLOAT, load[1]) or _are_bits(load[1], line):
             walk.read |= at.get(load[2], set())
     elif copy := _COPY.search(line):
         walk.read |= at.get(copy[2], set())
@@ -162,6 +185,11 @@ def _note(walk: _Walk, line: str, at: dict[str, set[Place]], computed: set[str])
         places = {i: at[value] for i, value in enumerate(values) if value in at}
         if places:
             _visit(walk, call[1], places, {i for i, value in enumerate(values) if value not in computed})
+
+
+def _are_bits(kind: str, line: str) -> bool:
+    """Return whether an access moves the bits of any number: whole numbers proper have a type of their own."""
+    return bool(_BITS.match(kind)) and "!tbaa" not in line
 
 
 def _same(a: Place, b: Place) -> bool:

@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deep500.errors import CompileError, EnzymeError
+from deep500.operators.enzyme.coverage import counted
 from deep500.operators.enzyme.diagnose import explain, hints, pragmas
 from deep500.operators.enzyme.engine import Clang, Engine, find_clang, find_engine
 from deep500.operators.enzyme.exceptions import catch_lines, catching
-from deep500.operators.enzyme.functions import calls_through_pointers, lines_behind, lines_of
+from deep500.operators.enzyme.functions import Location, calls_through_pointers, lines_behind, lines_of
 from deep500.operators.enzyme.ir import (
     compared_numbers,
     fix_reductions,
@@ -166,6 +167,21 @@ def compile_library(
     return compared
 
 
+def count_blocks(tu: Path, library: Path, flags: Sequence[str], options: BuildOptions) -> list[set[Location]]:
+    """Build forward alone, not optimised, with a byte per block; returns where the blocks are in the user's file.
+
+    See :func:`deep500.operators.enzyme.coverage.counted`; arguments and errors are those of :func:`compile_library`.
+    """
+    assert options.source is not None
+    clang = find_clang(find_engine())
+    ir = tu.with_suffix(".ll")
+    front(clang, tu, ir, [*flags, "-gline-tables-only"], replace(options, pipeline="ref"))
+    text, places = counted(ir.read_text(encoding="utf-8"), options.source)
+    ir.write_text(text, encoding="utf-8")
+    back(clang, [ir], library, replace(options, back=("-O1", *options.back)))
+    return places
+
+
 def _modules(before: Path, options: BuildOptions) -> list[Path]:
     """The files that Enzyme gets."""
     texts = split(before.read_text(encoding="utf-8"), options.apart)
@@ -212,6 +228,7 @@ def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: Build
         str(ir),
         *_listing_flags(clang, options),
         "-Wno-unused-command-line-argument",
+        "-Werror=null-dereference",  # what stands before such a write would be deleted, without a trace
     ]
     code, message = _compiler(command, options.timeout, options, tu.parent)
     if code:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import select
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,13 +46,25 @@ WIDER = 50.0
 
 DRAWS: tuple[str, ...] = ("normal", "positive")
 BEYOND = "beyond"
+SMOOTH = ("negative", "large", "small", "sorted", "falling", "near")
+"""Further draws, for lines that those do not reach; the gradient is judged there, too."""
+
+EXACT = ("integral", "zero", "equal")
+"""Draws at which branches meet, so that differences say nothing: only what forward does is judged."""
 SEED = 500
 ELEMENTS = 5000
 THREADS = 4
+FILLS = ((7.0, 0x55), (-3.0, 0xAA))
+"""Numbers in outputs before forward writes them, and bits of new memory, for one call and another."""
+
+EXPLORING = 6.0
+"""Seconds of CPU time for draws that look for blocks; what is not reached by then is named like what cannot be."""
+
 M_PERTURB = -6
 """The option of glibc's mallopt() that fills memory before it is handed out."""
-PATIENCE = 4.0
-"""Seconds for what may not end: forward with an input of 0."""
+PATIENCE, WAITING = 4, 60
+"""Seconds of CPU time for what may not end, forward with an input of 0, and of the clock for what waits for ever: what
+is built must not depend on how busy the machine is."""
 
 
 class ProbedLibrary:
@@ -101,11 +116,11 @@ class ProbedLibrary:
         self.call("forward", ("input", encoded(self.inputs, x), False), ("output", outputs, True))
         return decoded(self.outputs, outputs)
 
-    def refill(self) -> None:
-        """Let outputs, and memory that is allocated from now on where the C library can, hold something else."""
-        self.fill = -3.0
+    def refill(self, fill: float, bits: int) -> None:
+        """Let outputs hold this, and memory that is allocated from now on these bits, where the C library can."""
+        self.fill = fill
         with suppress(AttributeError, OSError):
-            ctypes.CDLL(None).mallopt(M_PERTURB, 0xAA)
+            ctypes.CDLL(None).mallopt(M_PERTURB, bits)
 
     def backward(self, dy: list[np.ndarray], x: list[np.ndarray], numbers: Sequence[int]) -> list[np.ndarray]:
         """Gradients of the wanted inputs."""
@@ -184,11 +199,97 @@ def draw(library: ProbedLibrary, kind: str, rng: np.random.Generator, job: dict[
             array: np.ndarray = rng.uniform(0.25, 0.95, shape) if kind == "positive" else rng.standard_normal(shape)
             if kind == BEYOND:
                 array = array * rng.choice([1.0, *job["beyond"]], shape)
+            array = CHANGED.get(kind, np.asarray)(array)
         else:
             low, high = job["whole"].get(str(i), (0, 2 if least > 1 else 1))
             array = rng.integers(low, high, shape)
         values.append(decode(dtype, encode(dtype, np.asarray(array))))
     return values
+
+
+CHANGED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "negative": lambda a: -0.25 - np.abs(a),
+    "large": lambda a: 30 * a,
+    "small": lambda a: 1e-3 * a,
+    "sorted": lambda a: np.sort(a, None).reshape(a.shape),
+    "falling": lambda a: np.sort(a, None)[::-1].reshape(a.shape),
+    "near": lambda a: 0.7 + 1e-2 * a,
+    "integral": lambda a: np.rint(3 * a),
+    "zero": np.zeros_like,
+    "equal": lambda a: np.full(a.shape, 0.7),
+}
+"""How kinds of draws change normal numbers."""
+
+
+class EnzymeCoverage:
+    """Blocks of forward that have run, in the build that counts them; each draw is tried in a process of its own.
+
+    ``never`` are the numbers of those that no draw reached; ``points`` what reached more than draws before it: the
+    number of the group of shapes, and the kind. Normal numbers of the first ``usual`` groups are judged anyhow. Of
+    other groups, the kinds are tried where normal numbers led on. It ends when all ran that the job's ``blocks`` want.
+    """
+
+    def __init__(self, job: dict[str, Any], groups: list[Any], usual: int) -> None:
+        self.job = job
+        self.library = ProbedLibrary(job["covered"])
+        self.blocks = (ctypes.c_uint8 * len(job["blocks"])).in_dll(self.library.library, "d500_blocks")
+        self.never, self.points = set(range(len(job["blocks"]))), []
+        draws_of_values = (*DRAWS, *([BEYOND] if job["beyond"] else []), *SMOOTH, *EXACT)
+        tried = [(group, kind) for kind in draws_of_values for group in range(usual)]
+        tried += [(group, DRAWS[0]) for group in range(usual, len(groups))]
+        for group, kind in tried:
+            if not any(job["blocks"][block] for block in self.never) or spent_by_children() > EXPLORING:
+                break
+            ran = set(answer_of(partial(self.ran, groups[group], group, kind)) or []) & self.never
+            self.never -= ran
+            if ran and group >= usual and kind == DRAWS[0]:
+                tried += [(group, other) for other in draws_of_values[1:]]
+            if ran and (kind != DRAWS[0] or group >= usual):
+                self.points.append((group, kind))
+
+    def ran(self, shapes: list[Any], group: int, kind: str) -> list[int]:
+        """Numbers of the blocks that one draw runs."""
+        rng = draws(group, kind)
+        for inputs, outputs in shapes:
+            with suppress(RuntimeError):
+                self.library.open(inputs, outputs)
+                self.library.forward(draw(self.library, kind, rng, self.job))
+                break
+        return [int(n) for n in np.flatnonzero(np.frombuffer(bytes(self.blocks), np.uint8))]
+
+
+def spent_by_children() -> float:
+    """Seconds of CPU time that processes of draws took."""
+    return sum(os.times()[2:4])
+
+
+def draws(group: int, kind: str) -> np.random.Generator:
+    """Random numbers for a kind of draw, the same for the library that counts and for the one that is judged."""
+    return np.random.default_rng([SEED, group, *kind.encode()])
+
+
+def answer_of(function: Callable[[], Any]) -> Any:
+    """Return what a function returns, in a process of its own, which may crash or not end: then None."""
+    reading, writing = os.pipe()
+    spent = int(sum(os.times()[:2])) + 1
+    child = os.fork()
+    if not child:
+        resource.setrlimit(resource.RLIMIT_CPU, (spent + PATIENCE, spent + PATIENCE))
+        with suppress(Exception):
+            os.write(writing, json.dumps(function()).encode())
+        os._exit(0)
+    os.close(writing)
+    answer, deadline = b"", time.monotonic() + WAITING
+    while select.select([reading], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        piece = os.read(reading, 1 << 16)
+        if not piece:
+            break
+        answer += piece
+    os.close(reading)
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return json.loads(answer) if answer else None
 
 
 class EnzymeProbe:
@@ -256,29 +357,18 @@ class EnzymeProbe:
             self.look_at_zero()
 
     def check_memory(self) -> None:
-        """Outputs once more, where memory held something else before."""
-        before = self.library.forward(self.x)
-        self.library.refill()
-        for i, (got, expected) in enumerate(zip(self.library.forward(self.x), before, strict=True)):
+        """Outputs once more, where memory held something else before; and whether forward left its inputs alone."""
+        filled = []
+        for fill, bits in FILLS:
+            self.library.refill(fill, bits)
+            filled.append(self.library.forward(self.x))
+        for i, (expected, got) in enumerate(zip(*filled, strict=True)):
             if is_float(self.library.outputs[i]):
                 self.compare("forward", f"output {i} of a second call", got, expected, kind="unwritten")
 
     def look_at_zero(self) -> None:
         """:meth:`where_forms_change` for each input, in a process that may hang or crash: not all can take 0."""
-        reading, writing = os.pipe()
-        child = os.fork()
-        if not child:
-            with suppress(Exception):
-                os.write(
-                    writing, json.dumps([change for i in self.active for change in self.where_forms_change(i)]).encode()
-                )
-            os._exit(0)
-        os.close(writing)
-        ready, _, _ = select.select([reading], [], [], PATIENCE)
-        answer = os.read(reading, 1 << 16) if ready else b""
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        changes = json.loads(answer) if answer else []
+        changes = answer_of(lambda: [change for i in self.active for change in self.where_forms_change(i)]) or []
         finite = [change for change in changes if np.isfinite(change[1]) or self.job["guarded"]]
         self.at_zero = finite
         for i, got, expected in changes[:1] if len(finite) < len(changes) else ():
@@ -323,16 +413,19 @@ class EnzymeProbe:
             sizes.append(float(np.sqrt(np.mean(np.diff(values, 6) ** 2) / 924)))
         return min(sizes)
 
-    def run_wide(self, beyond: bool) -> None:
+    def run_wide(self, kinds: Sequence[str]) -> None:
         """The gradient once more at larger sizes, coarsely: more elements have more kinks beside them.
 
         Inputs beyond what is compared with are large, and shorter types then round to anything (a softmax of numbers
         above a hundred): only float64 is judged there.
         """
+        self.check_memory()
+        if self.wrong or kinds[0] in EXACT:
+            return
         self.gradients = self.reference.backward(self.dy, self.x, self.active)
         for i in self.active:
             self.against_differences(i, WIDER)
-        if beyond and self.dtype != "float64":
+        if not set(kinds) <= set(DRAWS) and self.dtype != "float64":
             return
         alone = self.library.backward(self.dy, self.x, self.active)
         for i in self.active:
@@ -473,20 +566,27 @@ def main() -> None:
     findings_to = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     job = json.load(sys.stdin)
-    probe = EnzymeProbe(job)
+    probe, never = EnzymeProbe(job), list[int]()
     unusable = probe.find_point(job["examples"])
     if not unusable:
         probe.run()
         doubtful = list(probe.zero), list(probe.unclear)  # what is said of the small sizes is said once
         judged = probe.reference_dtype == "float64"
-        wide = [] if probe.library.signature.get("elementwise") else [(group, DRAWS) for group in job["wide"]]
+        wide = [] if probe.library.signature.get("elementwise") else job["wide"]
+        points: list[tuple[list[Any], Sequence[str], np.random.Generator | None]] = [(g, DRAWS, None) for g in wide]
         if job["beyond"]:
-            wide += [(job["wide"][0] if job["wide"] else job["examples"], (BEYOND,))]
-        for shapes, kinds in wide:
+            points.append((wide[0] if wide else job["examples"], (BEYOND,), None))
+        groups = [job["examples"], *wide, *job["sizes"]]
+        coverage = EnzymeCoverage(job, groups, 1 + len(wide)) if job["covered"] and not probe.wrong else None
+        points += [(groups[g], (kind,), draws(g, kind)) for g, kind in coverage.points] if coverage else []
+        never = sorted(coverage.never) if coverage else []
+        for shapes, kinds, rng in points:
+            probe.rng = rng or probe.rng
             if judged and not probe.wrong and not probe.find_point(shapes, kinds):
-                probe.run_wide(BEYOND in kinds)
+                probe.run_wide(kinds)
         probe.zero, probe.unclear = doubtful
     findings = {"wrong": probe.wrong, "zero": probe.zero, "unclear": probe.unclear, "at_zero": probe.at_zero}
+    findings["never"] = never
     with findings_to:
         json.dump({"unusable": unusable, **findings}, findings_to)
 

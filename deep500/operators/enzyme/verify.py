@@ -10,10 +10,12 @@ An exit code of zero proves nothing. What is compared, at small random inputs:
   that is not finite is derived once more, with zeros that stay zero whatever they multiply);
 * the same once more at larger sizes (up to 150, and beyond each number that the code compares with), where they are
   open, and with inputs beyond such numbers, in float64: code then goes other ways;
-* outputs of a second call, after memory was filled with something else;
+* at all of these, outputs of two calls, before which outputs and memory were filled with different things;
 * the library's own gradients with those in float64, all at once, a second time, and one by one;
 * Jacobian-vector products with the gradient, Hessian-vector products with differences of the gradient, at all sizes;
-* all inputs, byte by byte, before and after each call.
+* all inputs, byte by byte, before and after each call;
+* forward alone, in a build that counts basic blocks: further draws are made until every block ran, and judged; lines
+  of which no block ran are named in a warning.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import math
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
@@ -32,6 +34,7 @@ from typing import Any
 from deep500.errors import Deep500Error, EnzymeError
 from deep500.operators.cpp.spec import BuildSpec, Infer
 from deep500.operators.enzyme.diagnose import hints
+from deep500.operators.enzyme.functions import Location, quoted
 from deep500.operators.enzyme.probe import STAGE
 from deep500.tensors import TensorDescriptor
 
@@ -62,14 +65,44 @@ class Defect:
     kind: str
 
 
+@dataclass(frozen=True)
+class Covered:
+    """A build that counts the blocks that run: its library, lines and columns of each block, the user's file."""
+
+    library: Path
+    places: list[set[Location]]
+    source: Path
+
+    def missed(self, never: Sequence[int]) -> list[str]:
+        """Lines with something on them that no draw ran, of blocks that never ran; a template may run elsewhere."""
+        ran = {at for block, places in enumerate(self.places) if block not in never for at in places}
+        return quoted({line for block in never for line, _ in self.places[block] - ran}, self.source)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The shapes and magnitudes that a library is tried at.
+
+    Attributes:
+        examples: pairs of input and output shapes, see :func:`examples`.
+        wide: lists of larger ones; of each list, the first for which forward works is tried beside.
+        beyond: magnitudes of further inputs.
+        sizes: lists of further examples, to reach blocks that the others do not.
+    """
+
+    examples: Sequence[Any]
+    wide: Sequence[Any] = ()
+    beyond: Sequence[float] = ()
+    sizes: Sequence[Any] = ()
+
+
 def check_build(
     spec: BuildSpec,
     library: Path,
     twin: Path | None,
-    examples: Sequence[Any],
-    wide: Sequence[Any] = (),
-    beyond: Sequence[float] = (),
+    tried: Tried,
     guarded: bool = False,
+    covered: Covered | None = None,
 ) -> list[Defect]:
     """Try a library in a process of its own; returns what is wrong, the gradient first.
 
@@ -77,10 +110,9 @@ def check_build(
         spec: what was built.
         library: the operator's.
         twin: the same operator in float64, None if there is none.
-        examples: pairs of input and output shapes, see :func:`deep500.operators.enzyme.verify.examples`.
-        wide: lists of larger ones; of each list, the first for which forward works is tried beside.
-        beyond: magnitudes of further inputs.
+        tried: at what.
         guarded: a gradient at 0 that is not finite where forward is smooth cannot be helped: a warning.
+        covered: the build that counts blocks.
 
     Raises:
         EnzymeError: it does not end, or no inputs are found for which forward works.
@@ -90,10 +122,10 @@ def check_build(
         "twin": str(twin) if twin else None,
         "inactive": spec.inactive,
         "whole": {index: limits for index, *limits in spec.whole},
-        "examples": examples,
-        "wide": wide,
-        "beyond": beyond,
+        **vars(tried),
         "guarded": guarded,
+        "covered": str(covered.library) if covered else None,
+        "blocks": [bool(places) for places in covered.places] if covered else [],
     }
     done = _run(spec, json.dumps(job))
     if done.returncode or not done.stdout:  # std::exit(0) is no good end either
@@ -105,6 +137,14 @@ def check_build(
             "forward to work for small shapes: declare sizes in the input descriptors, or pass check=False"
         )
     _warn(spec, report)
+    missed = covered.missed(report["never"]) if covered and not report["wrong"] else []
+    if missed:
+        lines = "\n".join(missed)
+        warnings.warn(
+            f"C++ operator {spec.name!r}: its gradient was not judged where the check never came, by sizes or by "
+            f"values. Try it there (d5.check_op_gradient)\n{lines}",
+            stacklevel=3,
+        )
     return [Defect(defect["part"], defect["text"], defect["kind"]) for defect in report["wrong"]]
 
 
@@ -182,8 +222,8 @@ RANKS = ((5,), (4, 5), (2, 3, 4, 5), (3, 4, 5))
 WIDE, MOST = (150, 40, 24, 12), 20_000
 """Larger sizes of axes, and of all tensors together."""
 
-SIZES, MAGNITUDES = 5, (2.0, 1e6)
-"""At most so many sizes beyond numbers that code compares with; limits of the magnitudes that inputs are drawn in."""
+SIZES, NEAR, MAGNITUDES = 5, 60, (2.0, 1e6)
+"""At most so many sizes beyond numbers that code compares with, and at them; limits of the magnitudes of inputs."""
 
 
 def wide_examples(
@@ -203,15 +243,49 @@ def wide_examples(
     """
 
     def fitting(size: int) -> list[tuple[Shapes, Shapes]]:
-        return [
-            (shapes, known)
-            for shapes, known in examples(inputs, infer, size)
-            if sum(math.prod(shape) for shape in (*shapes, *known)) <= MOST
-        ]
+        return _fitting(_candidates(inputs, size), inputs, infer)
 
     usual: list[tuple[Shapes, Shapes]] = next(filter(None, map(fitting, WIDE)), [])
     further = [fitting(number + 1) for number in compared if WIDE[0] <= number < MOST]
     return list(filter(None, [usual, *list(filter(None, further))[:SIZES]]))
+
+
+def compared_examples(
+    inputs: Sequence[TensorDescriptor], infer: Infer, compared: Sequence[int] = ()
+) -> list[list[tuple[Shapes, Shapes]]]:
+    """Shapes like those of :func:`examples`, of the sizes that code compares with and those beside them.
+
+    Then shapes with one such axis among small ones, and with small ones in front only, as those of batches are.
+
+    Args:
+        inputs, infer, compared: see :func:`wide_examples`.
+
+    Example:
+        >>> from deep500 import tensordesc
+        >>> [shapes[0][0] for shapes in compared_examples([tensordesc(("N", "M"))], lambda inputs: inputs, [77])]
+        [[(1, 1)], [(2, 1)], [(76, 75)], [(77, 76)], [(78, 77)], [(78, 2)], [(2, 78)]]
+    """
+    near = {number + step for number in compared for step in (-1, 0, 1)}
+    sizes = [1, 2, *sorted(size for size in near if 2 < size <= WIDE[0])]
+    groups = [_fitting(_candidates(inputs, size), inputs, infer) for size in sizes]
+    names = list(dict.fromkeys(_keys(inputs)))
+    for size in sorted({number + 1 for number in compared if 2 < number < WIDE[0]}) or WIDE[1:2]:
+        for large in [*([name] for name in names), *(names[i:] for i in range(1, len(names) - 1))][len(names) == 1 :]:
+            known = {**dict.fromkeys(names, 2), **dict.fromkeys(large, size)}
+            mixed = [_filled(i, x, known, RANKS[0]) for i, x in enumerate(inputs)]
+            groups.append(_fitting([mixed], inputs, infer))
+    return list(filter(None, groups))[:NEAR]
+
+
+def _fitting(
+    candidates: Iterable[Shapes], inputs: Sequence[TensorDescriptor], infer: Infer
+) -> list[tuple[Shapes, Shapes]]:
+    """Those of candidates that have at most ``MOST`` elements, and are no error, with the outputs' shapes."""
+    return [
+        (shapes, known)
+        for shapes, known in _inferred(candidates, inputs, infer)
+        if sum(math.prod(shape) for shape in (*shapes, *known)) <= MOST
+    ]
 
 
 def magnitudes(compared: Sequence[float]) -> list[float]:
@@ -239,8 +313,14 @@ def examples(inputs: Sequence[TensorDescriptor], infer: Infer, size: int = 0) ->
         >>> examples([tensordesc(("N", 3))], lambda inputs: inputs)[0]
         ([(4, 3)], [(4, 3)])
     """
-    fitting = []
-    for shapes in _candidates(inputs, size):
+    return _inferred(_candidates(inputs, size), inputs, infer)
+
+
+def _inferred(
+    candidates: Iterable[Shapes], inputs: Sequence[TensorDescriptor], infer: Infer
+) -> list[tuple[Shapes, Shapes]]:
+    fitting: list[tuple[Shapes, Shapes]] = []
+    for shapes in candidates:
         described = [
             TensorDescriptor(descriptor.dtype, shape) for descriptor, shape in zip(inputs, shapes, strict=True)
         ]

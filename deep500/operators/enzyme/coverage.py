@@ -1,0 +1,99 @@
+"""Which of an operator's lines its check ran: forward is built once more with a byte per basic block, set when it runs.
+
+A gradient is judged only where forward went. Nothing is optimised in this build, so that every branch of the source is
+one, and there is no gradient in it, so that it takes a fraction of the other's time.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from deep500.operators.enzyme.functions import NAME, Location, called, locations
+
+BYTES = "d500_blocks"
+"""The export that holds the bytes."""
+
+_HEAD = re.compile(rf"^define [^\n]*?@{NAME}\([^\n]*\{{$")
+_LABEL = re.compile(r"^([-\w.$]+|\"[^\"\n]+\"):")
+_TARGET = re.compile(r"(?<!unwind )label %([-\w.$]+|\"[^\"\n]+\")")
+_FIRST = re.compile(r"^\s+%\S+ = (?:phi|landingpad)\b|^\s+(?:cleanup|catch|filter)\b")
+_FAILS = re.compile(r"@__cxa_throw|^\s+unreachable", re.MULTILINE)
+_WORKS = re.compile(  # what belongs to no line, or to lifetimes, is of clean-ups
+    r"^\s+(?:store |(?:%\S+ = )?(?:\w+ )?call )(?![^\n]*@llvm\.lifetime)[^\n]*!dbg|^\s+(?:%\S+ = )?invoke ",
+    re.MULTILINE,
+)
+
+
+@dataclass
+class _Block:
+    """A basic block: its name, and its lines with their numbers in the module's text."""
+
+    name: str
+    lines: list[tuple[int, str]]
+
+    @property
+    def text(self) -> str:
+        """Its instructions."""
+        return "\n".join(line for _, line in self.lines)
+
+
+def counted(ir: str, source: Path, start: str = "d500_forward") -> tuple[str, list[set[Location]]]:
+    """The module with a byte per block, and the lines and columns of the user's file that each byte stands for.
+
+    Blocks that only exceptions lead to, or that throw, are left out: no gradient is taken there. Those that neither
+    store nor call stand for nothing: they only lead on, as ``return`` and what follows ``&&`` do.
+
+    Args:
+        ir: LLVM's text form with ``-gline-tables-only``.
+        source: the user's file.
+        start: the function that is run.
+
+    Example:
+        >>> counted("define void @d500_forward() {\\n  ret void\\n}", Path(__file__))[1]
+        []
+    """
+    lines, known = ir.splitlines(), locations(ir, source)
+    within = called(ir, start)
+    added: dict[int, str] = {}
+    places: list[set[Location]] = []
+    for name, blocks in _functions(lines):
+        for block in _usual(blocks) if name in within else ():
+            met = {known[place] for place in re.findall(r"!dbg (!\d+)", block.text) if place in known}
+            if met and not _FAILS.search(block.text):
+                after = next(number for number, text in block.lines if not _FIRST.match(text))
+                added[after] = f"  store i8 1, ptr getelementptr (i8, ptr @{BYTES}, i64 {len(places)})"
+                places.append(met if _WORKS.search(block.text) else set())
+    counting = [text for n, line in enumerate(lines) for text in ([added[n], line] if n in added else [line])]
+    array = f"@{BYTES} = dso_local global [{max(1, len(places))} x i8] zeroinitializer"
+    return "\n".join([*counting, array, ""]), places
+
+
+def _functions(lines: list[str]) -> list[tuple[str, list[_Block]]]:
+    """Every function with its blocks, the one that is entered first."""
+    functions: list[tuple[str, list[_Block]]] = []
+    inside = False
+    for number, line in enumerate(lines):
+        if head := _HEAD.match(line):
+            functions.append((head[1], [_Block("", [])]))
+            inside = True
+        elif line == "}":
+            inside = False
+        elif inside and (label := _LABEL.match(line)):
+            functions[-1][1].append(_Block(label[1], []))
+        elif inside and line.strip():
+            functions[-1][1][-1].lines.append((number, line))
+    return functions
+
+
+def _usual(blocks: list[_Block]) -> list[_Block]:
+    """The blocks that may run without an exception."""
+    by_name = {block.name: block for block in blocks}
+    waiting, visited = [""], set()
+    while waiting:
+        name = waiting.pop()
+        if name not in visited:
+            visited.add(name)
+            waiting += _TARGET.findall(by_name[name].text)
+    return [block for block in blocks if block.name in visited]

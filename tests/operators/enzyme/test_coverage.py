@@ -1,0 +1,115 @@
+"""The count of blocks: which lines of forward the check of a build ran, and that it goes where they are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deep500 as d5
+from deep500.errors import EnzymeError
+from deep500.operators.enzyme.coverage import counted
+from tests.operators.enzyme_sources import WRONG_SQUARE, elementwise
+from tests.operators.enzyme_units import needs_engine
+
+IR = """
+@table = constant [1 x ptr] [ptr @"quo\\22ted"]
+define i32 @d500_forward(ptr %0) personality ptr @p {
+  %2 = load ptr, ptr @table, !dbg !6
+  invoke void @helper()
+          to label %3 unwind label %handler, !dbg !6
+
+3:                                                ; preds = %1
+  %4 = phi i32 [ 0, %1 ]
+  store i32 %4, ptr @table, !dbg !7
+  %5 = add i32 %4, 1, !dbg !6
+  br label %7, !dbg !8
+
+7:                                                ; preds = %3
+  store i32 1, ptr @table
+  ret i32 %5, !dbg !8
+
+handler:                                          ; preds = %1
+  %6 = landingpad { ptr, i32 }
+          cleanup, !dbg !7
+  ret i32 1
+}
+define void @helper() {
+  unreachable, !dbg !7
+}
+define void @"quo\\22ted"() {
+  call void @helper(), !dbg !8
+  ret void
+}
+define void @apart() {
+  ret void, !dbg !8
+}
+!3 = !DIFile(filename: "own.cpp", directory: "/")
+!4 = distinct !DISubprogram(name: "f", file: !3)
+!5 = distinct !DISubprogram(name: "g", file: !9)
+!6 = !DILocation(line: 4, column: 9, scope: !4)
+!7 = !DILocation(line: 7, scope: !5, inlinedAt: !10)
+!8 = !DILocation(line: 2, scope: !4)
+!9 = !DIFile(filename: "vector", directory: "/")
+!10 = distinct !DILocation(line: 5, scope: !4)
+"""
+
+
+def test_blocks_of_what_forward_reaches_are_counted_without_those_of_exceptions() -> None:
+    """By name and through tables, after what must stand first; a line of a header is that of the user who calls it.
+
+    A block has all its lines; one that neither stores nor calls, or for a clean-up only, has none to name.
+    """
+    text, places = counted(IR, Path("own.cpp"))
+    assert places == [{(4, 9)}, {(5, 0), (4, 9), (2, 0)}, set(), {(2, 0)}]
+    stores = re.findall(
+        r"^(.*)\n  store i8 1, ptr getelementptr \(i8, ptr @d500_blocks, i64 (\d)\)\n", text, re.MULTILINE
+    )
+    assert [before for before, _ in stores] == [
+        "define i32 @d500_forward(ptr %0) personality ptr @p {",
+        "  %4 = phi i32 [ 0, %1 ]",
+        "7:                                                ; preds = %3",
+        'define void @"quo\\22ted"() {',
+    ]
+    assert sorted(int(number) for _, number in stores) == [0, 1, 2, 3] and "[4 x i8]" in text
+
+
+EACH = "for (std::size_t i = 0; i < n; ++i) "
+WRONG = WRONG_SQUARE.replace("WRONG", "true")
+# fmt: off
+HIDDEN = {  # a wrong gradient, in a place where the usual draws do not come
+    "at_a_size": f"{EACH}if (n == 77)\ny[i] = square(x[i]); else y[i] = x[i];",
+    "in_order": "bool up = n > 3; for (std::size_t i = 1; i < n; ++i) up = up && x[i] >= x[i - 1];\n"
+                f"if (up) {EACH}y[i] = square(x[i]); else {EACH}y[i] = x[i];",
+    "at_a_size_and_value": f"{EACH}if (n == 40 && x[i] < -20)\ny[i] = square(x[i]); else y[i] = x[i];",
+}
+# fmt: on
+
+
+def _built(name: str, statement: str) -> d5.operators.cpp.CompiledOp:
+    described = [d5.TensorDescriptor("float64", ("N",))]
+    source = elementwise(name, "\n" + statement, WRONG)
+    return d5.compile_custom_cppop_inline(name, source, described, described, gradient="enzyme")
+
+
+@needs_engine
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "in_order" else pytest.mark.long) for name in HIDDEN]
+)
+def test_gradients_are_judged_where_the_usual_draws_do_not_come(name: str) -> None:
+    with pytest.raises(EnzymeError, match="not that of forward"):
+        _built(name, HIDDEN[name])
+
+
+@needs_engine
+def test_lines_that_no_draw_reached_are_named() -> None:
+    """No size of the check is that large: the wrong gradient there is not seen, and that is said."""
+    new = f"// {np.random.default_rng().integers(1 << 60)}\n"  # what is built already says nothing
+    statement = f"{new}{EACH}y[i] = x[i];\nif (n > 100000) y[4] = square(x[4]);\n"
+    with pytest.warns(
+        UserWarning,
+        match=r"not judged where the check never came.*\n(?:.*\n)*?line \d+: if \(n > 100000\) y\[4\] = square",
+    ):
+        _built("never", statement)

@@ -1,0 +1,89 @@
+"""Programs whose gradient was wrong without a message: each is right now, or refused by its line."""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+
+import deep500 as d5
+from deep500.errors import CompileError
+from deep500.operators.enzyme.members import kept_in_members
+from tests.operators.enzyme.test_battery import EIGHTH_ORDER
+from tests.operators.enzyme_mended import HEADERS, MENDED, Mended
+from tests.operators.enzyme_sources import elementwise
+from tests.operators.enzyme_units import needs_engine
+
+STEP = 1e-2
+CASES = [
+    pytest.param(
+        row, check, id=f"{row.name}{'' if check else ' unchecked'}", marks=[] if row.quick else pytest.mark.long
+    )
+    for row in MENDED
+    for check in row.checks
+]
+
+
+@needs_engine
+@pytest.mark.parametrize(("row", "check"), CASES)
+def test_programs_are_right_or_refused_by_their_line(row: Mended, check: bool) -> None:
+    """Against differences of the eighth order, at 1, 5 and 33 elements."""
+    source = elementwise(row.name, "\n" + row.body, HEADERS + row.before, row.members)
+    described = [d5.TensorDescriptor("float64", ("N",))]
+
+    def build() -> d5.operators.cpp.CompiledOp:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of slopes at exactly 0
+            return d5.compile_custom_cppop_inline(
+                row.name, source, described, described, gradient="enzyme", check=check, openmp=row.openmp
+            )
+
+    if row.refused:
+        with pytest.raises(CompileError) as caught:
+            build()
+        assert re.search(row.refused, str(caught.value)), str(caught.value)
+        return
+    op = build()
+    for n in (1, 5, 33):
+        random = np.random.default_rng(n)
+        x, dy = random.uniform(-1.5, 1.5, n), random.standard_normal(n)
+        expected = np.array(
+            [
+                sum(c * (dy * (op(x + STEP * k * e) - op(x - STEP * k * e))).sum() for k, c in EIGHTH_ORDER)
+                for e in np.eye(n)
+            ]
+        )
+        (got,) = op.run_backward([dy], [x], [op(x)])
+        np.testing.assert_allclose(got, expected / STEP, rtol=1e-10, atol=1e-10)
+
+
+def test_an_object_in_a_closure_is_followed_to_where_it_is_used() -> None:
+    """Captured beside another pointer, at an offset of its own: only what goes through the object is kept in it."""
+    ir = """
+@table = internal constant { [1 x ptr] } { [1 x ptr] [ptr @invoked] }
+define void @g() {
+  call void @__enzyme_autodiff(ptr @d500_primal)
+}
+define void @d500_primal(ptr %0, ptr %1) {
+  %3 = alloca [24 x i8]
+  store ptr @table, ptr %3
+  %4 = getelementptr inbounds i8, ptr %3, i64 8
+  %5 = ptrtoint ptr %0 to i64
+  store i64 %5, ptr %4
+  %6 = getelementptr inbounds i8, ptr %3, i64 16
+  store ptr %1, ptr %6
+  %7 = getelementptr inbounds i8, ptr %0, i64 24
+  %8 = load double, ptr %7
+}
+define void @invoked(ptr %0, ptr %1) {
+  %3 = getelementptr inbounds i8, ptr %0, i64 OFFSET
+  %4 = load ptr, ptr %3
+  %5 = load double, ptr %1
+  %6 = getelementptr inbounds i8, ptr %4, i64 24
+  store double %5, ptr %6
+}
+"""
+    assert kept_in_members(ir.replace("OFFSET", "8")) == ["  store double %5, ptr %6"]
+    assert kept_in_members(ir.replace("OFFSET", "16")) == []

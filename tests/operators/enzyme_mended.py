@@ -1,0 +1,88 @@
+"""Programs that were built with a wrong gradient, or refused without a reason: forward, and what is expected now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+EACH = "for (std::size_t i = 0; i < n; ++i) "
+HEADERS = "#include <algorithm>\n#include <cstdlib>\n#include <cstring>\n#include <functional>\n#include <memory>\n"
+
+
+@dataclass(frozen=True)
+class Mended:
+    """One operator on n numbers x, which writes n numbers y.
+
+    Attributes:
+        name: an identifier.
+        body: of forward.
+        refused: what the error must match; right to 1e-10 if empty.
+        members: further members of the class.
+        before: what stands before the class.
+        checks: whether the build is to check the gradient; what must not depend on that has both.
+        openmp: whether it is built with OpenMP.
+        quick: whether it is tried in every run of the tests.
+    """
+
+    name: str
+    body: str
+    refused: str = ""
+    members: str = ""
+    before: str = ""
+    checks: tuple[bool, ...] = (True,)
+    openmp: bool = False
+    quick: bool = False
+
+
+KEPT = r"kept in members of the class and read again(.|\n)*\nline \d+: .*"
+MEMORY = "outputs that depend on what was in memory before"
+BOTH = (True, False)
+REGION = "#pragma omp parallel firstprivate(x, y, m, p)\n{"
+LOOP = "#pragma omp for\nfor (std::size_t i = 0; i < m; ++i) "
+# fmt: off
+MENDED = [
+    # -- kept in the object, where sizes and values of the check do not reach
+    Mended("behind_a_size", f"if (n > 5000) {{\n{EACH}kept[i % 64] = x[i] * x[i];\n{EACH}y[i] = kept[i % 64];\n}}\n"
+           f"else {EACH}y[i] = x[i] * x[i];", KEPT + r"kept\[i % 64\] = x", "T kept[64];", checks=BOTH),
+    Mended("behind_a_value", f"{EACH}{{ if (x[i] > 1e7)\nlast = x[i] * 2;\ny[i] = last * x[i]; }}", KEPT + r"last = x",
+           "T last = 0;", checks=BOTH),
+    Mended("by_a_function", "std::function<void(T)> keep = [this](T v) {\ntotal += v * v; };\n"
+           f"total = 0; {EACH}keep(x[i]); {EACH}y[i] = total * x[i];", KEPT + r"total \+= v \* v", "T total = 0;",
+           checks=BOTH, quick=True),
+    Mended("as_bits", f"{EACH}\nstd::memcpy(&bits[i % 64], &x[i], 8);\n{EACH}"
+           "{ double v; std::memcpy(&v, &bits[i % 64], 8); y[i] = v * x[i]; }", KEPT + r"std::memcpy\(&bits",
+           "long bits[64];", checks=BOTH),
+    # -- what is overwritten before it is used
+    Mended("root_overwritten", f"std::vector<T> k(n); {EACH}k[i] = std::sqrt(x[i] - 9);"
+           f"{EACH}if (x[i] < 9.5) k[i] = x[i] * x[i]; {EACH}y[i] = k[i];", checks=BOTH),
+    Mended("quotient_overwritten", f"{EACH}y[i] = 1 / (x[i] > 1e3 ? x[i] - 1e3 : 0 * x[i]);"
+           f"{EACH}if (x[i] < 2e3) y[i] = x[i] * 2;", checks=BOTH),
+    # -- memory that nothing wrote
+    Mended("unwritten", f"{EACH}y[i] += x[i];", MEMORY),
+    Mended("unwritten_if_many", f"if (n > 3000) {EACH}y[i] += x[i]; else {EACH}y[i] = x[i] * 2;", MEMORY),
+    Mended("unwritten_if_large", f"{EACH}{{ if (x[i] > 3) y[i] += x[i]; else y[i] = x[i] * 2; }}", MEMORY, quick=True),
+    # -- ends of the process
+    Mended("null_write", f"if (n > 3)\n*(double *)nullptr = x[0];\n{EACH}y[i] = x[i];",
+           r"does not compile(.|\n)*cpp:\d+:1: error: indirection of .*null pointer", checks=BOTH, quick=True),
+    Mended("ended", f"{EACH}y[i] = x[i]; if (n > 2) std::exit(3);",
+           "a crash when it was tried: exit code 3 in forward"),
+    # -- threads
+    Mended("two_loops_in_a_region", f"const std::size_t m = n; std::vector<T> t(m); T *p = t.data();\n{REGION}\n"
+           f"{LOOP}p[i] = x[i] * x[i];\n{LOOP}y[i] = p[i] * p[m - 1 - i];\n}}", checks=BOTH, openmp=True),
+    Mended("three_loops_in_a_region", f"const std::size_t m = n; std::vector<T> t(2 * m); T *p = t.data();\n{REGION}\n"
+           f"{LOOP}p[i] = x[i] * x[i];\n{LOOP}p[m + i] = p[i] * p[m - 1 - i];\n"
+           f"{LOOP}y[i] = p[m + i] * x[m - 1 - i];\n}}",
+           openmp=True),
+    Mended("several_regions", "const std::size_t m = n; std::vector<T> t(m), u(m); T *p = t.data(), *q = u.data();\n"
+           "for (std::size_t i = 0; i < m; ++i) p[i] = x[i];\nfor (int s = 0; s < 4; ++s) {\n"
+           "#pragma omp parallel for firstprivate(m, p, q)\n"
+           "for (std::size_t i = 0; i < m; ++i) q[i] = p[i] + T(.1) * p[(i + 1) % m] * p[i];\n"
+           "#pragma omp parallel for firstprivate(m, p, q)\n"
+           "for (std::size_t i = 0; i < m; ++i) p[i] = q[i] - T(.1) * q[(i + 2) % m];\n}\n"
+           "for (std::size_t i = 0; i < m; ++i) y[i] = p[i];", openmp=True),
+    Mended("vector_of_a_thread", "const std::size_t m = n;\n#pragma omp parallel for firstprivate(x, y, m)\n"
+           "for (std::size_t i = 0; i < m; ++i) { std::vector<T> v(4); for (int k = 0; k < 4; ++k) v[k] = x[i] * T(k);"
+           " T s = 0; for (T u : v) s += u * u; y[i] = s; }", openmp=True),
+    # -- bytes
+    Mended("copied_at_once", "std::memcpy(y, x, n * sizeof(T));", checks=BOTH),
+]
+# fmt: on
