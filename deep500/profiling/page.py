@@ -119,12 +119,30 @@ def drawing(profile: Profile) -> Drawing:
         for number, row in enumerate(profile.rows):
             times = [part.cells.get(KernelPlace(row.name, phase)) for phase in (FORWARD, BACKWARD)]
             spent = sum(cell.seconds for cell in times if cell is not None)
-            text = f"{factor * spent:.3f}" if spent else "^" if row.name in part.fused else ""
+            text = f"{factor * spent:.3g}" if spent else "^" if row.name in part.fused else ""
             share = min(1.0, spent / part.step.seconds)
             cells.append((start + column * _COLUMN, number * _ROW + _ROW, text, share**0.5, row.name))
     heads = [(start + column * _COLUMN, f"{p.framework}, {unit}") for column, p in enumerate(profile.frameworks)]
     size = start + len(profile.frameworks) * _COLUMN, _ROW * (len(profile.rows) + 1) + 4
     return Drawing(*size, edges, dots, cells, heads)
+
+
+def heaviest(profile: Profile) -> list[str]:
+    """The node that takes the most time, a line for each framework."""
+    lines = []
+    for part in profile.frameworks:
+        spent = []
+        for row in profile.rows:
+            cells = [part.cells.get(KernelPlace(row.name, phase)) for phase in (FORWARD, BACKWARD)]
+            spent.append(sum(cell.seconds for cell in cells if cell is not None))
+        most = max(spent, default=0.0)
+        if most:
+            row, share = profile.rows[spent.index(most)], 100 * most / part.step.seconds
+            lines.append(
+                f"{part.framework}: {row.name} ({row.operator}) takes the most time of all nodes, {format_time(most)}, "
+                f"{share:.3g} % of the profiled step."
+            )
+    return lines
 
 
 def _middle(number: int) -> int:
@@ -150,7 +168,12 @@ def write_page(profile: Profile, path: str | os.PathLike[str]) -> Path:
         for part, step in zip(profile.frameworks, steps, strict=True)
     ]
     page = render_template(
-        "profile.html.j2", profile=profile, shown=shown, drawing=drawing(profile), table=profile_table(profile)
+        "profile.html.j2",
+        profile=profile,
+        shown=shown,
+        drawing=drawing(profile),
+        table=profile_table(profile),
+        answered=heaviest(profile),
     )
     target = Path(path)
     write_atomic(target, page)

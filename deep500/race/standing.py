@@ -226,6 +226,26 @@ def profile_figure(table: StudyTable) -> Figure:
     return Figure.from_plot("On how many workloads is it nearly the fastest?", plot, caption, len(table.workloads))
 
 
+def answer(standing: Mapping[str, Any]) -> str:
+    """The outcome in a sentence: who scores best, whom it beats on these workloads, and with whom that is open.
+
+    Example:
+        >>> pair = {"first": "a", "second": "b", "here": {"verdict": "faster"}}
+        >>> answer({"scores": [{"submission": "a", "score": 1.0}, {"submission": "b", "score": 0.4}], "pairs": [pair]})
+        'a has the best score, 1.000; on these workloads it is faster than b.'
+    """
+    best, *others = (row["submission"] for row in standing["scores"])
+    words = {(pair["first"], pair["second"]): pair["here"]["verdict"] for pair in standing["pairs"]}
+    beaten = [o for o in others if words.get((best, o)) == FASTER or words.get((o, best)) == SLOWER]
+    unclear = [other for other in others if other not in beaten]
+    parts = [f"it is faster than {', '.join(beaten)}"] * bool(beaten)
+    parts += [f"{'not told apart from' if not beaten else 'and not told apart from'} {', '.join(unclear)}"] * bool(
+        unclear
+    )
+    score = f"{best} has the best score, {standing['scores'][0]['score']:.3f}"
+    return f"{score}; on these workloads {'it is ' * (not beaten)}{' '.join(parts)}." if parts else f"{score}."
+
+
 def write_standing(race: Race) -> dict[str, Any]:
     """Write ``result.json`` and the page into the race's folder; returns what the first holds."""
     from deep500.report.rendering import render_template
@@ -235,7 +255,9 @@ def write_standing(race: Race) -> dict[str, Any]:
     field = [row["submission"] for row in standing["scores"]], [w.title for w in race.workloads], race.options.studies
     figure = profile_figure(fastest(_tuned(race), field=field))
     plans = {"studies": race.options.studies, "trials": race.options.trials, "seed": race.options.seed}
-    page = render_template("race.html.j2", race=standing, figure=figure, plans=plans, workloads=race.workloads)
+    page = render_template(
+        "race.html.j2", race=standing, figure=figure, plans=plans, workloads=race.workloads, answered=answer(standing)
+    )
     write_atomic(race.path / PAGE, page)
     return standing
 

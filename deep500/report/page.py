@@ -25,7 +25,7 @@ from deep500.report.recomputation import recomputation_view
 from deep500.report.rendering import holds_over, render_template
 from deep500.results.exhibits import read_exhibits
 from deep500.results.files import read_json, write_atomic
-from deep500.results.quiet import disturbed
+from deep500.results.quiet import BUSY, disturbed
 from deep500.results.ranks import Ranks, is_of_rank
 from deep500.results.recomputation import RecomputationRecord
 from deep500.results.record import REPORT, Record
@@ -82,7 +82,9 @@ def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | N
         "name": name or manifest.get("name") or manifest["recipe"],
         "manifest": manifest,
         "summary": summary,
-        "labels": summary["labels"],
+        "labels": [label for label in summary["labels"] if label != BUSY],
+        "busy": BUSY if BUSY in summary["labels"] else "",
+        "recipe_file": Path(manifest["recipe_file"] or "").name,
         "word": word,
         "mark": MARKS.get(word, "–"),
         "rules": {name: {**rules[name], "title": title_of(name)} for name in RULES if name in rules},
@@ -184,7 +186,7 @@ def sentence(stat: Mapping[str, Any]) -> str:
         parts.append(f"launches {word} (Kruskal-Wallis p {between['kruskal_p']:.2g}{spread})")
     median = next((estimate for estimate in stat["estimates"] if estimate["q"] == 0.5), None)
     if median is not None:
-        parts.append(_holds(median, between["kruskal_p"]))
+        parts.append(_holds(median, between["kruskal_p"], stat.get("disturbed")))
     return "; ".join(parts) + "."
 
 
@@ -195,11 +197,11 @@ def _steady_state(cut: Mapping[str, Any]) -> SteadyState:
     )
 
 
-def _holds(median: Mapping[str, Any], kruskal_p: float | None) -> str:
+def _holds(median: Mapping[str, Any], kruskal_p: float | None, disturbing: Any) -> str:
     """Say what the interval of the median holds over."""
     over = holds_over(median)
     if median["ci"]["low"] is None:
-        return f"the median is an observation, without interval: {median['reason']}"
+        return f"the median is an observation, without interval: {BUSY if disturbing else median['reason']}"
     if median["ci"].get("cluster") == LAUNCHES:
         return f"the interval of the median holds {over}: each launch is one value"
     unknown = kruskal_p is None and median.get("launches", 1) > 1
@@ -280,4 +282,6 @@ def rerun(manifest: Mapping[str, Any]) -> list[str]:
     """Command lines that repeat a run."""
     git = (manifest.get("environment") or {}).get("git") or {}
     lines = [shlex.join(["git", "checkout", git["commit"]])] if git.get("commit") else []
-    return [*lines, shlex.join(["deep500", "run", manifest["recipe_file"] or manifest["recipe"], *manifest["argv"]])]
+    file = Path(manifest["recipe_file"] or manifest["recipe"])
+    recipe = file.stem if file.parent.name == "recipes" else file.name  # those of Deep500 go by name
+    return [*lines, shlex.join(["deep500", "run", recipe, *manifest["argv"]])]

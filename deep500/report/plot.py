@@ -92,6 +92,9 @@ class Axis:
 
 
 def _short(value: float) -> str:
+    if 0 < abs(value) < 1e-3:
+        mantissa, _, exponent = f"{value:.3e}".partition("e")
+        return f"{float(mantissa):g}e{int(exponent)}"
     return f"{value:,.0f}" if abs(value) >= 1000 and abs(value) < 1e7 else f"{value + 0.0:.4g}"
 
 

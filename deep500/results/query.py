@@ -116,7 +116,7 @@ def _collect(path: Path, tables: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def _configuration(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the recipe, a column each: ``optimizer_kwargs.lr`` as ``optimizer_kwargs_lr``, objects by their names.
+    """Settings of the recipe, a column each: ``optimizer_kwargs.lr`` as ``optimizer_kwargs_lr``, objects by names.
 
     Example:
         >>> _configuration({"resolved": {"recipe": {"optimizer": "a.b:Adam", "optimizer_kwargs": {"lr": 0.1}}}})

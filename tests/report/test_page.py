@@ -16,6 +16,7 @@ from deep500.report.curves import columns
 from deep500.report.page import headline_line, metric_row, rerun, write_report
 from deep500.results import Circumstances, Record, judge, overall
 from deep500.results.files import read_json, to_json
+from deep500.results.quiet import BUSY
 from deep500.results.stats import plan_to_json
 from deep500.results.verify import write_stats
 from tests.results.report_cases import HOSTILE, finished, manifest
@@ -140,14 +141,12 @@ def test_hostile_names_are_text_wherever_they_stand(record, where):
     check_accessible(text)
 
 
-def test_labels_stand_wherever_numbers_do(record):
-    page = finish(record)
-    for heading in re.findall(r"<h2.*?>(\w+)(.*?)</h2>", page):
-        assert heading[0] == "Environment" or "stand-in data" in heading[1]
-    rows = [row for row in re.findall(r"<tr><th scope=.row.>test_.*?</tr>", page, flags=re.DOTALL)]
-    assert len(rows) == 2 and all("stand-in data" in row and "open division" in row for row in rows)
-    captions = re.findall(r"<figcaption>.*?</figcaption>", page)
-    assert captions and all("stand-in data" in caption and "open division" in caption for caption in captions)
+def test_a_label_stands_once_and_only_where_it_applies(record, tmp_path):
+    page = (finished(tmp_path, labels=[*LABELS, BUSY]).path / "report.html").read_text(encoding="utf-8")
+    marks = re.findall(r'<span class="label">(.*?)</span>', page)
+    assert [mark for mark in marks if mark != "warning"][:3] == [*LABELS, BUSY]
+    assert marks.count(BUSY) == marks.count("open division") == 1
+    assert re.search(rf"<b>step</b> median[^\n]*{BUSY}", page) and not re.search(rf"accuracy</b>[^\n]*{BUSY}", page)
     unlabelled = finish(record, labels=[]).replace("(stand-in data)", "")
     assert unlabelled.count("stand-in data") == 2  # beside the two halves of the data
 

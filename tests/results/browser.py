@@ -13,6 +13,7 @@ import pytest
 
 from tests.conftest import HANG
 
+DARK = "--blink-settings=preferredColorScheme=0"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
 QUIET = (
@@ -50,7 +51,7 @@ FRAME = """<!doctype html><title>frame</title><pre id="findings"></pre>
 """A frame, since no window of the browser is narrower than 500 pixels."""
 
 
-def probe(folder, page, script, width):
+def probe(folder, page, script, width, *options):
     """What a script within the page found and posted to its parent as JSON, with ``width``, its window's.
 
     The page's policy is taken away, since it lets no script in but its own.
@@ -58,7 +59,9 @@ def probe(folder, page, script, width):
     text = re.sub(r'<meta http-equiv="Content-Security-Policy".*?>', "", page.read_text(encoding="utf-8"))
     (folder / "probe.html").write_text(text.replace("</body>", script + "</body>"), encoding="utf-8")
     (folder / "frame.html").write_text(FRAME.replace("WIDTH", str(width)), encoding="utf-8")
-    printed, messages = browse(folder, (folder / "frame.html").as_uri(), "--dump-dom", "--virtual-time-budget=5000")
+    printed, messages = browse(
+        folder, (folder / "frame.html").as_uri(), "--dump-dom", "--virtual-time-budget=5000", *options
+    )
     assert messages == []
     findings = json.loads(html.unescape(re.search(r'<pre id="findings">(.*?)</pre>', printed, re.DOTALL)[1]))
     assert findings["width"] <= width

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import jinja2
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,14 +16,19 @@ from deep500.compare.checks import Check, GateResult
 from deep500.compare.report import render_runs
 from deep500.compare.result import ComparisonResult
 from deep500.compare.timing import Timing, control_name
+from deep500.compare.trajectories import AGAIN, OTHER, ROUNDING, Distances, TrajectoryComparison
 from deep500.frameworks.reference import from_model
 from deep500.measure.comparison import FASTER, SLOWER, compare_all
 from deep500.measure.environment import describe
 from deep500.measure.statistics import paired_ratio
 from deep500.networks import add_loss, create
+from deep500.pages import rendering
 from deep500.profiling import profile_network
 from deep500.profiling import write_page as profile
 from deep500.race import standing
+from deep500.race.sweep_command import PAGE as SWEEP
+from deep500.race.sweep_command import write_result
+from deep500.race.sweeping import RecipeSweep, SweepOptions, axis_of, cells_of
 from deep500.report import recomputation
 from deep500.report.claims import write_claims
 from deep500.results.rules import write_rules
@@ -30,11 +37,12 @@ from deep500.transformations.substitutions import optimize_network
 from deep500.transformations.substitutions.report import page as optimized
 from recipes.studies.graph_substitutions.page import write_page as study
 from tests.race.common import Curves, race
-from tests.results.browser import needs_browser, probe
+from tests.results.browser import DARK, needs_browser, probe
 from tests.results.report_cases import finished
 from tests.results.test_recomputation import measured as planned
 from tests.results.test_scaling import RANKED, STRONG, WEAK
 
+TEMPLATES = Path(rendering.__file__).parent / "templates"
 GEOMETRY = """<script>
 addEventListener("load", () => {
   const found = [], edge = document.documentElement.clientWidth;
@@ -62,7 +70,28 @@ addEventListener("load", () => {
     }));
   }
   const texts = document.querySelectorAll("svg text").length;
-  parent.postMessage(JSON.stringify({ found, texts, width: innerWidth }), "*");
+  const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 });
+  const pen = canvas.getContext("2d", { willReadFrequently: true });
+  const light = (colors) => {  // of colours laid over each other
+    colors.forEach((color) => { pen.fillStyle = color; pen.fillRect(0, 0, 1, 1); });
+    return [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3).map((part) => part / 255)
+      .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+      .reduce((sum, part, place) => sum + part * [0.2126, 0.7152, 0.0722][place], 0);
+  };
+  const seen = new Set();
+  for (const element of document.querySelectorAll("body *")) {
+    const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!own || element.closest("svg, script, .skip")) continue;
+    const grounds = [], style = getComputedStyle(element);
+    for (let at = element; at; at = at.parentElement) grounds.unshift(getComputedStyle(at).backgroundColor);
+    const key = [...grounds, style.color].join();
+    if (seen.has(key)) continue;
+    seen.add(key);
+    const [a, b] = [light(["#fff", ...grounds]), light(["#fff", ...grounds, style.color])].sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < 4.5) say("contrast " + ((a + 0.05) / (b + 0.05)).toFixed(1), element);
+  }
+  const dark = light([getComputedStyle(document.body).backgroundColor]) < 0.2;
+  parent.postMessage(JSON.stringify({ found, texts, pairs: seen.size, dark, width: innerWidth }), "*");
 });
 </script>"""
 
@@ -102,7 +131,7 @@ def _recomputation(folder):
 
 def _optimized(folder):
     path = folder / "optimized.html"
-    path.write_text(optimized(optimize_network(create("nasrnn", hidden=8), measure=False)), encoding="utf-8")
+    path.write_text(optimized(optimize_network(create("nasrnn", hidden=8), measure=False, budget=1)), encoding="utf-8")
     return path
 
 
@@ -158,7 +187,36 @@ def _race(folder):
     return folder / "race" / standing.PAGE
 
 
+def _sweep(folder):
+    words = ("batch_size=64,128", "optimizer_kwargs.lr=0.01,0.1")
+    axes = [axis_of(word) for word in words]
+    sweep = RecipeSweep(folder, SweepOptions("job.py", words), axes, cells_of(axes, None, 0))
+    quality = {"name": "test_accuracy", "unit": "%", "direction": "higher"}
+    for number, cell in enumerate(sweep.cells):
+        fell, values = ("diverged", []) if number == 2 else ("", [90.0 + number, 91.0 + number])
+        known = {"words": list(cell), "values": values, "reason": fell, "run": f"results/job/{number}", "seeds": 2}
+        sweep.records[number] = {**known, "quality": quality, "metrics": [], "warnings": []}
+    write_result(sweep)
+    return folder / SWEEP
+
+
+def _trajectory(folder):
+    rng, distances = np.random.default_rng(0), {}
+    start = {"fc1.weight": np.ones(4, "float32"), "fc1.bias": np.ones(2, "float32")}
+    for side, size in ((AGAIN, 0.0), (ROUNDING, 1e-7), (OTHER, 1e-3)):
+        distances[side] = Distances(losses=[None, *(2.0 / step for step in range(1, 9))], same_batches=8)
+        for step in range(9):
+            moved = {name: value + np.float32(size * step * rng.random()) for name, value in start.items()}
+            distances[side].add(moved, start)
+    sides = ("job optimizer=AdamOptimizer", "job optimizer=NAdamOptimizer")
+    result = TrajectoryComparison(sides, 8, [0.1 * step for step in range(9)], distances[OTHER].losses, distances)
+    result.judge()
+    return result.write(folder)
+
+
 PAGES = {
+    "sweep": _sweep,
+    "trajectory": _trajectory,
     "profile": _profile,
     "race": _race,
     "report": _report,
@@ -172,14 +230,43 @@ PAGES = {
 }
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A page of each kind, made once, and the templates that were asked for meanwhile."""
+    pages, calls, get = {}, set(), jinja2.Environment.get_template
+
+    def noted(environment, name, *more):
+        calls.add(name)
+        return get(environment, name, *more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jinja2.Environment, "get_template", noted)
+        for name, make in PAGES.items():
+            pages[name] = make(tmp_path_factory.mktemp(name))
+    return pages, calls
+
+
 @needs_browser
-@pytest.mark.parametrize("make", PAGES.values(), ids=PAGES)
-def test_nothing_is_cut_or_unreadable(make, tmp_path):
-    page = make(tmp_path)
-    for width in (1400, 390):
-        findings = probe(tmp_path, page, GEOMETRY, width)
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_is_cut_or_unreadable(made, name, tmp_path):
+    page = made[0][name]
+    for width, scheme in ((1400, ()), (390, (DARK,))):
+        findings = probe(tmp_path, page, GEOMETRY, width, *scheme)
         assert findings["found"] == [], f"{width} pixels"
-        assert findings["texts"] or make in (_study, _differing)
+        assert findings["dark"] == bool(scheme) and findings["pairs"] > 2
+        assert findings["texts"] or name in ("study", "differing")
+    text = re.sub(r"<(script|style|svg)\b.*?</\1>|<[^>]*>", " ", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert not re.search(r"\bNone\b|\bnan\b|\bundefined\b", text) and str(page.parent) not in text
+
+
+def test_every_page_kind_is_a_row(made):
+    """What extends the frame is the template of some page above, and each page of one thing begins with an answer."""
+    pages, calls = made
+    wanted = {file.name for file in TEMPLATES.glob("*.html.j2") if '{%- extends "base' in file.read_text("utf-8")}
+    assert wanted and wanted <= calls
+    for name in pages.keys() - {"comparison"}:
+        text = pages[name].read_text(encoding="utf-8").partition("<main")[2]
+        assert text.index('class="verdict') < text.index("<h2"), name
 
 
 def test_places_are_shared_where_intervals_overlap(tmp_path):

@@ -15,7 +15,7 @@ from deep500.report.claims import write_claims
 from deep500.report.page import render
 from deep500.results import Record
 from deep500.results.rules import write_rules
-from tests.results.browser import browse, needs_browser, probe
+from tests.results.browser import DARK, browse, needs_browser, probe
 from tests.results.report_cases import HOSTILE, finished
 from tests.results.test_recomputation import measured as planned
 from tests.results.test_scaling import RANKED, STRONG
@@ -61,7 +61,7 @@ def test_fifty_series_of_ten_thousand_samples(tmp_path):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_shows_without_a_message(folder, page, size, scheme):
     picture = folder / f"{scheme}-{size}.png"
-    dark = ["--blink-settings=preferredColorScheme=0"] if scheme == "dark" else []
+    dark = [DARK] if scheme == "dark" else []
     _, messages = browse(folder, page.as_uri(), f"--window-size={size}", f"--screenshot={picture}", *dark)
     assert messages == []
     from PIL import Image

@@ -23,7 +23,7 @@ def d1_known_claims(run: RunView) -> RuleFinding:
     return passed(f"{len(run.all_claims)} claims can be judged")
 
 
-def d2_quiet_machine(run: RunView) -> RuleFinding:
+def d2_quiet_or_observed(run: RunView) -> RuleFinding:
     """Times are results only if other processes, quotas, heat and swapping left the machine to the run."""
     if not run.is_of_recipe or not run.curve:
         return not_applicable("no training was timed")

@@ -131,7 +131,7 @@ def page(result: Optimized, rules: Rules = None) -> str:
         "optimized.html.j2",
         name=result.original.name,
         backend=result.backend,
-        answer=_answer(result),
+        answered=_answer(result),
         faster=result.chosen is not None,
         unproved=result.history.unproved,
         rules=[(n, readable(known[rule]), rule, rule in result.history.unproved) for rule, n in used.most_common()],
