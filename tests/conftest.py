@@ -87,7 +87,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _shares(config: pytest.Config) -> bool:
-    """Whether this is a run of the whole suite, which takes a commit's share of the rows."""
+    """Whether this is a run of the whole suite, which takes a commit's share of rows and dear tests."""
     return not (_LONG or config.option.keyword or config.option.file_or_dir)
 
 
@@ -111,7 +111,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out other commits' rows; skip what is for `make test-long`, and the workshop while it is unchanged."""
+    """Leave out what is other commits', skip what is for `make test-long`, and the workshop while it is unchanged."""
     if _shares(config):
         left = share.left_out(items, share.commit())
         config.hook.pytest_deselected(items=left)

@@ -1,9 +1,10 @@
-"""Which rows of tables a commit runs: a quarter, by a hash of the row and the commit; ``make test-long`` runs all.
+"""Which tests a commit runs: a quarter of dear ones and of rows of tables, by a hash of the test and the commit.
 
 A table is a parametrised test, on each backend a table of its own, unless it is marked ``any_backend``: what backends
 do there is tested elsewhere. Each has at least one row in every commit. Numbered cases (``tests/fuzz``) are cut into as
-many pieces, of which a commit runs one. What a commit leaves out, another one runs: nothing is left out for good, and
-no machine's timings decide. Whoever names files or tests gets all of their rows.
+many pieces, of which a commit runs one. Tests marked ``slow`` are dear: of those, rows or not, a commit runs a quarter
+and nothing is sure. What a commit leaves out, another one runs: nothing is left out for good, and no machine's timings
+decide. ``make test-long`` runs all; so does whoever names files or tests.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def commit() -> str:
 def headline() -> str:
     """What a run of the suite prints first."""
     of = f"commit {commit()[:10]}" if commit() else "no commit"
-    return f"rows of tables: about one in {ONE_IN}, the share of {of} (make test-long, or naming a file, runs all)"
+    what = f"rows of tables and dear tests: about one in {ONE_IN}, the share of {of}"
+    return f"{what} (make test-long, or naming a file, runs all)"
 
 
 def numbers(count: int, commit: str) -> range:
@@ -47,16 +49,19 @@ def numbers(count: int, commit: str) -> range:
 
 
 def left_out(items: Sequence[pytest.Item], commit: str) -> list[pytest.Item]:
-    """The rows that are not this commit's."""
+    """The rows and dear tests that are not this commit's."""
+    left: list[pytest.Item] = []
     tables: dict[tuple[object, ...], list[tuple[int, pytest.Item]]] = {}
     for item in items:
+        number = int.from_bytes(hashlib.sha256(f"{commit} {item.nodeid}".encode()).digest()[:8], "big")
         params = getattr(getattr(item, "callspec", None), "params", None)
-        if params:
+        if item.get_closest_marker("slow"):
+            left += [item] if number % ONE_IN else []
+        elif params:
             apart = item.get_closest_marker("any_backend") is None
             backend = next((v for v in params.values() if apart and isinstance(v, str) and v in BACKENDS), "")
-            number = int.from_bytes(hashlib.sha256(f"{commit} {item.nodeid}".encode()).digest()[:8], "big")
             tables.setdefault((item.path, getattr(item, "originalname", ""), backend), []).append((number, item))
-    return [
+    return left + [
         item
         for table in tables.values()
         for number, item in table

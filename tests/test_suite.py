@@ -110,6 +110,12 @@ def test_the_hash_is_written_when_all_of_the_workshop_passed(outcomes, expressio
     assert workshop.PASSED.is_file() == written
 
 
+def _single(name, marked=None):
+    """A test without rows."""
+    place = {"path": Path("tests/test_x.py"), "originalname": name, "nodeid": f"tests/test_x.py::{name}"}
+    return SimpleNamespace(**place, get_closest_marker={"slow": marked}.get)
+
+
 def _rows(test, *rows, marked=None):
     """Rows of a table of tests as pytest collects them; those with a backend are (backend, row)."""
     return [
@@ -133,15 +139,15 @@ def test_every_row_runs_in_some_commit_and_every_table_in_each():
         _rows("c", *((name, i) for name in share.BACKENDS for i in range(4))),
     ]
     tables.append(_rows("e", *((name, i) for name in share.BACKENDS for i in range(8)), marked=True))
-    single = [SimpleNamespace(path=Path("tests/test_x.py"), originalname="d", nodeid="tests/test_x.py::d")]
-    items, ran, backends = [item for table in (*tables, single) for item in table], set(), []
+    single, dear = [_single("d")], [_single(f"dear{i}", marked=True) for i in range(40)]
+    items, ran, backends = [item for table in (*tables, single, dear) for item in table], set(), []
     for commit in map(str, range(40)):
         left = {item.nodeid for item in share.left_out(items, commit)}
         now = {item.nodeid for item in items} - left
         assert single[0].nodeid in now and tables[1][0].nodeid in now
         for name in share.BACKENDS:
             assert any(f"c[('{name}'" in nodeid for nodeid in now)
-        assert 0 < sum("::a[" in nodeid for nodeid in now) < 30
+        assert 0 < sum("::a[" in nodeid for nodeid in now) < 30 and 0 < sum("::dear" in nodeid for nodeid in now) < 30
         backends.append(sum(any(f"e[('{name}'" in nodeid for nodeid in now) for name in share.BACKENDS))
         ran |= now
     assert ran == {item.nodeid for item in items}

@@ -41,6 +41,7 @@ def recipe(tmp_path, monkeypatch):
     return write
 
 
+@pytest.mark.slow
 def test_everything(recipe, tmp_path):
     said = []
     result = d5.compare_frameworks(

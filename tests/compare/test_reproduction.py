@@ -131,6 +131,7 @@ def test_a_missing_epoch_is_found_on_both_paths(runs, forged):
     assert any("up to epoch 1, here up to epoch 2" in what for what in wrong(place, runs[1]))
 
 
+@pytest.mark.slow
 def test_replaying_seeds_by_the_command(runs, forged, capsys):
     assert cli.main(["verify", str(runs[0]), "--replay", "1"]) == 0
     assert "3 of 3 agree, trained again" in capsys.readouterr().out

@@ -40,6 +40,7 @@ def _judged() -> list[str]:
     return [name for name in names if registry.is_installed(name) and ledger.failing(name)]
 
 
+@pytest.mark.slow
 def test_a_sample_of_the_cases_that_must_pass_passes(tmp_path: Path) -> None:
     """In a process of its own: the suite keeps its cases in module variables, which other tests read as well."""
     chosen = [part for name in _judged() for part in ("--backend", name)]

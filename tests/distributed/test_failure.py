@@ -71,6 +71,7 @@ def test_ranks_that_all_diverge_leave_one_report(tmp_path):
     assert verify(path) == [] and (path / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_resuming_after_a_killed_rank_ends_bit_by_bit_the_same(tmp_path, undisturbed):
     killed = jobs.run(tmp_path, "--ranks", "2", FAIL_RANK="1", FAIL_STEP="25", FAIL_HOW="kill")
     assert killed.code != 0

@@ -19,6 +19,8 @@ from deep500.networks.execution.capabilities import watch_gradients
 from tests.conftest import load_backend
 from tests.distributed import overlap_cases, ranks, torchrun
 
+pytestmark = pytest.mark.slow
+
 STARTS = ["start 40", "start 91", "start 11", "start 61"]  # b2 w2, w1, b1, b0 w0 backwards, one element more each
 
 

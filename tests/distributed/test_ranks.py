@@ -28,6 +28,7 @@ def test_a_rank_that_raises_fails_the_test_and_is_named(on_ranks: Callable[..., 
         on_ranks(cases.fail, 3, rank=1)
 
 
+@pytest.mark.slow
 def test_a_case_that_hangs_ends_with_all_its_ranks(on_ranks: Callable[..., list[Any]], tmp_path: Path) -> None:
     code, output = ranks.launch(ranks.name_of(cases.hang), 2, tmp_path / "none.json", {}, limit=15)
     assert code != 0 and re.search("got no end of (receive|barrier) within", output), output

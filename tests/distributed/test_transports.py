@@ -39,6 +39,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
 
 
 @pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.slow
 def test_a_transport_keeps_its_promises(run: Run, size: int) -> None:
     results = run(transport_cases.everything, size, lengths=LENGTHS)
     for rank, result in enumerate(results):
@@ -51,6 +52,7 @@ def test_a_transport_keeps_its_promises(run: Run, size: int) -> None:
 
 
 @pytest.mark.backend("pytorch")
+@pytest.mark.slow
 def test_what_nobody_answers_raises_in_time(tmp_path: Path) -> None:
     load_backend("pytorch")
     file = tmp_path / "results.json"

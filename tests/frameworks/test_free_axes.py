@@ -86,6 +86,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.slow
 def test_a_free_axis_takes_every_length(name: str) -> None:
     framework, make = MODELS[name]
     load_backend(framework)

@@ -87,6 +87,7 @@ def test_a_key_that_nobody_entered_is_an_error() -> None:
     assert isinstance(find_failure(str(caught.value)), UnsupportedOperator)
 
 
+@pytest.mark.slow
 def test_forward_mode_and_hessians_of_enzyme_s_operators() -> None:
     x, w = (jnp.asarray(array[:, 0]) for array in values()[:2])
     v, u = x[::-1], w[::-1]

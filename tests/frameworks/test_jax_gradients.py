@@ -187,6 +187,7 @@ CASES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_gradients_are_the_user_s(name: str) -> None:
     function, (x,) = CASES[name], varied([real(2, 4)])
     network = as_network((function, TREE), real(2, 4))
@@ -216,6 +217,7 @@ class Teacher(nnx.Module):
         return self.drop(scaled(h, 2.0)) - stop_gradient(jnp.tanh(h)) - x @ self.teacher[...]
 
 
+@pytest.mark.slow
 def test_gradients_of_a_module_in_training_mode_are_flax_s() -> None:
     module, (x,) = Teacher(0.0), varied([real(2, 4)])
     factors = cotangents([np.zeros((SAMPLES, 3))])

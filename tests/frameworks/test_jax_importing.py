@@ -103,6 +103,7 @@ def hold_to(network: Any, arrays: Any, want: Any, label: Any, wanted: dict[str, 
     [(Convolutional, real(4, 6, 6, 3)), (Attentive, np.arange(24).reshape(4, 6) % 20)],
     ids=["convolutional", "attentive"],
 )
+@pytest.mark.slow
 def test_outputs_and_gradients_of_a_module_are_flax_s(make: Any, array: np.ndarray) -> None:
     module = make()
     before = fingerprint(module)
@@ -148,6 +149,7 @@ def test_dropout_that_would_be_lost_is_refused() -> None:
         as_network(Attentive(0.1), np.zeros((1, 6), "int64"))
 
 
+@pytest.mark.slow
 def test_jax_s_own_functions_are_the_same_afterwards() -> None:
     """A converter that leaves its own in their place changes what the user's other functions compute."""
     code = """\

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pytest
 
 import deep500 as d5
 from deep500.errors import MissingEngine
@@ -66,6 +67,7 @@ def _arrays(entry: Case | tuple[tuple[int, ...], ...], seed: int) -> Arrays:
     return [*arrays[:2], *(np.arange(len(x)) for x in arrays[2:])]
 
 
+@pytest.mark.slow
 def test_every_operator_s_gradient(backend: ModuleType) -> None:
     """Of a loss that weighs every output of every operator; by each parameter, against the operator's own formula."""
     net, feeds, expected, terms = Network(), {}, {}, []

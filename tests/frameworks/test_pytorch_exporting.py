@@ -173,6 +173,7 @@ except d5.errors.NetworkError:
 """
 
 
+@pytest.mark.slow
 def test_nobody_sees_what_exporters_write() -> None:
     done = subprocess.run(
         [sys.executable, "-c", QUIET], env=dict(os.environ), capture_output=True, check=True, timeout=HANG

@@ -20,6 +20,8 @@ from tests.tolerances import assert_close
 from tests.transformations.recomputation.test_execution import everything_again
 from tests.transformations.recomputation.test_rewriting import NETWORKS, inputs_of
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_backends_own_optimizer_follows_the_plan(backend: ModuleType) -> None:
     """Its step may be one function with the update in it, which must be compiled anew."""

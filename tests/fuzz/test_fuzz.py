@@ -13,6 +13,8 @@ import pytest
 from tests.conftest import HANG
 from tests.fuzz import mutations
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -12,6 +12,8 @@ import pytest
 from tests.conftest import HANG
 from tests.fuzz.model_files import corpus, damaged
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -19,6 +19,8 @@ from tests.fuzz.network_bare import Arrays, Outcome, bare
 from tests.fuzz.network_judge import Finding, judge_plain, judge_slopes, judge_trained
 from tests.fuzz.network_reduce import describe, reduce
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -12,6 +12,7 @@ pytest.importorskip("jax")
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_nothing_lands_on_the_other_device() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.gpu.jax_second_device"], capture_output=True, text=True, timeout=500, check=False

@@ -13,6 +13,8 @@ from deep500.measure.comparison import signed_rank
 from deep500.measure.launch_comparison import Floor, compare_launches, dependence, paired_shift, shift_interval
 from deep500.measure.launches import over_launches
 
+pytestmark = pytest.mark.slow
+
 PERMEABILITY = (
     np.array([1.15, 0.88, 0.90, 0.74, 1.21]),  # 12 to 26 weeks
     np.array([0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46]),  # at term

@@ -10,6 +10,8 @@ from deep500.measure.launches import LAUNCHES, WITHIN, launches_differ, launches
 from deep500.measure.quantiles import quantile
 from tests.measure.test_quantiles import autoregressive
 
+pytestmark = pytest.mark.slow
+
 TRIALS = 500
 
 

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 from onnx import defs
 
 from deep500.errors import Deep500Error
@@ -64,6 +65,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.slow
 def test_axes_counted_from_the_other_end_have_the_same_gradients(backend: ModuleType) -> None:
     right, wrong, refused = 0, [], []
     turned = _found(backend, [turned for _, turned in PAIRS.values()])

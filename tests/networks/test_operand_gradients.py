@@ -27,6 +27,8 @@ from tests.networks.gradient_cases import Case
 from tests.networks.operand_cases import BLOCKED, CHOSEN, ELSEWHERE, FLOATS, REFUSED, floating
 from tests.tolerances import as_numpy
 
+pytestmark = pytest.mark.slow
+
 RIGHT = {"reference": 128, "pytorch": 137, "tensorflow": 139, "jax": 135, "onnxruntime": 107}
 """How many rows have a gradient at least; the others are errors."""
 SINGLE = ("AffineGrid", "GridSample", "LinearAttention")

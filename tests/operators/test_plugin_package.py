@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import HANG
 from tests.test_docs import TUTORIALS, write_files
 
@@ -20,6 +22,7 @@ print(op.spec.file, d5.check_op_gradient(op, [np.array([-1, 0.5, 2], "float32")]
 """
 
 
+@pytest.mark.slow
 def test_an_installed_package_is_found_by_entry_point(tmp_path: Path) -> None:
     write_files(TUTORIALS[0], tmp_path)
     site = tmp_path / "site"

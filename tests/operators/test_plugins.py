@@ -20,6 +20,8 @@ from deep500.networks import Network
 from deep500.operators import find_operator, operator_names
 from tests.tolerances import as_numpy, assert_close
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(4)
 
 

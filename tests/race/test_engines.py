@@ -23,6 +23,8 @@ from deep500.race.worker import Limits, TrialProcess, run_described
 from tests.race.common import Curves, race
 from tests.race.test_trial import RECIPE
 
+pytestmark = pytest.mark.slow
+
 SUITE = {"recipe": "job.py", "target": 12.0, "seconds": 60, "steps": 20, "every": 5}
 VARIED = {"variants": ["batch_size=32,128"]}
 WORDS = ["--suite", "suite.json", "--submissions", "adam,momentum", "--studies", "1", "--trials", "1"]

@@ -153,6 +153,7 @@ def array_task(script: Path, task: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(["bash", str(script)], env=environment, capture_output=True, check=False)
 
 
+@pytest.mark.slow
 def test_an_array_of_slurm_runs_cells_by_index_into_the_same_folder(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sweep", "job.py", "batch_size=64,128", "--engine", "slurm", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

@@ -41,6 +41,7 @@ def recipe(tmp_path, monkeypatch):
     return path
 
 
+@pytest.mark.slow
 def test_as_a_script(recipe):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

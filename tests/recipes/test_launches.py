@@ -61,6 +61,7 @@ def facts_of(path):
     return [line["seed"] for line in lines], [line["clock"]["process"] for line in lines], step
 
 
+@pytest.mark.slow
 def test_seeds_are_launches_that_can_be_interrupted_and_are_the_seeds_of_one_process(tmp_path):
     (tmp_path / "job.py").write_text(RECIPE)
     words = [sys.executable, "job.py", "--repeat", "6", "--quiet"]

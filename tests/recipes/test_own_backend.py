@@ -27,6 +27,8 @@ from deep500.transformations.substitutions.cost.deployments import deployment
 from tests.conftest import HANG
 from tests.tolerances import assert_close
 
+pytestmark = pytest.mark.slow
+
 JOB = """\
 import {module} as d5fw
 import deep500 as d5

@@ -41,6 +41,7 @@ def test_the_three_are_there():
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_dry_run(capsys, name, monkeypatch):
     serve(monkeypatch)
     code, summary, manifest = run(capsys, "run", name, "--dry-run", "batch_size=8")

@@ -24,6 +24,8 @@ from deep500.transformations.recomputation import load_plan, planning
 from tests.conftest import load_backend
 from tests.recipes.common import quick
 
+pytestmark = pytest.mark.slow
+
 RESNET = {"model": "resnet", "model_kwargs": {"depth": 8}, "batch_size": 32}
 
 

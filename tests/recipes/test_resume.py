@@ -104,6 +104,7 @@ def only(folder: Path) -> Record:
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+@pytest.mark.slow
 def test_killed_at_any_moment_ends_bit_identically(tmp_path):
     script = tmp_path / "job.py"
     script.write_text(SCRIPT)
@@ -132,6 +133,7 @@ def test_killed_at_any_moment_ends_bit_identically(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+@pytest.mark.slow
 def test_a_killed_run_with_a_memory_plan_goes_on_with_that_plan(tmp_path):
     script = tmp_path / "job.py"
     script.write_text(SCRIPT.replace("batch_size=16,", "batch_size=160, memory=0.6,"))

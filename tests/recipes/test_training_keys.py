@@ -20,6 +20,8 @@ from deep500.training.data.text import Passages
 from deep500.training.loss_scaling import LossScaling
 from tests.recipes.common import quick
 
+pytestmark = pytest.mark.slow
+
 MOMENTUM = {"lr": 0.1, "momentum": 0.9}
 FEATURES: dict[str, dict[str, Any]] = {
     "precision": {"precision": "bf16"},

@@ -162,6 +162,7 @@ SILENT = ("a twin with jitter", "no warm-up", "memory below that of the interpre
 """Of the lies that were written down first, those that are not noticed."""
 
 
+@pytest.mark.slow
 def test_four_of_five_careful_lies_are_flagged(tmp_path):
     source = honest(tmp_path / "source", "--repeat", "3", "--seed", "0", epochs=3)
     assert found(source) == []

@@ -21,6 +21,8 @@ from deep500.scaling.page import text
 from deep500.scaling.prediction import Compute, Machine, predict, serial_share, step_seconds
 from deep500.scaling.rig import Rig, SchemeChoice, parse_schemes
 
+pytestmark = pytest.mark.slow
+
 NETWORK = "alpha=1e-3,beta=1e-9,gamma=0"
 NET = Interconnect.parse(NETWORK)
 LENET_BYTES = 85544

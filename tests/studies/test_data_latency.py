@@ -105,6 +105,7 @@ def test_files_are_forgotten_or_it_is_said(folder):
     assert len(files_of(folder, "JPEG folder")) == COUNT and len(files_of(folder, "indexed tar")) == 2
 
 
+@pytest.mark.slow
 def test_quick_shows_a_table_with_everything(tmp_path, capsys):
     words = ["--quick", "--storage", "tar", "--storage", "TFRecord", "--loader", "deep500", "--loader", "DataLoader"]
     assert study.main([*words, "--json", str(tmp_path / "out.json")]) == 0

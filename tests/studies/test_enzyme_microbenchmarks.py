@@ -17,6 +17,8 @@ from recipes.studies.enzyme_microbenchmarks.plotting import plot
 from recipes.studies.enzyme_microbenchmarks.summary import Summary
 from recipes.studies.enzyme_microbenchmarks.tapes import from_checkout
 
+pytestmark = pytest.mark.slow
+
 ALONE = ["--quick", "--no-styles", "--without", "CppAD", "--without", "JAX", "--without", "PyTorch"]
 PLANTED = """
 import os, signal

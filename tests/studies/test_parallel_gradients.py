@@ -18,6 +18,8 @@ from recipes.studies.parallel_gradients.hydro import Box, BoxPart, ExchangeStruc
 from recipes.studies.parallel_gradients.launching import FormPoint
 from recipes.studies.parallel_gradients.measuring import Checked, TimedPoint, check
 
+pytestmark = pytest.mark.slow
+
 
 def library(proxy: str, form: str) -> ctypes.CDLL:
     try:

@@ -21,6 +21,8 @@ from recipes.studies.recomputation_profile.profiling import Bench, ProfileSettin
 from recipes.studies.recomputation_profile.subjects import FULL, SMALL
 from tests.conftest import load_backend
 
+pytestmark = pytest.mark.slow
+
 TINY = {
     "mixed_resnet": {"width": 2, "blocks": (1, 1, 1, 1), "shape": (3, 8, 8)},
     "unet": {"width": 2, "levels": 1, "shape": (3, 8, 8)},

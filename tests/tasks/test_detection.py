@@ -147,6 +147,7 @@ def test_ssd_has_the_parameters_of_its_formula(levels, rows):
     assert count == wanted and network.descriptors()["output"].shape == ("N", rows, 4 + classes)
 
 
+@pytest.mark.slow
 def test_a_pyramid_learns_in_every_backend(backend, batch):
     small = {name: values[:2] for name, values in batch.items()}
     made = Detection((64, 64), 10, 8, [[13.0], [20.0]], [1.45], output="output")

@@ -22,6 +22,8 @@ from deep500.transformations.recomputation.pieces import plan_pieces
 from deep500.transformations.substitutions.equivalence import in_float64
 from tests.transformations.test_microbatching import BACKENDS, batch_of, step
 
+pytestmark = pytest.mark.slow
+
 BATCH = 16
 NETWORKS = {
     "causal_transformer": {"width": 32, "heads": 2, "layers": 2, "shape": (32,)},

@@ -17,6 +17,8 @@ from deep500.transformations.microbatching import divide_batch, microbatch
 from deep500.transformations.substitutions.equivalence import in_float64
 from tests.transformations.test_batch_axes import NETWORKS
 
+pytestmark = pytest.mark.slow
+
 BATCH = 7
 BACKENDS = ("reference", "pytorch", "tensorflow", "jax", "onnxruntime")
 

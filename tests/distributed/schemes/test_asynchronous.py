@@ -259,6 +259,7 @@ def test_it_goes_on_from_its_state(scheme: str, keywords: dict[str, Any]) -> Non
 # -- processes --------------------------------------------------------------------------------------------------------
 @pytest.mark.mpi
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.slow
 def test_processes_serve_one_worker_as_serially(backend: str, on_ranks: Callable[..., Any]) -> None:
     options: dict[str, Any] = {"backend": backend, "optimizer": "AdamOptimizer"}
     assert np.array_equal(last(on_ranks(train, 2, scheme="InconsistentParameterServer", **options)), serial(**options))

@@ -23,6 +23,8 @@ from deep500.transformations.parallel.plan_file import ParallelPlan
 from deep500.transformations.parallel.planning import Wishes, parallelize
 from tests.conftest import load_backend
 
+pytestmark = pytest.mark.slow
+
 CHEAP = Wishes(model=StepCosts(latency=1e-9, start=1e-9))
 """A machine whose messages cost next to nothing: plans divide what they can."""
 MODELS: dict[str, dict[str, Any]] = {

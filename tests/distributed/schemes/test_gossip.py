@@ -228,6 +228,7 @@ def test_it_goes_on_from_its_state_as_if_never_stopped(scheme: str) -> None:
         pytest.param("ConsistentNeighbors", 2, "pytorch", marks=pytest.mark.backend("pytorch")),
     ],
 )
+@pytest.mark.slow
 def test_processes_do_what_threads_do(scheme: str, size: int, backend: str, on_ranks: Callable[..., Any]) -> None:
     options: dict[str, Any] = {"backend": backend, "apart": 0.1}
     assert np.array_equal(

@@ -21,7 +21,7 @@ INCLUDE = Path(__file__).resolve().parents[3] / "deep500" / "operators" / "inclu
 EIGHTH_ORDER = ((1, 4 / 5), (2, -1 / 5), (3, 4 / 105), (4, -1 / 280))
 
 
-pytestmark = needs_engine
+pytestmark = [needs_engine, pytest.mark.slow]
 
 
 class Built:

@@ -21,7 +21,7 @@ from tests.differences import slopes
 from tests.operators import enzyme_sources as sources
 from tests.operators.enzyme_units import needs_engine
 
-pytestmark = needs_engine
+pytestmark = [needs_engine, pytest.mark.slow]
 DOWNWARDS = re.compile(r"= add (?:nsw |nuw )*i64 %[^,\n]+, -1\n")
 PLUGINS = Path(d5.__file__).resolve().parent / "custom_ops"
 

@@ -18,6 +18,8 @@ from tests.tolerances import as_numpy, assert_close
 from tests.transformations.recomputation.test_execution import everything_again
 from tests.transformations.recomputation.test_rewriting import NETWORKS, inputs_of
 
+pytestmark = pytest.mark.slow
+
 BACKENDS = ("reference", "pytorch", "tensorflow", "jax", "onnxruntime")
 
 

@@ -22,6 +22,7 @@ BATCH = 32
         for b in ("reference", "pytorch", "tensorflow", "jax", "onnxruntime")
     ],
 )
+@pytest.mark.slow
 def test_results_are_those_of_the_whole(backend):
     network = with_loss("lenet")
     cut, inputs = microbatch(network, 4), batch_of(network, BATCH)

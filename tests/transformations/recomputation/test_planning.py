@@ -36,6 +36,7 @@ def test_the_reference_holds_what_was_predicted(name: str, share: float) -> None
     assert held < 1.02 * share * full
 
 
+@pytest.mark.slow
 def test_bytes_or_a_share_with_or_without_an_executor() -> None:
     net = add_loss(create("resnet", depth=8))
     share = d5.plan_checkpointing(net, 0.8, batch=8)

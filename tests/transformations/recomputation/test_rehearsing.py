@@ -18,6 +18,8 @@ from deep500.transformations.recomputation.rehearsing import Planner, Rehearsals
 from tests.conftest import load_backend
 from tests.transformations.recomputation.test_rewriting import inputs_of
 
+pytestmark = pytest.mark.slow
+
 SHARES = {"resnet": 0.6, "unet": 0.8, "transformer": 0.6}
 
 

@@ -149,6 +149,7 @@ def test_cases_of_the_suite_pass_when_written_back(suite: Suite) -> None:
     assert judged(suite, exported, cases) == []
 
 
+@pytest.mark.slow
 def test_models_of_the_suite_pass_when_optimized(suite: Suite) -> None:
     failing = ledger.failing("reference")
     groups = ("simple", "pytorch-converted", "pytorch-operator")

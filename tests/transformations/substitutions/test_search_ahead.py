@@ -90,6 +90,7 @@ def test_the_hand_merged_form_computes_what_the_network_does(merged: bool) -> No
 
 
 @pytest.mark.parametrize(("steps", "hidden"), [(2, 16), (5, 64)])
+@pytest.mark.slow
 def test_nasrnn_is_merged_as_far_as_by_hand(steps: int, hidden: int) -> None:
     """One product a step and one for all inputs, activations of gates merged where two or more are alike."""
     network = create("nasrnn", batch=1, shape=(steps, hidden), classes=10)

@@ -249,6 +249,7 @@ def test_a_network_is_equivalent_to_itself() -> None:
     assert "b and a are equivalent" in str(measured) and "A/A control" in str(measured)
 
 
+@pytest.mark.slow
 def test_networks_are_ranked_and_only_a_faster_one_is_chosen() -> None:
     sizes = {"middle": (256, 256), "large": (4096, 2048), "small": (8,)}
     nets = {name: create("mlp", batch=8, hidden=hidden) for name, hidden in sizes.items()}

@@ -43,6 +43,7 @@ def _found(rule: PatternRule, graph: StoredGraph) -> list[Match]:
     return list(Matcher([rule]).matches(graph))
 
 
+@pytest.mark.slow
 def test_random_graphs_keep_their_values_under_every_rule() -> None:
     """1,000 graphs in which rules' sides are planted; both sides of all matches of all rules, in float64."""
     rules = read()
