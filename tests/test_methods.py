@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("deep500", "frameworks", "recipes", "custom_ops")
 WRAPPERS = {"classmethod", "staticmethod", "partial", "partialmethod", "MethodType", "wraps", "cache"}
@@ -89,6 +91,7 @@ def overwritten(trees: dict[str, ast.Module]) -> list[str]:
     return sorted(lines)
 
 
+@pytest.mark.slow
 def test_no_method_of_another_object_is_assigned() -> None:
     lines = [line for line in overwritten(_files()) if line.partition(": ")[2].partition(" = ")[0] not in FOREIGN]
     assert not lines, "\n".join(["supply an object of an interface instead:", *lines])

@@ -270,6 +270,7 @@ RUNS = [  # the same recipe by every door; {root} is the copied checkout
 
 @pytest.mark.backend("pytorch")
 @pytest.mark.parametrize(("who", "where", "command"), RUNS)
+@pytest.mark.slow
 def test_recipe_dry_run(
     who: str, where: str, command: list[str], checkout: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -40,6 +40,7 @@ def rival(name: str, *args, **options) -> Candidate:
 
 
 @pytest.mark.parametrize(("optimizer", "options"), OPTIMIZERS, ids=[name for name, _ in OPTIMIZERS])
+@pytest.mark.slow
 def test_no_false_alarm(others, optimizer, options):
     pair = [candidate("reference", optimizer, **options), rival(others, optimizer, **options)]
     result = check_equivalence(probe(), batches(), pair)

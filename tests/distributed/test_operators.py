@@ -31,6 +31,7 @@ def marked(test: Callable[..., None]) -> Callable[..., None]:
 
 @marked
 @pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.slow
 def test_an_operator_of_ranks_is_the_operator_alone(on_ranks: Callable[..., list[Any]], ranks: int) -> None:
     """Halo exchange, sums and a minimum, in every backend that keeps to the program's order."""
     for found in on_ranks(cases.is_like_alone, ranks):
@@ -43,6 +44,7 @@ def test_an_operator_of_ranks_is_the_operator_alone(on_ranks: Callable[..., list
 
 
 @marked
+@pytest.mark.slow
 def test_a_loss_of_ranks_trains_as_on_the_whole_batch(on_ranks: Callable[..., list[Any]]) -> None:
     for found in on_ranks(cases.trains, 2):
         assert found["even"]["error"] < 1e-12 and found["even"]["moved"] > 1e-2

@@ -89,6 +89,7 @@ def answer(network: Network, feeds: dict[str, np.ndarray], backend: str) -> Answ
 
 
 @pytest.mark.parametrize(("name", "backend"), CASES, ids=[f"{name}-{backend}" for name, backend in CASES])
+@pytest.mark.slow
 def test_gradients_of_the_zoo_agree(name: str, backend: str) -> None:
     load_backend(backend)
     if (name, backend) in LONG and not os.environ.get("DEEP500_TEST_LONG"):

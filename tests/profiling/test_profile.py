@@ -117,6 +117,7 @@ ORACLE = {  # backend: what its framework calls a node's kernels, by operator: f
 }
 
 
+@pytest.mark.slow
 def test_kernels_are_those_of_their_nodes(backend: ModuleType, backend_name: str) -> None:
     net = network()
     operators = {node.name: node.op_type for node in net.nodes}

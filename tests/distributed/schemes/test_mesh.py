@@ -63,6 +63,7 @@ def test_parts_of_ranks_communicate_among_themselves() -> None:
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_over_mpi(on_ranks: Callable[..., list[Any]]) -> None:
     results = on_ranks(cases.real, 4, seeds=[])
     check_parts([each["divided"] for each in results])
@@ -70,6 +71,7 @@ def test_over_mpi(on_ranks: Callable[..., list[Any]]) -> None:
 
 
 @pytest.mark.backend("pytorch")
+@pytest.mark.slow
 def test_over_torch(tmp_path: Path) -> None:
     """``fully_shard`` has a mesh of two dimensions, of PyTorch's own."""
     load_backend("pytorch")

@@ -57,6 +57,7 @@ def train(executor: Any, optimizer: str, inputs: dict[str, np.ndarray], steps: i
         ("dropout", "momentum", "jax"),  # whose other networks XLA rounds differently
     ],
 )
+@pytest.mark.slow
 def test_training_under_a_plan_is_the_same_to_the_bit(
     name: str, optimizer: str, backend_name: str, tmp_path: Path
 ) -> None:

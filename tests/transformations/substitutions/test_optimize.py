@@ -207,6 +207,7 @@ def test_for_inference_normalization_is_folded_and_for_training_it_stays() -> No
 
 
 # -- backends ---------------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_every_backend_runs_what_was_optimized(backend_name: str, results: dict[str, Optimized]) -> None:
     for name in ("branches", "images", "nasrnn"):
         assert_same(SUBJECTS[name][0], results[name].network, 1e-5, backend_name)
