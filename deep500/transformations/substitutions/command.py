@@ -136,7 +136,8 @@ def _execute(args: argparse.Namespace) -> int:
             fresh_prices=args.fresh_prices,
             stop=stop,
         )
-    others = args.history is None and args.opset is None and args.ir_version is None and not args.training
+    plain = args.history is None and args.opset is None and args.ir_version is None and not args.training
+    others = plain and not args.no_measure and args.budget > 0 and not stop()
     contest = Contest(args.seed, FILES * args.budget, others)
     optimized, words = write_fastest(optimized, source, args.out, write, contest)
     if args.report is not None:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from deep500.errors import InputError, NetworkError, UnsupportedOperator
+from deep500.errors import InputError, UnsupportedOperator
 from deep500.measure.comparison import FASTER, MARGIN
 from deep500.networks.execution.inputs import make_inputs
 from deep500.networks.network import Network
@@ -53,6 +53,8 @@ def write_fastest(
 ) -> tuple[Optimized, str]:
     """Write the fastest form of a result, or the file that was given where none is faster.
 
+    A file with arrays beside it is not written anew: they would all be read.
+
     Args:
         optimized: a result; what was not measured is written as it is.
         source: the file that was given.
@@ -63,28 +65,18 @@ def write_fastest(
     Returns:
         What was written, and words for how.
     """
-    if optimized.measured is None:
+    if optimized.measured is None and (optimized.chosen is not None or not contest.others):
         return optimized, write(optimized.network, optimized.history, out)
-    failed, forms = dict[str, str](), dict[str, Path]()
-    results, words = dict[str, Optimized](), dict[str, str]()
+    failed, forms, words = dict[str, str](), dict[str, Path](), dict[str, str]()
     try:
-        for name in (EDITED, ANEW) if optimized.chosen is not None else ():
-            history = replace(optimized.history, anew=name == ANEW)
-            place = out.with_name(f".{out.name}.{os.getpid()}.{len(forms)}")
-            try:
-                words[name] = write(optimized.network, history, place)
-            except (NetworkError, InputError) as error:
-                if name == EDITED:
-                    raise
-                failed[name] = str(error)
-                continue
-            forms[name], results[name] = place, replace(optimized, history=history)
-        if len(forms) > 1 and forms[EDITED].read_bytes() == forms[ANEW].read_bytes():
+        for name in (EDITED, ANEW)[: 2 - bool(source.outside)] if optimized.chosen is not None else ():
+            forms[name] = _place(out, name)
+            words[name] = write(optimized.network, _history(optimized, name), forms[name])
+        if ANEW in forms and forms[EDITED].read_bytes() == forms[ANEW].read_bytes():
             forms.pop(ANEW).unlink()
         for name, data in simplified(source, failed).items() if contest.others else ():
-            forms[name] = out.with_name(f".{out.name}.{os.getpid()}.{len(forms)}")
+            forms[name], words[name] = _place(out, name), f"the file is {name}'s"
             write_bytes([data], forms[name])
-            words[name] = f"the file is {name}'s"
         winner, reason, timed = _winner(optimized, source, forms, contest)
         if winner is None:
             stays = _stays(optimized, reason) if optimized.chosen is not None else optimized
@@ -93,11 +85,27 @@ def write_fastest(
     finally:
         for place in forms.values():
             place.unlink(missing_ok=True)
-    if winner in results:
-        return results[winner], words[winner]
+    how = words[winner] if timed is None else f"{words[winner]}; {timed[winner]}"
+    how += "".join(f"\n{name} took no part: {text}" for name, text in failed.items())
+    if winner in (EDITED, ANEW):
+        return replace(optimized, history=_history(optimized, winner)), how
     history = replace(optimized.history, steps=(), unchanged=False, unproved=())
-    network = Network.from_onnx(out)
-    return replace(optimized, network=network, history=history, measured=timed, chosen=winner, reason=""), words[winner]
+    other: dict[str, Any] = {
+        "history": history,
+        "measured": timed,
+        "chosen": winner,
+        "equivalence": None,
+        "after": None,
+    }
+    return replace(optimized, network=Network.from_onnx(out), reason="", **other), how
+
+
+def _place(out: Path, name: str) -> Path:
+    return out.with_name(f".{out.name}.{os.getpid()}.{name.replace(' ', '-')}")
+
+
+def _history(optimized: Optimized, name: str) -> History:
+    return replace(optimized.history, anew=name == ANEW)
 
 
 def _winner(
