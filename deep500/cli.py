@@ -201,7 +201,7 @@ def _list(args: argparse.Namespace) -> int:
         "recipes (deep500 run NAME)": [(recipe.name, recipe.summary) for recipe in list_recipes()],
         "studies (python -m recipes.studies.NAME)": [(study.name, study.summary) for study in list_studies()],
         "models": [(name, model_summary(name)) for name in model_names()],
-        "data sets": [(name, dataset_info(name).summary) for name in dataset_names()],
+        "data sets": [(name, dataset_info(name).about) for name in dataset_names()],
         "schemes (scheme=NAME, on several ranks)": [
             (name, re.split(r" \(|[:.;] ", " ".join((kind.__doc__ or "").replace("``", "").split()))[0].rstrip("."))
             for name, kind in sorted(by_name().items())
@@ -291,10 +291,11 @@ def _data_state(name: str) -> str:
     from deep500.training.data import dataset_info, load_dataset
 
     if dataset_info(name).built_in:
-        return "built in"
+        return f"built in; licence: {dataset_info(name).licence}"
     stage(f"data set {name}")
     try:
-        return load_dataset(name)[0].provenance
+        known, licence = load_dataset(name)[0].provenance, dataset_info(name).licence
+        return known if licence in known else f"{known}; licence: {licence}"
     except MissingDataset:
         return "absent"
     except DataError as error:

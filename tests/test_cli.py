@@ -418,3 +418,12 @@ def test_colours_are_for_terminals(monkeypatch):
     assert paint("x", RED, io.StringIO()) == "x" and paint("x", RED, Terminal()) == "\x1b[31mx\x1b[0m"
     monkeypatch.setenv("NO_COLOR", "1")
     assert paint("x", RED, Terminal()) == "x"
+
+
+def test_every_data_set_states_its_licence(capsys):
+    assert cli.main(["list", "datasets", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["data sets"]
+    assert len(listed) >= 18 and {name for name, about in listed.items() if "licence: not stated" in about} <= {
+        "stripes"
+    }
+    assert "CC BY 4.0" in listed["digits"] and all("; licence: " in about for about in listed.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -47,6 +47,7 @@ class DatasetInfo(abc.ABC):
         shape: shape of one sample.
         counts: samples for training and for testing.
         summary: one line on what it is.
+        licence: terms of the data and whom to name; every set of Deep500 says them.
         built_in: True when it needs no files.
     """
 
@@ -55,7 +56,13 @@ class DatasetInfo(abc.ABC):
     shape: tuple[int, ...]
     counts: tuple[int, int]
     summary: str
+    licence: str = field(default="not stated", kw_only=True)
     built_in: ClassVar[bool] = False
+
+    @property
+    def about(self) -> str:
+        """The summary and the licence."""
+        return f"{self.summary}; licence: {self.licence}"
 
     @property
     def options(self) -> tuple[str, ...]:

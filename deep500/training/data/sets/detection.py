@@ -68,7 +68,16 @@ def _voc(folder: Path, half: str, shape: Shape) -> BoxFiles:
 
 
 register_dataset(
-    BoxFolder("coco", 80, (3, 320, 320), (118_287, 5_000), "photographs with boxes (Lin et al. 2014)", ("coco",), _coco)
+    BoxFolder(
+        "coco",
+        80,
+        (3, 320, 320),
+        (118_287, 5_000),
+        "photographs with boxes (Lin et al. 2014)",
+        ("coco",),
+        _coco,
+        licence="annotations CC BY 4.0, COCO Consortium; each photograph under the terms of its author at Flickr",
+    )
 )
 register_dataset(
     BoxFolder(
@@ -79,5 +88,6 @@ register_dataset(
         "photographs with boxes (Everingham et al. 2010)",
         ("VOCdevkit/VOC2007", "VOC2007"),
         _voc,
+        licence="photographs under the terms of their authors at Flickr; cite Everingham et al. (2010)",
     )
 )

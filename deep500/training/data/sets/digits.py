@@ -20,6 +20,7 @@ from deep500.training.data.augmentation import resize
 from deep500.training.data.catalog import BuiltIn, register_dataset
 from deep500.training.data.dataset import NumpyDataset
 
+LICENCE = "UCI's optical recognition of handwritten digits (Alpaydin and Kaynak 1998), CC BY 4.0"
 SPLIT_SEED = 500
 TEST_FRACTION = 0.2
 _DIGIT, _IMAGE = 26, 32  # pixels of an enlarged digit and of the image that it is put into
@@ -127,8 +128,24 @@ def _patches(count: int, rng: np.random.Generator) -> np.ndarray:
 
 
 register_dataset(
-    BuiltIn("digits", 10, (1, 8, 8), (1438, 359), "scikit-learn's real scanned digits, 8x8 grey", make=digits)
+    BuiltIn(
+        "digits",
+        10,
+        (1, 8, 8),
+        (1438, 359),
+        "scikit-learn's real scanned digits, 8x8 grey",
+        licence=LICENCE,
+        make=digits,
+    )
 )
 register_dataset(
-    BuiltIn("digits32", 10, (3, 32, 32), (1438, 359), "the same digits over photographs, 32x32 colour", make=digits32)
+    BuiltIn(
+        "digits32",
+        10,
+        (3, 32, 32),
+        (1438, 359),
+        "the same digits over photographs, 32x32 colour",
+        licence=f"{LICENCE}; photographs CC BY 2.0, danielbuechele and vultilion at Flickr",
+        make=digits32,
+    )
 )

@@ -51,5 +51,6 @@ LIBRISPEECH = register_dataset(
         (2450, 80),
         (28539, 2620),
         "read English with transcripts, 16 kHz, as log-mel features; 100 hours and 5 hours, where they lie on disk",
+        licence="CC BY 4.0, Panayotov et al. (2015), from LibriVox's recordings",
     )
 )

@@ -74,6 +74,7 @@ MNIST = register_dataset(
         (1, 28, 28),
         (60_000, 10_000),
         "handwritten digits, 28x28 grey (LeCun et al. 1998)",
+        licence="commonly given as CC BY-SA 3.0, LeCun, Cortes and Burges, from NIST's forms",
         layouts=(
             Layout(
                 read_idx,
@@ -106,6 +107,7 @@ FASHION_MNIST = register_dataset(
         (1, 28, 28),
         (60_000, 10_000),
         "articles of clothing, 28x28 grey (Xiao et al. 2017)",
+        licence="MIT, Zalando SE",
         layouts=(
             Layout(
                 read_idx,

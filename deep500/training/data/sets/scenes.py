@@ -13,7 +13,7 @@ import numpy as np
 from deep500.training.data.augmentation import resize
 from deep500.training.data.boxes import BoxDataset
 from deep500.training.data.catalog import BuiltIn, register_dataset
-from deep500.training.data.sets.digits import scans, split
+from deep500.training.data.sets.digits import LICENCE, scans, split
 
 SIDE, SMALLEST, LARGEST, MOST = 64, 12, 26, 5
 COUNTS = (2000, 400)
@@ -79,5 +79,13 @@ def _backgrounds(count: int, rng: np.random.Generator) -> np.ndarray:
 
 
 register_dataset(
-    BuiltIn("digit_scenes", 10, (1, SIDE, SIDE), COUNTS, "scenes of real scanned digits with boxes", make=digit_scenes)
+    BuiltIn(
+        "digit_scenes",
+        10,
+        (1, SIDE, SIDE),
+        COUNTS,
+        "scenes of real scanned digits with boxes",
+        licence=LICENCE,
+        make=digit_scenes,
+    )
 )

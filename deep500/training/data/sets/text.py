@@ -207,7 +207,8 @@ KJV = register_dataset(
         len(BIBLE_SYMBOLS),
         (128,),
         (31901, 3357),
-        "the King James Bible, 4,298,239 characters in passages; text in the public domain, from Debian's package",
+        "the King James Bible, 4,298,239 characters in passages",
+        licence="public domain (in the United Kingdom the Crown's), from Debian's package bible-kjv-text",
     )
 )
 PROSE = register_dataset(
@@ -216,10 +217,19 @@ PROSE = register_dataset(
         103,
         (128,),
         (3452, 363),
-        "the texts of Python's help(), passages (PSF licence)",
+        "the texts of Python's help(), passages",
+        licence="PSF License Agreement, Python Software Foundation",
         make=make_prose,
     )
 )
 NUMBERS = register_dataset(
-    BuiltIn("number_pairs", 32, (7,), (20000, 700), "numbers of 1 to 6 digits and their words", make=make_numbers)
+    BuiltIn(
+        "number_pairs",
+        32,
+        (7,),
+        (20000, 700),
+        "numbers of 1 to 6 digits and their words",
+        licence="generated, as Deep500",
+        make=make_numbers,
+    )
 )

@@ -79,6 +79,11 @@ def _words(text: str) -> list[str]:
 
 register_dataset(
     ParallelTexts(
-        "wmt", 0, (129,), (4_500_000, 3_003), "sentences in two languages (Bojar et al. 2014), where they lie on disk"
+        "wmt",
+        0,
+        (129,),
+        (4_500_000, 3_003),
+        "sentences in two languages (Bojar et al. 2014), where they lie on disk",
+        licence="each corpus has terms of its own; WMT's organisers give theirs for research",
     )
 )
