@@ -64,7 +64,6 @@ from deep500.results.sealing import seal, write_stats
 from deep500.results.stats import declared_series
 from deep500.training.data import Dataset
 from deep500.training.listeners import JudgeEvery
-from deep500.training.loggers import client, make_loggers
 from deep500.training.statistics import TrainingStatistics
 from deep500.training.trainer import Trainer
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
@@ -97,8 +96,11 @@ class Session:
 
     def run(self, record: Record | None) -> RecipeResult:
         """Train every seed that is not finished yet, judge, report."""
-        for kind in self.options.log:
-            client(kind)
+        if self.options.log:
+            from deep500.training.loggers import client
+
+            for kind in self.options.log:
+                client(kind)
         self.custom_ops = load_custom_ops(self.plan.values["custom_ops"], self.source.folder)
         with progress("preparing"), self.notes.collecting(self.options.strict):
             with one_after_the_other(self.comm, self.options.download):
@@ -346,6 +348,8 @@ class Session:
         title = " ".join([record.path.name, f"seed {seed}", *(f"[{label}]" for label in self.labels)])
         recipe = {key: describe(value) for key, value in self.plan.values.items()}
         settings = {key: str(value) for key, value in {**recipe, "seed": seed, "division": self.plan.division}.items()}
+        from deep500.training.loggers import make_loggers
+
         return make_loggers(self.options.log, self.source.name, title, settings, LOGS)
 
     # -- recording --------------------------------------------------------------------------------------------------

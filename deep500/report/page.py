@@ -20,7 +20,6 @@ from deep500.report.bounds import ranks_figure, roofline_figure, scaling_figures
 from deep500.report.curves import ACCURACY, bar_figure, columns, curve_figures, is_number
 from deep500.report.exhibits import exhibit_views
 from deep500.report.figures import series_figures
-from deep500.report.leaderboard import leaderboard
 from deep500.report.recomputation import recomputation_view
 from deep500.report.rendering import holds_over, render_template
 from deep500.results.exhibits import read_exhibits
@@ -63,8 +62,11 @@ def render_views(views: Sequence[Mapping[str, Any]], comparison: Mapping[str, An
         views: one :func:`view` per run.
         comparison: what the template needs for the comparison of the first run with the others; None without one.
     """
-    several = len(views) > 1
-    board = leaderboard(views) if several else None
+    several, board = len(views) > 1, None
+    if several:
+        from deep500.report.leaderboard import leaderboard
+
+        board = leaderboard(views)
     return render_template("report.html.j2", views=views, comparison=comparison, several=several, board=board)
 
 
