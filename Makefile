@@ -74,6 +74,10 @@ docs: $(VENV)/.docs-installed
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
+# Hours on a machine that does nothing else; goes on where it was stopped. ONLY="ranks loader" runs some.
+figures: $(VENV)/.test-installed
+	$(BIN)/python -m tests.benchmarks --fill $(ONLY) --wait 60
+
 clean:
 	rm -rf $(VENV) build dist *.egg-info docs/_build docs/_simulated docs/_reference
 	rm -rf .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import io
 
 import pytest
 
 from tests.benchmarks import __main__ as listing
-from tests.benchmarks import catalog, turns
+from tests.benchmarks import catalog, filling, turns
 
 NAMES = [program.name for program in catalog.programs()]
-SHARED = {"__init__", "__main__", "catalog", "turns"}
+SHARED = {"__init__", "__main__", "catalog", "filling", "turns"}
 """Files beside the programs."""
 
 
@@ -75,3 +77,51 @@ def test_variants_take_turns():
     )
     assert calls[:2] == ["a", "b"] and sorted(calls[2:6]) == ["a", "a", "b", "b"]
     assert {name: len(pairs) for name, pairs in times.items()} == {"a": 4, "b": 4}
+
+
+@pytest.fixture
+def filled(tmp_path, monkeypatch):
+    """``fill`` for one program of three figures that says two and fails; returns its runs so far."""
+    program = catalog.Program("fake", "A fake.", {"speed": ">= 2", "share": "at most 1", "read": "no bar"})
+    monkeypatch.setattr(catalog, "programs", lambda: [program])
+    for name, file in (("RECORDED", "recorded.json"), ("PAGE", "figures.md")):
+        monkeypatch.setattr(catalog, name, tmp_path / file)
+    monkeypatch.setattr(filling, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(filling, "_commit", lambda: "abc")
+    catalog.RECORDED.write_text("{}")
+    runs = []
+
+    def run(name):
+        runs.append(name)
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            filling.say("speed", "3.0 [2.9, 3.1]", True)
+            filling.say("share", "1.5 = too | much", False)
+        return 1, f"a line\n{out.getvalue()}last words\n"
+
+    monkeypatch.setattr(filling, "_run", run)
+    return runs
+
+
+def test_figures_are_filled_in_and_not_measured_twice(filled):
+    assert filling.fill([], busy=True, report=lambda text: None) == 1
+    page, known = catalog.PAGE.read_text(), catalog.recorded()["fake"]
+    assert known["speed"]["met"] is True and known["speed"]["commit"] == "abc" and known["speed"]["machine"]
+    assert "3.0 [2.9, 3.1] (2" in page and "**missed**: 1.5 = too / much (2" in page
+    assert "not measured: the program ended with 1: last words" in page
+    assert filling.fill([], busy=True) == 0 and filling.fill(["other"], again=True, busy=True) == 0
+    assert len(filled) == 1
+    assert filling.fill(["fake"], again=True, busy=True) == 1 and len(filled) == 2
+
+
+def test_nothing_is_measured_while_others_work(filled, monkeypatch):
+    monkeypatch.setattr(filling, "LOOK", 0.0)
+    monkeypatch.setattr(filling, "disturbances", lambda load: ["other processes took 44 % of its 2 processors"])
+    said = []
+    assert filling.fill([], report=said.append) == 3 and not filled
+    assert "other processes took 44 %" in said[0]
+
+
+def test_what_nobody_measured_is_listed(filled):
+    catalog.record("fake", "speed", {"text": "3", "date": "2020-01-01"})
+    catalog.record("fake", "share", {"text": "1 (2099-01-01)"})
+    assert [line.split(":")[1].strip() for line in catalog.stale(30)] == ["speed", "read"]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import datetime
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parent.parent
@@ -15,10 +18,15 @@ RECORDED = FOLDER / "recorded.json"
 _HEAD = """# Figures
 
 What we hold ourselves to, and the programs that print it: `python -m tests.benchmarks.NAME` (`--help` names its
-options). They are no tests: run them on a machine that does nothing else. Ratios are of pairs measured in turns in
-random order, with intervals of 95 %. This page is written by `python -m tests.benchmarks --table` from the programs'
-own words; a last figure is noted with `python -m tests.benchmarks --record PROGRAM FIGURE TEXT`.
+options). They are no tests. Ratios are of pairs measured in turns in random order, with intervals of 95 %.
+`make figures` runs them all, for hours, on a machine that does nothing else, goes on where it was stopped, and writes
+this page: what was measured, when, where, at which commit, and which bars were **missed**. `make figures
+ONLY="ranks loader"` runs some. A figure that a program prints to be read is noted with `python -m tests.benchmarks
+--record PROGRAM FIGURE TEXT`; `--stale 30` lists those that nobody measured for 30 days.
 """
+
+NEVER = "no run on a quiet machine yet"
+"""Why a figure is not there, if nothing else is known."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +67,14 @@ def _read(name: str, paths: list[Path]) -> Program:
     return Program(name, ast.get_docstring(trees[0]) or "", figures)
 
 
-def recorded() -> dict[str, dict[str, str]]:
-    """The last recorded figures: program -> figure -> what was printed, with the date."""
-    figures: dict[str, dict[str, str]] = json.loads(RECORDED.read_text(encoding="utf-8"))
+def recorded() -> dict[str, dict[str, dict[str, Any]]]:
+    """The last recorded figures: program -> figure -> ``text`` or ``why`` there is none, ``met``, ``date``, ..."""
+    figures: dict[str, dict[str, dict[str, Any]]] = json.loads(RECORDED.read_text(encoding="utf-8"))
     return figures
 
 
-def record(program: str, figure: str, text: str) -> None:
-    """Keep a figure.
+def record(program: str, figure: str, facts: dict[str, Any]) -> None:
+    """Keep a figure, or why there is none.
 
     Raises:
         KeyError: there is no such program, or it prints no such figure.
@@ -74,8 +82,32 @@ def record(program: str, figure: str, text: str) -> None:
     if figure not in {known.name: known for known in programs()}[program].figures:
         raise KeyError(figure)
     figures = recorded()
-    figures.setdefault(program, {})[figure] = text
+    figures.setdefault(program, {})[figure] = facts
     RECORDED.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def cell(facts: dict[str, Any] | None) -> str:
+    """A figure for the table: a miss is marked, and what is not there says why."""
+    if facts is None or "text" not in facts:
+        return f"not measured: {(facts or {}).get('why', NEVER)}".replace("|", "/")
+    where = [facts[key] for key in ("date", "machine", "commit") if facts.get(key)]
+    where += [f"others {100 * facts['others']:.0f} %"] if facts.get("others") is not None else []
+    where += ["**busy machine**"] if facts.get("busy") else []
+    mark = "**missed**: " if facts.get("met") is False else ""
+    return mark + facts["text"].replace("|", "/") + (f" ({', '.join(where)})" if where else "")
+
+
+def stale(days: int) -> list[str]:
+    """Figures that nobody measured for some days, or ever."""
+    known, today = recorded(), datetime.date.today()
+    lines = []
+    for program in programs():
+        for figure in program.figures:
+            facts = known.get(program.name, {}).get(figure, {})
+            day = re.findall(r"20\d\d-\d\d-\d\d", f"{facts.get('text', '')} {facts.get('date', '')}")
+            if "text" not in facts or not day or (today - datetime.date.fromisoformat(max(day))).days > days:
+                lines.append(f"{program.name}: {figure}: {cell(facts)}")
+    return lines
 
 
 def page() -> str:
@@ -84,7 +116,7 @@ def page() -> str:
     for program in programs():
         for number, (figure, bar) in enumerate(program.figures.items()):
             name = f"`{program.name}`" if number == 0 else ""
-            rows.append(f"| {name} | {figure} | {bar} | {known.get(program.name, {}).get(figure, '')} |\n")
+            rows.append(f"| {name} | {figure} | {bar} | {cell(known.get(program.name, {}).get(figure))} |\n")
     text = (
         f"{_HEAD}\n| program | figure | bar | last recorded |\n|---|---|---|---|\n{''.join(rows)}\n## What they do\n\n"
     )

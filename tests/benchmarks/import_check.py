@@ -22,6 +22,7 @@ import torch
 
 from deep500.measure.statistics import paired_ratio
 from deep500.networks import as_network
+from tests.benchmarks.filling import say
 from tests.benchmarks.turns import Work, measure
 from tests.models.architectures.architecture import offline
 
@@ -90,7 +91,7 @@ def main() -> int:
         ratios[name] = ratio.median
         print(f"{name:>20}: {statistics.median(alone):.2f} s without; with over without, CPU: {ratio}", flush=True)
     middle = statistics.median(ratios.values())
-    print(f"median of {len(ratios)}: {middle:.2f}; bar {BAR}: {'met' if middle <= BAR else 'MISSED'}")
+    say(next(iter(FIGURES)), f"{middle:.2f}, median of {len(ratios)}", middle <= BAR)
     return 0 if middle <= BAR else 1
 
 

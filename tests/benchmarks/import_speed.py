@@ -23,6 +23,7 @@ import torch
 import deep500.frameworks.pytorch as d5fw
 from deep500.measure.statistics import median_interval, paired_ratio
 from deep500.networks import create
+from tests.benchmarks.filling import say
 from tests.benchmarks.turns import Times, Work, measure
 from tests.models.architectures.architecture import Architecture, images, import_torchvision
 from tests.models.architectures.vision import from_torchvision
@@ -82,6 +83,7 @@ def report(path: Path, times: Times) -> bool:
     high = ratios["CPU"].high
     met = high is not None and high < 1
     print(f"  bar: less CPU time than onnx2torch, by the upper bound: {'MET' if met else 'MISSED'}")
+    say(next(iter(FIGURES)), f"{path.name}: {ratios['CPU']}", met)
     return met
 
 

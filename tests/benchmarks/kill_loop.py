@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from tests.benchmarks.filling import say
 from tests.distributed import jobs
 
 FIGURES = {"runs that end otherwise than undisturbed, of those with a rank killed": "0 (50 kills)"}
@@ -45,7 +46,7 @@ def main() -> int:
             folder.mkdir()
             more = disturbed(folder, words.ranks, rng, words.kills - kills, bar)
             kills, runs, lost = kills + more, runs + 1, lost + (not same(jobs.outcome(folder), expected))
-    print(f"{kills} kills on {words.ranks} ranks, {runs} runs, {lost} ended otherwise than undisturbed")
+    say(next(iter(FIGURES)), f"{lost} of {runs} runs, {kills} kills on {words.ranks} ranks", lost == 0)
     return int(lost > 0)
 
 

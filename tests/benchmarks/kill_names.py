@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from tests.benchmarks.filling import say
 from tests.distributed import jobs
 
 FIGURES = {"ranks ended at random that are named alone, with all ended in two minutes and no process left": "all"}
@@ -66,7 +67,8 @@ def main() -> int:
             counts[verdict] += 1
             slowest = max(slowest, seconds)
             bar.update(verdict != "over")
-    print(f"{dict(counts)}; the slowest ended after {slowest:.0f} s", flush=True)
+    text = f"{counts['right']} of {counts['killed']}, {dict(counts)}; the slowest ended after {slowest:.0f} s"
+    say(next(iter(FIGURES)), text, counts["right"] == counts["killed"])
     return int(counts["right"] != counts["killed"])
 
 

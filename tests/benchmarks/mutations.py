@@ -13,6 +13,7 @@ from pathlib import Path
 
 from deep500.registry import BACKENDS, is_installed
 from deep500.results.verify import seal, verify
+from tests.benchmarks.filling import say
 from tests.results.broken_folders import Folder
 from tests.results.careful_lies import LIES
 from tests.results.mutations import UNKNOWABLE, Mutation, all_leaves, found, is_unknowable, mutated, table
@@ -38,12 +39,14 @@ def main() -> int:
         results = _mutations(place, args.mutations)
         print(table(results))
         determined = [flagged for mutation, flagged in results if not is_unknowable(mutation)]
-        print(f"of facts that something determines: {sum(determined)} of {len(determined)}")
+        first, every, by_hand, honestly = FIGURES
+        say(first, f"{sum(determined)} of {len(determined)}", sum(determined) >= 0.99 * len(determined))
+        say(every, f"{sum(flagged for _, flagged in results)} of {len(results)}")
         print(f"not counted: {', '.join(f'{file}:{path}' for file, paths in UNKNOWABLE.items() for path in paths)}")
         lies = _lies(place)
-        print(f"careful lies: {lies} of {len(LIES)} flagged", flush=True)
+        say(by_hand, f"{lies} of {len(LIES)}", lies >= 0.8 * len(LIES))
         alarms = sum(_alarms(place, args.honest))
-    print(f"honest runs with an alarm: {alarms} of {args.honest}")
+    say(honestly, f"{alarms} of {args.honest}", not alarms)
     return 0 if sum(determined) >= 0.99 * len(determined) and lies >= 0.8 * len(LIES) and not alarms else 1
 
 

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.filling import say
 from tests.distributed import ranks
 from tests.distributed import timing_cases as cases
 
@@ -54,7 +55,12 @@ def main() -> None:
             f"{sync}: offsets at most {wrong:.1f} us wrong (bound {max(result['errors']) / 1e3:.1f} us), imbalance "
             f"{result['imbalance']:.1%}, {off:+.1%} from the truth\n  {result['text']}"
         )
-    print("pooled:", measured("window", "pooled").get("refused", "NOT refused"))
+        if sync == "window":
+            offset, imbalance, _ = FIGURES
+            say(offset, f"{wrong:.1f} us wrong at most", wrong <= 20)
+            say(imbalance, f"{result['imbalance']:.1%}, {off:+.1%} from the truth", abs(off) <= 0.05)
+    refused = measured("window", "pooled").get("refused")
+    say("samples of unlike ranks", refused or "pooled", bool(refused))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 
+from tests.benchmarks.filling import say
 from tests.benchmarks.measuring import comparing, frameworks, hardware, recording, records, rules, sampling
 from tests.benchmarks.measuring.outcome import FIGURES, Options, Outcome
 
@@ -39,6 +40,8 @@ def main() -> int:
             f"{number:2d} {figure.what}: {outcome.measured} | bar: {figure.bar} | {outcome.word} [{seconds:.0f} s]",
             flush=True,
         )
+        if outcome.met is not None:
+            say(f"{number}. {figure.what}", outcome.measured, outcome.met)
     return 1 if missed else 0
 
 
