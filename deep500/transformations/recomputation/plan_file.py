@@ -73,7 +73,8 @@ class CheckpointingPlan:
         regions: those that run again, outermost first.
         budget: bytes that were allowed.
         predicted_peak: bytes that a step holds at most.
-        predicted_time, predicted_extra: of a step, and the part of it due to running again, in ``time_unit``.
+        predicted_time, predicted_extra: of a step, and the part of it due to running again, in ``time_unit``;
+            where the backend ran both, medians of steps in turns with steps without the plan.
         time_unit: ``"s"`` where it was measured, ``"FLOP"`` where operations stand in for it.
         method: how it was chosen.
         peak_without: bytes that a step without the plan holds at most; 0 where that was not asked.

@@ -197,6 +197,8 @@ class PlanningSubject:
                         best = rehearsals.within(planner, limit)
                     except BudgetError as error:
                         errors.append(error)
+            if best is not None and best.regions and profile is None and self.executor is not None:
+                return rehearsals.timed(best, self.executor)
         if best is None:
             raise with_bound(min(errors, key=lambda error: error.smallest or 0), self.counted.step)
         return best

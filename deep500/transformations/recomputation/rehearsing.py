@@ -3,12 +3,15 @@
 Every model of memory, counted or measured stage by stage, is a little off: views, what autograd keeps besides, a step
 that fuses more than its parts. So a budget is a share of the *measured* peak of a step, and a plan is accepted when a
 measured step of it is within. What the model was off by on one plan is what it is asked for less, or more, on the next.
+What its steps take is not added up from nodes either: the plan that is handed out is timed in turns with none at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from statistics import median
+from time import perf_counter, process_time
 from typing import Any
 
 from deep500.errors import BudgetError
@@ -20,6 +23,8 @@ from deep500.transformations.recomputation.counting import Counter
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan
 
 _ROUNDS = 5  # plans that are tried for one budget and one way of cutting
+
+_PAIRS, _SECONDS = (5, 25), 1.5  # timed steps with a plan and without: fewest, most, and when the most need not be
 
 _NEAR = 0.02  # of the peak: a plan that leaves no more than this is not improved
 
@@ -86,6 +91,32 @@ class Rehearsals:
         if peak is None or self.full is None:
             return plan
         return replace(plan, predicted_peak=peak, peak_without=self.full, measured=True)
+
+    def timed(self, plan: CheckpointingPlan, executor: GraphExecutor) -> CheckpointingPlan:
+        """The plan with what a step under it takes, and a step without: medians of steps in turns.
+
+        Times of nodes do not add up to it: frameworks overlap, allocate, and start what runs again at a price.
+        """
+        stage("steps with the plan and without, in turns")
+        with executor.rehearsal() as plain:
+            self.twin.set_checkpointing(plan)
+            for twin in (plain, self.twin):
+                twin.inference_and_backprop(self.inputs, self.loss)  # compiles
+            pairs, end = list[tuple[float, float]](), perf_counter() + _SECONDS
+            while len(pairs) < _PAIRS[0] or (len(pairs) < _PAIRS[1] and perf_counter() < end):
+                pairs.append((self._seconds(plain), self._seconds(self.twin)))
+        without = median(before for before, _ in pairs)
+        time = without * median(after / before for before, after in pairs)
+        return replace(plan, predicted_time=time, predicted_extra=max(0.0, time - without), time_unit="s")
+
+    def _seconds(self, twin: GraphExecutor) -> float:
+        """Seconds of a step, on a CPU of its own time, which other programs disturb less."""
+        clock = process_time if twin.device.kind == "cpu" else perf_counter
+        twin.synchronize()
+        begin = clock()
+        twin.inference_and_backprop(self.inputs, self.loss)
+        twin.synchronize()
+        return clock() - begin
 
     def within(self, planner: Planner, limit: int) -> CheckpointingPlan:
         """The quickest plan that is tried whose measured step is within ``limit`` bytes; its budget is the limit.
@@ -162,3 +193,7 @@ class Counts(Rehearsals):
         """The plan with what was counted."""
         peak, _ = self.counter.step([region.values for region in plan.regions])
         return replace(plan, predicted_peak=peak, peak_without=self.counter.full)
+
+    def timed(self, plan: CheckpointingPlan, executor: GraphExecutor) -> CheckpointingPlan:
+        """The plan as it is."""
+        return plan

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import deep500 as d5
+from deep500.devices import to_device
 from deep500.errors import BudgetError
 from deep500.networks import Network, add_loss, create
 from deep500.networks.losses import gradient_name
-from deep500.transformations.recomputation import CheckpointingPlan, checkpointing_front, find_regions, planning
+from deep500.transformations.recomputation import (
+    CheckpointingPlan,
+    checkpointing_front,
+    find_regions,
+    planning,
+    rehearsing,
+)
 from deep500.transformations.recomputation.rehearsing import Planner, Rehearsals
 from tests.conftest import load_backend
 from tests.transformations.recomputation.test_rewriting import inputs_of
@@ -142,6 +152,43 @@ def test_what_a_model_is_off_by_is_asked_less_or_more(off: int) -> None:
     with pytest.raises(BudgetError, match=r"expected at least 300 \(0.300 of the 1000 bytes") as caught:
         made.rehearsals().within(made.planner, 200)
     assert made.rehearsals().within(made.planner, caught.value.smallest).predicted_peak == 300
+
+
+class Clocked:
+    """An executor whose steps take a known time by a clock of the test's: more under a plan, and more in every step."""
+
+    device = to_device("cpu")
+
+    def __init__(self, clock: list[float]) -> None:
+        self.clock, self.plan, self.steps = clock, None, 0
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[Clocked]:
+        yield Clocked(self.clock)
+
+    def set_checkpointing(self, plan: Any) -> None:
+        self.plan = plan
+
+    def synchronize(self) -> None: ...
+
+    def inference_and_backprop(self, inputs: Any, loss: str) -> None:
+        self.clock[0] += (3.0 if self.plan else 2.0) + 0.001 * self.steps
+        self.steps += 1
+
+
+def test_a_plan_says_what_its_steps_take_beside_steps_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    for name in ("perf_counter", "process_time"):
+        monkeypatch.setattr(rehearsing, name, lambda: clock[0])
+    made, executor = Off(0).rehearsals(), Clocked(clock)
+    made.twin, made.inputs, made.loss = Clocked(clock), {}, "loss"
+    counted = replace(Off(0).planner.within(500), time_unit="FLOP")
+    plan = made.timed(counted, executor)
+    assert plan.time_unit == "s" and replace(plan, time_unit="FLOP", predicted_time=1, predicted_extra=500) == replace(
+        counted, predicted_time=1, predicted_extra=500
+    )
+    assert plan.predicted_time == pytest.approx(3.003) and plan.predicted_extra == pytest.approx(1.0)
+    assert executor.steps == 0, "what is given is not touched"
 
 
 def test_where_nothing_is_measured_the_plan_says_so() -> None:
