@@ -34,6 +34,17 @@ class NotSpliced(NetworkError):
     """A result that cannot be written into its file."""
 
 
+def _written(graph: StoredGraph) -> tuple[dict[StoreValue, Unit], set[StoreValue]]:
+    """Units by what they write, and values that are written with the bias of a sum behind them."""
+    units = Units(graph)
+    by_value = {value: unit for unit in units for value in unit.outputs}
+    biased = {StoreValue(number) for number in units.sunk}
+    for value, unit in by_value.items():  # those before come first
+        if unit.kind == "add" and len(unit.nodes) == 1 and not biased.isdisjoint(unit.inputs):
+            biased.add(value)
+    return by_value, biased
+
+
 class Splice:
     """Nodes of a file that stay, and units that are written for the rest.
 
@@ -65,7 +76,7 @@ class Splice:
         self.network, self._moved, self._initializers = imported.network, became, initializers
         self._parameters = self.network.parameters
         self._order = {node.name: place for place, node in enumerate(self.network.nodes)}
-        self._units = {value: unit for unit in Units(graph) for value in unit.outputs}
+        self._units, self._biased = _written(graph)
         self._given = {*initializers, *(value.name for value in file.input)}
         self._place = {name: place for place, node in enumerate(file.node) for name in node.output if name}
         self._became = {name: imported.values[name] for name in self._given if name in imported.values}
@@ -130,7 +141,7 @@ class Splice:
 
     def _exists(self, value: StoreValue) -> bool:
         node = self.store.node(value)
-        return node.constant or node.op == INPUT or value in self._units
+        return node.constant or node.op == INPUT or (value in self._units and value not in self._biased)
 
     # -- what is needed ---------------------------------------------------------------------------------------------
     def _select(self) -> None:
@@ -186,7 +197,7 @@ class Splice:
     def _source(self, value: StoreValue) -> str | None:
         """A name of the file for a value; what is computed from constants is computed once, when it is written."""
         computed = self.store.node(value).constant and value.node not in self.store.arrays
-        return None if computed else self._sources.get(value)
+        return None if computed or value in self._biased else self._sources.get(value)
 
     def _dead(self) -> list[int]:
         """Places of nodes that no output of the file needs: they are nobody's change."""
@@ -217,6 +228,8 @@ class Splice:
         for name, value in self._became.items():
             if name in self._place and self._place[name] not in self.kept:
                 known.setdefault(value, name)
+        # A value with a bias of what comes after it is none of the file's.
+        known = {value: name for value, name in known.items() if value not in self._biased}
         for value, name in self.imported.names.items():  # so that names of what is made of arrays tell them
             known.update({} if value in known or value.node not in self.store.arrays else {value: name})
         writer = writer_of(self.imported, self.graph, network, known)
