@@ -7,6 +7,7 @@ from typing import Any
 
 import deep500.metrics
 from deep500.measure.quantiles import samples_needed
+from deep500.metrics.overhead import shares
 from deep500.results.relations.declaring import differs, relates, short
 from deep500.results.rules.view import RunView
 
@@ -64,6 +65,27 @@ def _formulas(run: RunView) -> Iterator[str]:
                 else reason or "nothing is behind it"
             )
             yield f"seeds.json: {name} of seed {seed} is {short(value)}; {what}"
+
+
+@relates("Deep500's own share of a step against its samples", V, D)
+def _own_share(run: RunView) -> Iterator[str]:
+    for seed, entry in run.seeds.items():
+        note = (entry.get("notes") or {}).get("framework_overhead", {})
+        details, value = note.get("details") or {}, entry["values"].get("framework_overhead")
+        if not details and value is None:
+            continue
+        derived = shares(details["plain"], details["clocked"], details["inside"], details["level"])
+        for name, expected in derived.items():
+            if isinstance(expected, list):
+                if min(expected) <= 0:
+                    yield f"seeds.json: framework_overhead of seed {seed} has {name} steps of {min(expected)} s"
+            elif differs(details[name], expected, 1e-6):
+                yield f"seeds.json: {name} of framework_overhead is {short(details[name])}; samples: {short(expected)}"
+        if any(i > c for i, c in zip(details["inside"], details["clocked"], strict=True)):
+            yield f"seeds.json: framework_overhead of seed {seed}: calls longer than their step"
+        if value is not None and differs(value, derived["percent"], 1e-6):
+            got, expected = short(value), short(derived["percent"])
+            yield f"seeds.json: framework_overhead of seed {seed} is {got}; its samples give {expected}"
 
 
 @relates("metrics against reasons why there are none", V, D)
