@@ -30,7 +30,7 @@ from deep500.networks.onnx.opsets import lowest_opset
 from deep500.networks.onnx.outside import move_out
 from deep500.networks.protos import MOST_BYTES, ir_version_for, tensor_proto
 from deep500.transformations.substitutions.equivalence import HALF, LIMIT, difference
-from deep500.transformations.substitutions.graph.importing import import_network, named
+from deep500.transformations.substitutions.graph.importing import import_network, named, stand_ins
 from deep500.transformations.substitutions.loading import Rules, load_rules, texts_of
 from deep500.transformations.substitutions.optimize import GROWTH, retrace
 from deep500.transformations.substitutions.result import History
@@ -78,6 +78,10 @@ class Source:
     def opset(self) -> int:
         """Version of ONNX's own operators; 1 where the file names none."""
         return max((o.version for o in self.model.opset_import if o.domain in ("", "ai.onnx")), default=1)
+
+    def numbers(self, network: Network) -> dict[str, int]:
+        """Numbers for symbolic sizes: those that were given, else those that stood for them in the search."""
+        return {**stand_ins(named(self.network or network), self.sizes), **self.sizes}
 
     def copy_to(self, path: Path) -> None:
         """The very bytes, and the files beside them where they go elsewhere; errors as `copy_outside`."""
@@ -238,9 +242,8 @@ def check_numbers(network: Network, again: Network, source: Source) -> None:
         NetworkError: it computes something else.
         UnsupportedOperator: neither the reference nor ONNX Runtime runs it.
     """
-    sizes = {size: 2 for d in named(network).inputs.values() for size in d.shape or () if isinstance(size, str)}
     half = "float16" in {d.dtype for d in network.descriptors().values()}
-    sizes, most = {**sizes, **source.sizes}, HALF if half else LIMIT
+    sizes, most = source.numbers(network), HALF if half else LIMIT
     try:
         error = difference(network, again, sizes, 0)
     except UnsupportedOperator:

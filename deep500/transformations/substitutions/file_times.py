@@ -8,13 +8,14 @@ the file with what changed, the network written anew, and what simplifiers that 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from deep500.errors import InputError, UnsupportedOperator
+from deep500.errors import UnsupportedOperator
 from deep500.measure.comparison import FASTER, MARGIN
 from deep500.networks.execution.inputs import make_inputs
 from deep500.networks.network import Network
@@ -24,7 +25,7 @@ from deep500.transformations.substitutions.cost import Remeasured, deployment, r
 from deep500.transformations.substitutions.cost.clock import cpu_seconds
 from deep500.transformations.substitutions.cost.ranking import in_turns, twins
 from deep500.transformations.substitutions.delivery import Source
-from deep500.transformations.substitutions.graph.importing import named, stand_ins
+from deep500.transformations.substitutions.graph.importing import named
 from deep500.transformations.substitutions.result import History, Optimized
 from deep500.transformations.substitutions.simplifiers import simplified
 
@@ -116,16 +117,18 @@ def _winner(
         return None, optimized.reason, None
     place = deployment(optimized.backend)
     from_file = getattr(load_backend(place.backend), "from_file", None)
-    networks = {name: Network.from_onnx(path) for name, path in forms.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of doubtful parameters, as when the file was read
+        networks = {name: Network.from_onnx(path) for name, path in forms.items()}
     if EDITED in networks and work_hash(networks[EDITED]) == work_hash(optimized.network):
         networks.pop(ANEW, None)
         if from_file is None and len(networks) == 1:
             return EDITED, "", None  # it was timed as a network
     try:
         if from_file is not None:
-            timed = _as_files(from_file, source, {name: forms[name] for name in networks}, contest, place.clock())
+            timed = _as_files(from_file, optimized, source, {name: forms[name] for name in networks}, contest)
         else:
-            every, sizes = {FILE: optimized.original, **networks}, _sizes(source)
+            every, sizes = {FILE: optimized.original, **networks}, source.numbers(optimized.original)
             until = cpu_seconds() + contest.limit
             options: dict[str, Any] = {"limit": contest.limit, "clock": place.clock(), "failed": {}, "until": until}
             timed = remeasure(every, optimized.backend, sizes=sizes, seed=contest.seed, **options)
@@ -146,17 +149,11 @@ def _winner(
     return EDITED if edited else faster[0], "", timed
 
 
-def _sizes(source: Source) -> dict[str, int]:
-    network = named(source.network) if source.network is not None else Network("none")
-    return {**stand_ins(network, source.sizes), **source.sizes}
-
-
 def _as_files(
-    make: Callable[[Any], Any], source: Source, forms: Mapping[str, Path], contest: Contest, clock: Any
+    make: Callable[[Any], Any], optimized: Optimized, source: Source, forms: Mapping[str, Path], contest: Contest
 ) -> Remeasured:
-    if source.network is None:
-        raise InputError("got a file without its network; expected what was read from it")
-    inputs = make_inputs(named(source.network), None, contest.seed, _sizes(source))
+    network = optimized.original
+    inputs = make_inputs(named(network), None, contest.seed, source.numbers(network))
 
     def build(path: Path) -> Callable[[], object]:
         executor = make(str(path) if source.outside else path.read_bytes())
@@ -166,7 +163,7 @@ def _as_files(
 
     files = {FILE: source.path, **forms}
     functions = {name: twins(partial(build, path), contest.seed + n) for n, (name, path) in enumerate(files.items())}
-    return in_turns(functions, contest.seed, contest.limit, clock=clock)
+    return in_turns(functions, contest.seed, contest.limit, clock=deployment(optimized.backend).clock())
 
 
 def _stays(optimized: Optimized, reason: str) -> Optimized:
