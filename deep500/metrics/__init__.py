@@ -5,6 +5,7 @@
   network `NgramBits` and `PackedBits`.
 * Time: `WallTime`, `TrainingTime`, `TimeToQuality`, `TimeToAccuracy`, `Throughput`, `StepLatency`,
   `InferenceLatency`, `ServerRate`, `OfflineThroughput`, `DatasetLatency`, `LoaderThroughput`, `TimingBreakdown`,
+  of language models `GenerationLatency`, `GenerationRate` and `GenerationUnderLoad`,
   `IOShare`, `CommunicationShare`, `FrameworkOverhead`.
 * Work and resources: `Flops`, `FlopRate`, `RoofShare`, `PeakMemory`, `CPUUtilisation`, `GPUUtilisation`, `EnergyUse`,
   `Carbon`, `Cost`.
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
     from deep500.metrics.errors import NormDifference as NormDifference
     from deep500.metrics.errors import heat_map as heat_map
     from deep500.metrics.errors import variance_between_runs as variance_between_runs
+    from deep500.metrics.generation import GenerationLatency as GenerationLatency
+    from deep500.metrics.generation import GenerationRate as GenerationRate
+    from deep500.metrics.generation import GenerationUnderLoad as GenerationUnderLoad
     from deep500.metrics.latency import InferenceLatency as InferenceLatency
     from deep500.metrics.latency import OfflineThroughput as OfflineThroughput
     from deep500.metrics.latency import ServerRate as ServerRate

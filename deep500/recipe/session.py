@@ -54,7 +54,7 @@ from deep500.recipe.turns import turn_listeners
 from deep500.report.claims import write_claims
 from deep500.report.page import write_report
 from deep500.results import FAILED, UNJUDGED, Circumstances, RecipeResult, Record, SeedNotes, judge, ledger, overall
-from deep500.results.exhibits import write_exhibits
+from deep500.results.exhibits import add_exhibits, write_exhibits
 from deep500.results.files import write_atomic
 from deep500.results.quiet import BUSY, RANKS_CHANGED, disturbed, lower_metrics, mixed
 from deep500.results.ranks import STEP, communication_of, ranks_of_run
@@ -264,6 +264,9 @@ class Session:
             if statistics.stopped_by is not None:
                 self.console.say(f"seed {seed} stopped before its last epoch: {statistics.stopped_by}")
             measured = [metric.measure(statistics) for metric in (*metrics, *unasked)][: len(metrics)]
+            if seed == self.plan.seeds[0] and self.comm.rank == 0:
+                shown = [exhibit for metric in metrics for exhibit in getattr(metric, "exhibits", ())]
+                add_exhibits(record.path, seed, shown)
             for dataset in data:
                 if lacking := getattr(getattr(dataset, "unreadable", None), "sentence", str)():
                     self.console.warn(f"{dataset.name}: {lacking}")

@@ -24,6 +24,13 @@ def write_exhibits(path: Path, task: str, seed: int, exhibits: Sequence[Mapping[
     write_atomic(path / EXHIBITS, to_json(content) + "\n")
 
 
+def add_exhibits(path: Path, seed: int, exhibits: Sequence[Mapping[str, Any]]) -> None:
+    """Write what metrics show behind what the task does."""
+    if exhibits:
+        task = read_json(path / EXHIBITS)["task"] if (path / EXHIBITS).exists() else ""
+        write_exhibits(path, task, seed, [*read_exhibits(path), *exhibits])
+
+
 def read_exhibits(path: Path) -> list[dict[str, Any]]:
     """Those of a results folder; none if it has no such file."""
     return read_json(path / EXHIBITS)["exhibits"] if (path / EXHIBITS).exists() else []

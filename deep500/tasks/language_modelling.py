@@ -72,7 +72,7 @@ def generate(
     rng, begun = np.random.default_rng(seed), tokens.shape[1]
     length = (executor.network.inputs["input"].shape or (None, None))[1]
     length = length if isinstance(length, int) else begun + count
-    reader = (_Cached.prepared(executor, output, length) if cache else None) or _Whole(executor, output, length)
+    reader = open_reader(executor, output, length, cache)
     written, first = tokens, max(begun - length, 0)
     for place in range(begun, begun + count):
         if place - first > length:
@@ -82,6 +82,17 @@ def generate(
         drawn = last if not temperature else last / temperature + rng.gumbel(size=last.shape)
         written = np.concatenate([written, drawn.argmax(axis=1)[:, None]], axis=1)
     return written[:, begun:]
+
+
+def open_reader(executor: Any, output: str, length: int, cache: bool = True) -> _Cached | _Whole:
+    """A reader of a language model: ``scores(tokens)`` of what comes next, which keeps what it has read until
+    ``forget()`` where there is a cache.
+
+    Args:
+        executor, output, cache: see :func:`generate`.
+        length: tokens that the network reads at most.
+    """
+    return (_Cached.prepared(executor, output, length) if cache else None) or _Whole(executor, output, length)
 
 
 class _Whole:
@@ -101,39 +112,42 @@ class _Whole:
         """Nothing is kept."""
 
 
-_SECOND: WeakKeyDictionary[Any, tuple[Any, Any]] = WeakKeyDictionary()
-"""Of executors: the inputs and the executor of their second network."""
+_SECOND: WeakKeyDictionary[Any, tuple[Any, Any, Any]] = WeakKeyDictionary()
+"""Of executors: the inputs of their second network, its executor, and that of :func:`prefill_network`."""
 
 
 class _Cached:
-    """The same by a network that reads one token at a time; what it has read stays in the framework's tensors."""
+    """The same by two networks: one reads the beginning at once, one a token at a time; what they have read, keys and
+    values, stays in the framework's tensors."""
 
-    def __init__(self, executor: Any, network: Network, output: str) -> None:
-        self.executor, self.output, self.read = executor, output, 0
+    def __init__(self, executor: Any, prefill: Any, network: Network, output: str) -> None:
+        self.executor, self.prefill, self.output, self.read = executor, prefill, output, 0
         self.empty = {n: d for n, d in network.inputs.items() if n.startswith("past.")}
         self.past: dict[str, Any] = {}
 
     @classmethod
     def prepared(cls, executor: Any, output: str, length: int) -> _Cached | None:
         """None where the executor's network has no such second one."""
-        from deep500.networks.zoo.language import one_token_network
+        from deep500.networks.zoo.language import one_token_network, prefill_network
 
+        executor.network.sync()  # the weights of now, not those that training began with
         network = one_token_network(executor.network) if output == "output" else None
         if network is None:
             return None
         shapes = {name: (d.shape, d.dtype) for name, d in network.inputs.items()}
         known = _SECOND.get(executor)
         if known is None or known[0] != shapes:
-            known = _SECOND[executor] = shapes, executor.like(network)
+            both = executor.like(network), executor.like(prefill_network(executor.network))
+            known = _SECOND[executor] = shapes, *both
         else:  # compiled already
             for name in network.trainable():
-                known[1].network.feed_tensor(name, network.parameters[name].value)
-        return cls(known[1], network, output)
+                for other in known[1:]:
+                    other.network.feed_tensor(name, network.parameters[name].value)
+        return cls(*known[1:], network, output)
 
     def scores(self, tokens: np.ndarray) -> np.ndarray:
         if not self.past:
-            self.read = 0
-            self.past = {n: np.zeros((len(tokens), *(d.shape or ())[1:]), d.dtype) for n, d in self.empty.items()}
+            return self._begin(tokens)
         names = {name: name.replace("past", "present", 1) for name in self.past}
         for place in range(self.read, tokens.shape[1]):
             here = {"input": np.ascontiguousarray(tokens[:, place : place + 1]), "position": np.array([place])}
@@ -141,6 +155,18 @@ class _Cached:
             self.past = {past: outputs[present] for past, present in names.items()}
         self.read = tokens.shape[1]
         last: np.ndarray = self.executor.network.to_numpy(outputs[self.output])[:, :, 0]
+        return last
+
+    def _begin(self, tokens: np.ndarray) -> np.ndarray:
+        """Read the beginning at once; places after it are filled up with zeros, and not read later."""
+        shape: Any = next(iter(self.empty.values())).shape
+        filled = np.zeros((len(tokens), shape[2]), np.int64)
+        filled[:, : tokens.shape[1]] = tokens
+        names = {name: name.replace("past", "present", 1) for name in self.empty}
+        outputs = self.prefill.inference({"input": filled}, [self.output, *names.values()])
+        self.past = {past: outputs[present] for past, present in names.items()}
+        self.read = tokens.shape[1]
+        last: np.ndarray = self.prefill.network.to_numpy(outputs[self.output])[:, :, self.read - 1]
         return last
 
     def forget(self) -> None:
@@ -189,6 +215,10 @@ class LanguageModelling(Task):
         if vocabulary is None:
             raise InputError(f"task {self.name!r}: got no vocabulary; expected one, or data with one: pass vocabulary=")
         self.vocabulary: Vocabulary = vocabulary
+
+    def open_reader(self, executor: Any, length: int) -> Any:
+        """The :func:`open_reader` of this task's scores."""
+        return open_reader(executor, self.output or "output", length)
 
     def count(self, batch: Mapping[str, Any]) -> int:
         """Labels that count."""

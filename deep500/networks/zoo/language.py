@@ -191,5 +191,31 @@ def one_token_network(network: Network) -> Network | None:
     return step
 
 
+def prefill_network(network: Network) -> Network:
+    """A ``causal_transformer`` whose further outputs ``present.L.key`` and ``present.L.value`` are what its second
+    network takes as its past: the beginning of a text is read at once.
+
+    Example:
+        >>> from deep500.networks import create
+        >>> sizes = dict(classes=7, shape=(5,), width=8, heads=2)
+        >>> prefill_network(create("causal_transformer", **sizes)).outputs[:3]
+        ['output', 'present.0.key', 'present.0.value']
+    """
+    copy = Network(network.name)
+    copy.take_over(network.copy())
+    for output in copy.outputs[:]:
+        if output != "output":
+            copy.remove_output(output)
+    layer = 0
+    while copy.has_value(f"layers.{layer}.attention.value.split"):
+        start = f"layers.{layer}.attention"
+        key = f"{start}.key.rotated" if copy.has_value(f"{start}.key.rotated") else f"{start}.key.split"
+        for what, value in (("key", key), ("value", f"{start}.value.split")):
+            copy.add_node("Identity", [value], [f"present.{layer}.{what}"])
+            copy.add_output(f"present.{layer}.{what}")
+        layer += 1
+    return copy
+
+
 def _transformer(shape: tuple[Any, ...], classes: int, **options: Any) -> Network:
     return causal_transformer(Builder("causal_transformer", shape[0], (shape[1],), 0, "int64"), classes, **options)
