@@ -6,6 +6,7 @@
 #   make conformance    judge every backend by ONNX's own suite; writes docs/conformance.md
 #   make models    other people's models in every backend, in an environment of its own; writes docs/models.md
 #   make release    dist/: a wheel and a source distribution, the same bytes whenever they are built, checked
+#   make figures    hours on a quiet machine: fills docs/figures.md, goes on where it was stopped; ONLY="ranks loader"
 #   make lint    style, types and import rules        make docs   build docs/_build/html        make clean
 # Choose another interpreter with: make test PYTHON=python3.12
 
@@ -32,7 +33,7 @@ MODELS_ARGS ?=
 # make release SESSION="python3.10 python3.13": a newcomer's session with the wheel in these, too
 SESSION ?=
 
-.PHONY: help demo check test test-long conformance models release lint docs clean
+.PHONY: help demo check test test-long conformance models release lint docs figures clean
 .DEFAULT_GOAL := help
 
 help:

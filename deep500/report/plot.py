@@ -195,16 +195,18 @@ class Plot:
         self._texts.append(f"<text {place}>{escape(text)}</text>")
 
     def legend(self, names: Sequence[str]) -> None:
-        """Names of the colours 0, 1, ... in a row above the plot."""
-        at, row = float(self.left + 2), []
+        """Names of the colours 0, 1, ... in a row above the plot, in further ones below it where they are many."""
+        at, down, row = float(self.left + 2), 0, []
         letters, room = sum(map(len, names)), WIDTH - self.left - RIGHT
         gap, wide = (
             (22, 7.0) if 22 * len(names) + 7 * letters <= room else (16, 6.0)
         )  # close together where they are many
         for colour, name in enumerate(names):
+            if colour and at + 11 + wide * len(name) > WIDTH - RIGHT:
+                at, down = float(self.left + 2), down + 15
             row.append(
-                f'<circle class="c{colour % 8} fill" cx="{at + 4:g}" cy="6" r="4"/>'
-                f'<text x="{at + 11:g}" y="10">{escape(name)}</text>'
+                f'<circle class="c{colour % 8} fill" cx="{at + 4:g}" cy="{6 + down}" r="4"/>'
+                f'<text x="{at + 11:g}" y="{10 + down}">{escape(name)}</text>'
             )
             at += gap + wide * len(name)
         self._texts += row

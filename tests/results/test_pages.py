@@ -31,6 +31,7 @@ from deep500.race.sweep_command import write_result
 from deep500.race.sweeping import RecipeSweep, SweepOptions, axis_of, cells_of
 from deep500.report import recomputation
 from deep500.report.claims import write_claims
+from deep500.results.exhibits import add_exhibits
 from deep500.results.rules import write_rules
 from deep500.scaling import page as scaling
 from deep500.transformations.substitutions import optimize_network
@@ -101,6 +102,9 @@ def _run(folder):
     STRONG.write(record.path)
     RANKED.write(record.path)
     planned().write(record.path)
+    about = {"kind": "lines", "title": "How long does it take as more arrive?", "x_axis": "rate", "y_axis": "time"}
+    names = ("first token, median", "first token, p90", "last token, median", "last token, p90")
+    add_exhibits(record.path, 0, [{**about, "lines": {name: [[1.0, 2.0], [n, 3.0]] for n, name in enumerate(names)}}])
     write_claims(record.path)
     write_rules(record.path)
     return record
