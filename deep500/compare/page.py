@@ -62,7 +62,8 @@ def answer(result: ComparisonResult) -> list[str]:
     if not gate:
         wrong = [name for name in names if gate.first(name) is not None]
         first = next((str(gate.first(name)) for name in wrong), "nothing was compared")
-        return [f"{', '.join(wrong) or 'They'} do not compute the same, so nothing was timed. {first}."]
+        verb = "does" if len(wrong) == 1 else "do"
+        return [f"{', '.join(wrong) or 'They'} {verb} not compute the same, so nothing was timed. {first}."]
     lines = [f"All {len(names)} frameworks compute the same, judged by {gate.judge}."]
     return lines + [f"{label.capitalize()}: {_fastest(names, timing)}." for label, timing in result.timings.items()]
 

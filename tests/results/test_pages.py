@@ -291,7 +291,7 @@ def test_the_answer_stands_first(tmp_path):
     )
     assert text.count('data-head="verdict"') == 3 and "Do they learn alike?" in text
     text = _differing(tmp_path).read_text(encoding="utf-8")
-    assert "pytorch do not compute the same, so nothing was timed" in text and "fc1.weight" in text
+    assert "pytorch does not compute the same, so nothing was timed" in text and "fc1.weight" in text
     assert "Which is faster?" not in text
 
 
