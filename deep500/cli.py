@@ -68,6 +68,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "info": ("versions, backends, devices, data sets, folders", "deep500.cli:add_info"),
         "env": ("this machine; is it fit to measure?", "deep500.results.command:add_env"),
         "setup": ("bring a part that pip alone cannot install", "deep500.cli:add_setup"),
+        "operator": ("is the derived gradient of a C++ file right?", "deep500.operators.enzyme.command:add_command"),
         "cache": ("compiled operators: list, measure, clear", "deep500.operators.cpp.cache_command:add_command"),
         "rules": (
             "rules of substitutions: list, prove, apply",

@@ -19,7 +19,7 @@ from deep500.operators.cpp.commands import LINK, Job, compile_error
 from deep500.operators.cpp.ranks import NO_FORWARD_MODE
 from deep500.operators.cpp.spec import CPP_TYPES, FLOATING, BuildSpec
 from deep500.operators.cpp.wrapper import wrapper_source
-from deep500.operators.enzyme.pipeline import BuildOptions, compile_library, count_blocks
+from deep500.operators.enzyme.pipeline import BuildOptions, build_taped, compile_library, count_blocks
 from deep500.operators.enzyme.verify import (
     Covered,
     Tried,
@@ -64,12 +64,15 @@ class Build:
             EnzymeError: it cannot be differentiated, or the gradient is wrong.
             MissingEngine: there is no Enzyme or no clang.
         """
-        with ThreadPoolExecutor(2) as pool:
-            twin = pool.submit(self._twin) if self.job.spec.check else None
-            covered = pool.submit(self._covered) if self.job.spec.check else None
+        if not self.job.spec.check:
+            self._differentiated()
+            return
+        with ThreadPoolExecutor(3) as pool:
+            covered = pool.submit(self._covered)
+            twin, taped = pool.submit(self._twin), pool.submit(self._taped)
             missing = self._differentiated()
-            if twin is not None and covered is not None:
-                self._checked(twin.result(), covered.result(), missing)
+            self.covered = replace(covered.result(), taped=taped.result())
+            self._checked(twin.result(), missing)
 
     def _differentiated(self) -> Missing:
         """Build with as much as Enzyme can derive; returns what is missing, and why."""
@@ -90,7 +93,7 @@ class Build:
         self.compared = _compile(self.job, self.job.unit.name, [*eager, *macros], self.job.listing, self.speculate)
         return missing
 
-    def _checked(self, twin: Path | None, covered: Covered, missing: Missing) -> None:
+    def _checked(self, twin: Path | None, missing: Missing) -> None:
         """Try the library; without further derivatives where one is wrong, with branches left where one is NaN."""
         small = examples(self.job.inputs, self.job.infer)
         for _ in range(5):
@@ -99,7 +102,9 @@ class Build:
             wide = wide_examples(self.job.inputs, self.job.infer, integers)
             near = compared_examples(self.job.inputs, self.job.infer, integers)
             tried = Tried(small, wide, magnitudes(floats), near)
-            wrong = check_build(self.job.spec, self.job.library, twin, tried, not self.speculate, covered)
+            wrong, self.report = check_build(
+                self.job.spec, self.job.library, twin, tried, not self.speculate, self.covered
+            )
             if not wrong:
                 return
             if self.speculate and any(NO_NUMBER.search(defect.text) for defect in wrong):
@@ -121,14 +126,34 @@ class Build:
         job, unit, library = self.job, self.job.place / "covered.cc", self.job.place / "covered.so"
         unit.write_text(wrapper_source(replace(job.spec, gradient=None), job.main, job.sources), encoding="utf-8")
         macro = f"-DD500_DTYPE={CPP_TYPES[job.spec.dtype]}"
-        options = BuildOptions(
-            openmp=job.spec.openmp,
-            back=(*LINK[1:], *job.objects, *job.libraries),
-            complain=self._complain,
-            name=f"C++ operator {job.spec.name!r}",
-            source=job.place / job.main,
-        )
-        return Covered(library, count_blocks(unit, library, [macro, *job.flags], options), job.place / job.main)
+        flags, options = [macro, *job.flags], self._alone()
+        try:  # without threads, whose runtime does not go well with processes of processes
+            places = count_blocks(unit, library, flags, options)
+        except CompileError:
+            if not job.spec.openmp:
+                raise
+            places = count_blocks(unit, library, flags, replace(options, openmp=True))
+        return Covered(library, places, job.place / job.main)
+
+    def _taped(self) -> Path | None:
+        """Forward alone, with numbers of ``deep500/taped.h``, None if the source has other types beside D500_DTYPE."""
+        job, unit, library = self.job, self.job.place / "taped.cc", self.job.place / "taped.so"
+        if "D500_DTYPE" not in self._source() or job.objects or job.spec.ranks:
+            return None
+        text = wrapper_source(replace(double(job.spec), gradient=None), job.main, job.sources)
+        text = re.sub(r"\bdouble\b", "d5::taped", text)  # the sources are included, not part of it
+        unit.write_text(f'#include "deep500/taped.h"\n{text}', encoding="utf-8")
+        try:
+            build_taped(unit, library, ["-DD500_DTYPE=d5::taped", *job.flags], self._alone())
+        except CompileError:
+            return None
+        return library
+
+    def _alone(self) -> BuildOptions:
+        job = self.job
+        back = (*LINK[1:], *job.objects, *job.libraries)
+        name = f"C++ operator {job.spec.name!r}"
+        return BuildOptions(back=back, complain=self._complain, name=name, source=job.place / job.main)
 
     def _complain(self, output: str) -> CompileError:
         return compile_error(self.job.spec, output.replace(f"{self.job.place}{os.sep}", ""))

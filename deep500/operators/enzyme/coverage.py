@@ -24,6 +24,9 @@ _WORKS = re.compile(  # what belongs to no line, or to lifetimes, is of clean-up
     r"^\s+(?:store |(?:%\S+ = )?(?:\w+ )?call )(?![^\n]*@llvm\.lifetime)[^\n]*!dbg|^\s+(?:%\S+ = )?invoke ",
     re.MULTILINE,
 )
+_DONE = re.compile(
+    r"^  (?:%\S+ = )?(?:\w+ )?(?:call|invoke) [^\n]*?(?:\n +to label [^\n]*?)?, !dbg (!\d+)", re.MULTILINE
+)
 
 
 @dataclass
@@ -68,6 +71,20 @@ def counted(ir: str, source: Path, start: str = "d500_forward") -> tuple[str, li
     counting = [text for n, line in enumerate(lines) for text in ([added[n], line] if n in added else [line])]
     array = f"@{BYTES} = dso_local global [{max(1, len(places))} x i8] zeroinitializer"
     return "\n".join([*counting, array, ""]), places
+
+
+def lined(ir: str, source: Path) -> str:
+    """The module that stores the line of the user's file before every call there, for ``deep500/taped.h``.
+
+    Args:
+        ir, source: see :func:`counted`.
+    """
+    known = locations(ir, source)
+
+    def noted(call: re.Match[str]) -> str:
+        return f"  store i32 {known[call[1]][0]}, ptr @d500_line\n{call[0]}" if call[1] in known else call[0]
+
+    return _DONE.sub(noted, ir)
 
 
 def _functions(lines: list[str]) -> list[tuple[str, list[_Block]]]:

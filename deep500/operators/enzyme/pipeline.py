@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deep500.errors import CompileError, EnzymeError
-from deep500.operators.enzyme.coverage import counted
+from deep500.operators.enzyme.coverage import counted, lined
 from deep500.operators.enzyme.diagnose import explain, hints, pragmas
 from deep500.operators.enzyme.engine import Clang, Engine, find_clang, find_engine
 from deep500.operators.enzyme.exceptions import catch_lines, catching
@@ -165,6 +165,19 @@ def compile_library(
         back(clang, modules, built, options)
         built.replace(library)
     return compared
+
+
+def build_taped(tu: Path, library: Path, flags: Sequence[str], options: BuildOptions) -> None:
+    """Build forward with numbers that record what is computed from them, and in which of the user's lines.
+
+    Arguments and errors are those of :func:`compile_library`.
+    """
+    assert options.source is not None
+    clang = find_clang(find_engine())
+    ir = tu.with_suffix(".ll")
+    front(clang, tu, ir, [*flags, "-gline-tables-only"], replace(options, pipeline="ref"))
+    ir.write_text(lined(ir.read_text(encoding="utf-8"), options.source), encoding="utf-8")
+    back(clang, [ir], library, replace(options, back=("-O1", *options.back)))
 
 
 def count_blocks(tu: Path, library: Path, flags: Sequence[str], options: BuildOptions) -> list[set[Location]]:

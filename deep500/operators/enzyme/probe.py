@@ -21,10 +21,18 @@ from typing import Any
 
 import numpy as np
 
-STORED = {"bfloat16": "uint16", "bool": "bool"}
+from deep500.operators.enzyme.probed import (
+    EXACTLY,
+    STAGE,
+    TOLERANCE,
+    EnzymeTape,
+    ProbedLibrary,
+    decode,
+    encode,
+    is_float,
+)
+
 STEPS = {"float64": (1e-4, 1e-5, 1e-6), "float32": (0.06, 0.02, 0.006), "float16": (0.3, 0.1), "bfloat16": (0.6, 0.3)}
-TOLERANCE = {"float64": 2e-6, "float32": 1e-2, "float16": 5e-2, "bfloat16": 2e-1}
-"""Of a gradient against differences taken in the same dtype, relative to the sum of what is added up."""
 
 CLOSENESS = {"float64": 1e-9, "float32": 5e-3, "float16": 5e-2, "bfloat16": 2e-1}
 """Of a gradient against the one of the double-precision twin, relative to its largest element."""
@@ -38,9 +46,6 @@ LONG = [0.1 / 2**k for k in range(10)]
 BLURRED = 0.1
 """A gradient cannot be judged if its differences may be off by more than this share of it."""
 
-STAGE = "now: "
-"""Starts the lines on standard error that say how far it came, should it crash."""
-
 WIDER = 50.0
 """How much coarser gradients of larger sizes are judged."""
 
@@ -53,138 +58,15 @@ EXACT = ("integral", "zero", "equal")
 """Draws at which branches meet, so that differences say nothing: only what forward does is judged."""
 SEED = 500
 ELEMENTS = 5000
-THREADS = 4
 FILLS = ((7.0, 0x55), (-3.0, 0xAA))
 """Numbers in outputs before forward writes them, and bits of new memory, for one call and another."""
 
 EXPLORING = 6.0
 """Seconds of CPU time for draws that look for blocks; what is not reached by then is named like what cannot be."""
 
-M_PERTURB = -6
-"""The option of glibc's mallopt() that fills memory before it is handed out."""
-PATIENCE, WAITING = 4, 60
+PATIENCE, WAITING = 4, 20
 """Seconds of CPU time for what may not end, forward with an input of 0, and of the clock for what waits for ever: what
 is built must not depend on how busy the machine is."""
-
-
-class ProbedLibrary:
-    """An operator's library; arrays go in and come out as float64, integers as int64."""
-
-    def __init__(self, path: str) -> None:
-        self.library = ctypes.CDLL(path)
-        self.library.d500_signature.restype = self.library.d500_error.restype = ctypes.c_char_p
-        self.library.d500_instance.restype = ctypes.c_void_p
-        with suppress(AttributeError):  # with OpenMP; races and what is divided by threads show with several only
-            self.library.omp_set_num_threads(THREADS)
-        self.signature: dict[str, Any] = json.loads(self.library.d500_signature())
-        self.inputs, self.outputs = self.signature["inputs"], self.signature["outputs"]
-        self.instance = ctypes.c_void_p()
-        self.changed: list[str] = []
-        self.fill = 7.0
-
-    def open(self, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]) -> None:
-        """Make the operator for these shapes."""
-        self.shapes = [tuple(shape) for shape in inputs], [tuple(shape) for shape in outputs]
-        sizes = np.array([n for shape in [*inputs, *outputs] for n in (len(shape), *shape)], np.int64)
-        self.instance = ctypes.c_void_p(self.library.d500_instance(ctypes.c_void_p(sizes.ctypes.data)))
-        if not self.instance:
-            raise RuntimeError(self.error())
-
-    def error(self) -> str:
-        """The message of the last failure."""
-        return (self.library.d500_error() or b"").decode(errors="replace")
-
-    def call(self, kind: str, *groups: tuple[str, list[np.ndarray | None], bool]) -> None:
-        """Call an export; each group is its name, its arrays, and whether they may be written."""
-        sys.stderr.write(f"{STAGE}{kind} with shapes {self.shapes[0]}\n")
-        before = [[None if a is None else a.tobytes() for a in group] for _, group, _ in groups]
-        addresses = [
-            (ctypes.c_void_p * len(g))(*[None if a is None else a.ctypes.data for a in g]) for _, g, _ in groups
-        ]
-        if getattr(self.library, f"d500_{kind}")(self.instance, *addresses):
-            raise RuntimeError(self.error())
-        for (name, group, writable), old in zip(groups, before, strict=True):
-            for i, (array, bytes_before) in enumerate(zip(group, old, strict=True)):
-                if not writable and array is not None and array.tobytes() != bytes_before:
-                    self.changed.append(f"{kind} changed {name} {i}")
-
-    def forward(self, x: list[np.ndarray]) -> list[np.ndarray]:
-        """Outputs."""
-        outputs: list[np.ndarray | None] = [
-            empty(t, s, self.fill) for t, s in zip(self.outputs, self.shapes[1], strict=True)
-        ]
-        self.call("forward", ("input", encoded(self.inputs, x), False), ("output", outputs, True))
-        return decoded(self.outputs, outputs)
-
-    def refill(self, fill: float, bits: int) -> None:
-        """Let outputs hold this, and memory that is allocated from now on these bits, where the C library can."""
-        self.fill = fill
-        with suppress(AttributeError, OSError):
-            ctypes.CDLL(None).mallopt(M_PERTURB, bits)
-
-    def backward(self, dy: list[np.ndarray], x: list[np.ndarray], numbers: Sequence[int]) -> list[np.ndarray]:
-        """Gradients of the wanted inputs."""
-        outputs: list[np.ndarray | None] = [empty(t, s) for t, s in zip(self.outputs, self.shapes[1], strict=True)]
-        inputs = encoded(self.inputs, x)
-        self.call("forward", ("input", inputs, False), ("output", outputs, True))
-        gradients = [
-            empty(t, s) if i in numbers else None
-            for i, (t, s) in enumerate(zip(self.inputs, self.shapes[0], strict=True))
-        ]
-        groups = (("output gradient", encoded(self.outputs, dy), False), ("input", inputs, False))
-        self.call("backward", *groups, ("output", outputs, False), ("input gradient", gradients, True))
-        return decoded(self.inputs, gradients)
-
-    def jvp(self, x: list[np.ndarray], v: list[np.ndarray]) -> list[np.ndarray]:
-        """Change of the outputs along v."""
-        outputs: list[np.ndarray | None] = [empty(t, s) for t, s in zip(self.outputs, self.shapes[1], strict=True)]
-        changes: list[np.ndarray | None] = [empty(t, s) for t, s in zip(self.outputs, self.shapes[1], strict=True)]
-        groups = (("input", encoded(self.inputs, x), False), ("tangent", encoded(self.inputs, v), False))
-        self.call("jvp", *groups, ("output", outputs, True), ("output tangent", changes, True))
-        return decoded(self.outputs, changes)
-
-    def hvp(self, dy: list[np.ndarray], x: list[np.ndarray], v: list[np.ndarray]) -> list[np.ndarray]:
-        """Change of the gradient along v."""
-        results: list[np.ndarray | None] = [empty(t, s) for t, s in zip(self.inputs, self.shapes[0], strict=True)]
-        groups = (("output gradient", encoded(self.outputs, dy), False), ("input", encoded(self.inputs, x), False))
-        self.call("hvp", *groups, ("tangent", encoded(self.inputs, v), False), ("result", results, True))
-        return decoded(self.inputs, results)
-
-
-def empty(dtype: str, shape: tuple[int, ...], fill: float = 7.0) -> np.ndarray:
-    """An array of noise: what is not overwritten shows. Integers are zero, or one for a negative fill."""
-    array = np.full(shape, fill if is_float(dtype) else int(fill < 0))
-    return encode(dtype, array)
-
-
-def is_float(dtype: str) -> bool:
-    """Return whether it can have a gradient."""
-    return dtype in TOLERANCE
-
-
-def encode(dtype: str, values: np.ndarray) -> np.ndarray:
-    """Values as the library stores them."""
-    if dtype == "bfloat16":
-        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
-    return np.array(values, dtype, order="C")
-
-
-def decode(dtype: str, stored: np.ndarray) -> np.ndarray:
-    """Return what the library stored, as float64."""
-    if dtype == "bfloat16":
-        return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    return stored.astype(np.float64 if is_float(dtype) else np.int64)
-
-
-def encoded(dtypes: Sequence[str], arrays: Sequence[np.ndarray]) -> list[np.ndarray | None]:
-    """:func:`encode` for all."""
-    return [encode(t, a) for t, a in zip(dtypes, arrays, strict=True)]
-
-
-def decoded(dtypes: Sequence[str], arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-    """:func:`decode` for all; zeros of no shape for what was not wanted."""
-    return [np.zeros(()) if a is None else decode(t, a) for t, a in zip(dtypes, arrays, strict=True)]
 
 
 def draw(library: ProbedLibrary, kind: str, rng: np.random.Generator, job: dict[str, Any]) -> list[np.ndarray]:
@@ -298,6 +180,7 @@ class EnzymeProbe:
     def __init__(self, job: dict[str, Any]) -> None:
         self.library = ProbedLibrary(job["library"])
         self.reference = ProbedLibrary(job["twin"]) if job["twin"] else self.library
+        self.tape = EnzymeTape(job["taped"]) if job["taped"] else None
         self.active = [i for i, t in enumerate(self.library.inputs) if is_float(t) and i not in job["inactive"]]
         self.job = job
         floats = [t for t in (*self.library.inputs, *self.library.outputs) if is_float(t)]
@@ -309,6 +192,7 @@ class EnzymeProbe:
         self.zero: list[int] = []
         self.unclear: list[int] = []
         self.at_zero: list[list[float]] = []
+        self.exact = 0  # points at which the tape judged
 
     def find_point(self, examples: list[Any], kinds: Sequence[str] = DRAWS) -> str:
         """Choose shapes and inputs at which forward works and is finite; returns what stood against it, or nothing."""
@@ -349,6 +233,7 @@ class EnzymeProbe:
         self.rough = self.roughness()
         for i in self.active:
             self.against_differences(i)
+        self.against_tape()
         self.against_reference()
         self.check_further()
         changed = self.library.changed + (self.reference.changed if self.reference is not self.library else [])
@@ -423,8 +308,9 @@ class EnzymeProbe:
         if self.wrong or kinds[0] in EXACT:
             return
         self.gradients = self.reference.backward(self.dy, self.x, self.active)
-        for i in self.active:
-            self.against_differences(i, WIDER)
+        if not self.against_tape(WIDER):
+            for i in self.active:
+                self.against_differences(i, WIDER)
         if not set(kinds) <= set(DRAWS) and self.dtype != "float64":
             return
         alone = self.library.backward(self.dy, self.x, self.active)
@@ -479,6 +365,49 @@ class EnzymeProbe:
                 return
         if not self.gradients[i].any() and self.gradients[i].size:
             self.zero.append(i)
+
+    def against_tape(self, factor: float = 1.0) -> bool:
+        """The reference's gradients, element by element, against the tape's; returns whether that could judge.
+
+        Where branches meet, both may be right: the differences along an element must be nearer to the tape's.
+        """
+        if self.tape is None or self.reference_dtype != "float64":
+            return False
+        y = self.reference.forward(self.x)  # not in the other process: threads of OpenMP are not there
+        judged = answer_of(partial(self.off_the_tape, y, factor * (EXACTLY + 100 * self.rough)))
+        if judged is None:
+            return False
+        self.exact += 1
+        for i, at, exact, lines in judged[:1]:
+            v = [np.zeros(x.shape) for x in self.x]
+            v[i][tuple(at)] = 1.0
+            got, place = float(self.gradients[i][tuple(at)]), [int(n) for n in at]
+            between = min(self.differences(v), key=lambda slope: abs(slope - exact))
+            if not abs(between - exact) >= abs(got - exact) / 4:
+                text = f"the gradient of input {i} at {place} is {got:.9g}; a tape of the same source has {exact:.9g}"
+                text += ", and what flows through these lines is wrong" if lines else ""
+                self.wrong = [w for w in self.wrong if w["part"] != "backward"]
+                self.wrong.append({"part": "backward", "text": text, "kind": "value", "lines": lines})
+        return True
+
+    def off_the_tape(self, expected: list[np.ndarray], tolerance: float) -> list[Any] | None:
+        """Inputs with an element whose derivative is not the tape's, the worst: index, tape's, lines to blame."""
+        assert self.tape is not None
+        self.tape.library.open(*self.reference.shapes)
+        for a, b in zip(self.tape.forward(self.x, self.active), expected, strict=True):
+            if not np.abs(a - b).max(initial=0) <= tolerance * (np.abs(b).max(initial=0) + 1e-3):
+                return None  # it went another way: by rounding, or by a type's own functions
+        exact, got = self.tape.gradient(self.dy), np.concatenate([self.gradients[i].ravel() for i in self.active])
+        differing, start = [], 0
+        for i in self.active:
+            shape, part = self.x[i].shape, slice(start, start + self.x[i].size)
+            start += self.x[i].size
+            error = np.nan_to_num(np.abs(got[part] - exact[part]), nan=np.inf) * np.isfinite(exact[part])
+            if error.size and not error.max() <= tolerance * (np.abs(exact[part]).max() + 1e-3):
+                worst = int(np.nanargmax(error))
+                at = [int(n) for n in np.unravel_index(worst, shape)]
+                differing.append([i, at, float(exact[part][worst]), self.tape.blamed(got, self.dy)])
+        return differing
 
     def where_forms_change(self, i: int) -> list[list[float]]:
         """The gradient by an element of input i that is 0, where branches meet, against differences to both sides.
@@ -585,8 +514,13 @@ def main() -> None:
             if judged and not probe.wrong and not probe.find_point(shapes, kinds):
                 probe.run_wide(kinds)
         probe.zero, probe.unclear = doubtful
-    findings = {"wrong": probe.wrong, "zero": probe.zero, "unclear": probe.unclear, "at_zero": probe.at_zero}
-    findings["never"] = never
+    findings: dict[str, Any] = {
+        "wrong": probe.wrong,
+        "zero": probe.zero,
+        "unclear": probe.unclear,
+        "at_zero": probe.at_zero,
+    }
+    findings |= {"never": never, "exact": probe.exact}
     with findings_to:
         json.dump({"unusable": unusable, **findings}, findings_to)
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 import warnings
@@ -35,11 +36,21 @@ from deep500.errors import Deep500Error, EnzymeError
 from deep500.operators.cpp.spec import BuildSpec, Infer
 from deep500.operators.enzyme.diagnose import hints
 from deep500.operators.enzyme.functions import Location, quoted
-from deep500.operators.enzyme.probe import STAGE
+from deep500.operators.enzyme.probed import STAGE
 from deep500.tensors import TensorDescriptor
 
-PROGRAM = Path(__file__).with_name("probe.py")
-SECONDS = 120.0
+PROGRAM = """
+import runpy, sys, types
+folder, parts = sys.argv.pop(), "deep500.operators.enzyme".split(".")
+for n in (1, 2, 3):
+    package = sys.modules[".".join(parts[:n])] = types.ModuleType(parts[n - 1])
+    package.__path__ = ["/".join([folder, *parts[1:n]])]
+runpy.run_module("deep500.operators.enzyme.probe", run_name="__main__")
+"""
+"""The probe without the packages that it is in: what they import takes time."""
+
+SECONDS, PATIENCE = 120.0, 5.0
+"""Of CPU time for a check, and how many times as many may pass."""
 
 CAUSES = {
     "value": "Enzyme sees what is written to outputs, scratch space and local variables; keep no results in members of "
@@ -58,20 +69,25 @@ GOT = {"crash": "a crash when it was tried", "unwritten": "outputs that depend o
 
 @dataclass(frozen=True)
 class Defect:
-    """A defect of one part (``backward``, ``jvp``, ``hvp``) of a library."""
+    """A defect of one part (``backward``, ``jvp``, ``hvp``) of a library, and the user's lines that are to blame."""
 
     part: str
     text: str
     kind: str
+    lines: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Covered:
-    """A build that counts the blocks that run: its library, lines and columns of each block, the user's file."""
+    """A build that counts the blocks that run: its library, lines and columns of each block, the user's file.
+
+    ``taped`` is the library that records what is computed from what, None if there is none.
+    """
 
     library: Path
     places: list[set[Location]]
     source: Path
+    taped: Path | None = None
 
     def missed(self, never: Sequence[int]) -> list[str]:
         """Lines with something on them that no draw ran, of blocks that never ran; a template may run elsewhere."""
@@ -103,8 +119,8 @@ def check_build(
     tried: Tried,
     guarded: bool = False,
     covered: Covered | None = None,
-) -> list[Defect]:
-    """Try a library in a process of its own; returns what is wrong, the gradient first.
+) -> tuple[list[Defect], dict[str, Any]]:
+    """Try a library in a process of its own; returns what is wrong, the gradient first, and what was seen.
 
     Args:
         spec: what was built.
@@ -125,11 +141,12 @@ def check_build(
         **vars(tried),
         "guarded": guarded,
         "covered": str(covered.library) if covered else None,
+        "taped": str(covered.taped) if covered and covered.taped else None,
         "blocks": [bool(places) for places in covered.places] if covered else [],
     }
     done = _run(spec, json.dumps(job))
     if done.returncode or not done.stdout:  # std::exit(0) is no good end either
-        return [_crash(spec, done)]
+        return [_crash(spec, done)], {}
     report = json.loads(done.stdout)
     if report["unusable"]:
         raise EnzymeError(
@@ -145,7 +162,10 @@ def check_build(
             f"values. Try it there (d5.check_op_gradient)\n{lines}",
             stacklevel=3,
         )
-    return [Defect(defect["part"], defect["text"], defect["kind"]) for defect in report["wrong"]]
+    blamed = [quoted(defect.get("lines", ()), covered.source) if covered else [] for defect in report["wrong"]]
+    wrong = [Defect(d["part"], d["text"], d["kind"], named) for d, named in zip(report["wrong"], blamed, strict=True)]
+    blocks = {n for n, places in enumerate(covered.places if covered else ()) if places}
+    return wrong, {"blocks": len(blocks), "ran": len(blocks - set(report["never"])), "exact": report["exact"]}
 
 
 def _warn(spec: BuildSpec, report: dict[str, Any]) -> None:
@@ -182,25 +202,30 @@ def error_of(spec: BuildSpec, defect: Defect, source: str = "") -> EnzymeError:
     cures = "; ".join(known if known and " threw " in defect.text else [*known, CAUSES[defect.kind]])
     return EnzymeError(
         f"C++ operator {spec.name!r}: got {got}: {defect.text}; expected what forward implies, and inputs left as "
-        f"they are\nwhat to change: {cures}"
+        f"they are\n{''.join(f'{line}{chr(10)}' for line in defect.lines)}what to change: {cures}"
     )
 
 
 def _run(spec: BuildSpec, job: str) -> subprocess.CompletedProcess[str]:
-    name = f"C++ operator {spec.name!r}: got"
+    endless = (
+        f"C++ operator {spec.name!r}: got no end of its check in {SECONDS:g} s; expected one: declare smaller sizes"
+    )
+    # Seconds of the processor, as a busy machine must not decide; threads that wait for each other do not use it up.
+    limited = ["/bin/sh", "-c", 'ulimit -S -t "$0" && exec "$@"', f"{SECONDS:.0f}", sys.executable, "-I", "-c", PROGRAM]
     try:
         done = subprocess.run(
-            [sys.executable, "-I", str(PROGRAM)],
+            [*limited, str(Path(__file__).parents[2])],
             input=job,
             capture_output=True,
             text=True,
-            timeout=SECONDS,
+            timeout=PATIENCE * SECONDS,
             check=False,
+            env={**os.environ, "OMP_WAIT_POLICY": "passive"},
         )
     except subprocess.TimeoutExpired as error:
-        raise EnzymeError(
-            f"{name} no end of its check in {SECONDS:g} s; expected one: declare smaller sizes"
-        ) from error
+        raise EnzymeError(endless) from error
+    if done.returncode == -Signals.SIGXCPU:
+        raise EnzymeError(endless)
     return done
 
 

@@ -71,7 +71,7 @@ namespace d5 {
 
 /// The type to compute with: float for the 16-bit storage types.
 template <class T>
-using compute_t = typename std::conditional<std::is_same<T, double>::value, double, float>::type;
+using compute_t = typename std::conditional<std::is_same<T, double>::value || (sizeof(T) > 8), T, float>::type;
 
 /// e^x within 2 units in the last place.
 inline float exp(float x) { return d500_detail::d5_expf(x); }
