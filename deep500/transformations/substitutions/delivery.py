@@ -32,7 +32,7 @@ from deep500.networks.protos import MOST_BYTES, ir_version_for, tensor_proto
 from deep500.transformations.substitutions.equivalence import HALF, LIMIT, difference
 from deep500.transformations.substitutions.graph.importing import import_network, named, stand_ins
 from deep500.transformations.substitutions.loading import Rules, load_rules, texts_of
-from deep500.transformations.substitutions.optimize import GROWTH, retrace
+from deep500.transformations.substitutions.optimize import retrace
 from deep500.transformations.substitutions.result import History
 from deep500.transformations.substitutions.rules.matching import Matcher
 from deep500.transformations.substitutions.splicing import NotSpliced, Splice
@@ -192,7 +192,7 @@ def _spliced(network: Network, history: History, source: Source, path: Path, rul
         raise NotSpliced("got an IR version below 4, where arrays are inputs; expected a newer one")
     imported = import_network(source.network, history.training, history.sizes)
     became = {value: value for value in imported.values.values()}
-    matcher = Matcher(load_rules(rules, bool(history.unproved)), GROWTH)
+    matcher = Matcher(load_rules(rules, bool(history.unproved)))
     splice = Splice(imported, retrace(imported, history, matcher, became), became, source.model.graph, source.arrays)
     metadata = {entry.key: entry.value for entry in source.model.metadata_props}
     patch, large = splice.patch(source.opset, metadata, {KEY: _entry(history, rules)})

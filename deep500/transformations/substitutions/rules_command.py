@@ -72,10 +72,11 @@ def _apply(args: argparse.Namespace) -> int:
     rules, model = args.names
     if args.out.is_dir() or not args.out.parent.is_dir():
         raise InputError(f"got {args.out}; expected the name of a file in a folder that exists: make the folder first")
-    network, source = Network.from_onnx(model), Source.read(model)
+    network = Network.from_onnx(model)
+    source = Source.read(model, network)
     applied = apply_rules(network, rules, args.unproved)
-    deliver(applied.network, applied.history, source, args.out, rules=rules)
-    sys.stdout.write(f"{len(network.nodes)} -> {len(applied.network.nodes)} operators\n{applied}\n{args.out}\n")
+    how = deliver(applied.network, applied.history, source, args.out, rules=rules)
+    sys.stdout.write(f"{len(network.nodes)} -> {len(applied.network.nodes)} operators\n{applied}\n{how}\n{args.out}\n")
     return 0
 
 
