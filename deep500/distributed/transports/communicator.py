@@ -71,7 +71,8 @@ class Communicator(abc.ABC):
     Attributes:
         rank, size: this process's number, and how many there are.
         world: the communicator of all ranks that this one is a part of (:meth:`split`); itself if it is of all.
-        name, members: of a part: what it is called, and the ranks of ``world`` in it, in order; all, and no name.
+        members: of a part, the ranks of ``world`` in it, in order; else all.
+        name: of a part; else empty.
         transport: what moves the bytes, for the record.
         timeout: seconds that nothing may wait longer than.
         traffic: what was exchanged so far, per kind of call.
