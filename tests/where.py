@@ -131,6 +131,7 @@ TABLE: dict[str, dict[str, str]] = {
         "bounds": "results/test_scaling",
         "command": "results/test_commands",
         "curves figures": "test_plot",
+        "division": "results/test_division",
         "exhibits": "tasks/test_gallery",
         "leaderboard": "results/test_report_runs",
         "recomputation": "results/test_recomputation",

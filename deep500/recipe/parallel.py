@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deep500.errors import RecipeError
+from deep500.results.division import write_division
 
 if TYPE_CHECKING:
     from deep500.distributed.schemes.divided import DividedNetwork
@@ -76,6 +77,7 @@ def keep_plan(folder: Path, optimizer: Any) -> str | None:
     if plan is None:
         return None
     plan.save(folder / PARALLEL_PLAN_FILE)
+    write_division(folder, plan, optimizer.explain())
     return (
         f"parallel: {len(plan.strategies)} nodes of a step divided among {plan.ranks} ranks, {plan.nbytes} bytes sent "
         f"by each, {plan.memory} of parameters, gradients and state held; {PARALLEL_PLAN_FILE}"

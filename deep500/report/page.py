@@ -18,10 +18,12 @@ from deep500.measure.steady import SteadyState
 from deep500.pages.rendering import format_time
 from deep500.report.bounds import ranks_figure, roofline_figure, scaling_figures, scaling_rows
 from deep500.report.curves import ACCURACY, bar_figure, columns, curve_figures, is_number
+from deep500.report.division import division_view
 from deep500.report.exhibits import exhibit_views
 from deep500.report.figures import series_figures
 from deep500.report.recomputation import recomputation_view
 from deep500.report.rendering import holds_over, render_template
+from deep500.results.division import read_division
 from deep500.results.exhibits import read_exhibits
 from deep500.results.files import read_json, write_atomic
 from deep500.results.quiet import BUSY, disturbed
@@ -124,6 +126,7 @@ def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | N
         "scaling_figures": scaling_figures(scaling),
         "ranks": ranks,
         "ranks_figure": ranks_figure(ranks),
+        "division": division_view(read_division(record.path)),
         "recomputation": recomputation_view(RecomputationRecord.read(record.path)),
         "rerun": rerun(manifest),
     }

@@ -416,6 +416,19 @@ EXHIBITS = {
     "*": NO_OTHER,
 }
 
+# -- division.json ----------------------------------------------------------------------------------------------------
+DIVISION_SCHEMA = "deep500-division-1"
+_DIVIDED = {name: str for name in ("node", "operator", "strategy", "shardings", "collectives", "why")}
+DIVISION = {
+    "schema": word(DIVISION_SCHEMA),
+    "ranks": number(1, 2**31, whole=True),
+    "seconds": _AMOUNT,
+    "nbytes": COUNT,
+    "memory": COUNT,
+    "nodes": [{**_DIVIDED, "nbytes": COUNT, "*": NO_OTHER}],
+    "*": NO_OTHER,
+}
+
 # -- by name ----------------------------------------------------------------------------------------------------------
 FILES: dict[str, Kind] = {
     "manifest.json": declare(partial(MANIFEST)),
@@ -431,6 +444,7 @@ FILES: dict[str, Kind] = {
     "ranks.json": declare(RANKS),
     "recomputation.json": declare(RECOMPUTATION),
     "exhibits.json": declare(EXHIBITS),
+    "division.json": declare(DIVISION),
 }
 """Format of a file of this name, of a line of it where lines end its name; wherever it is read."""
 

@@ -31,6 +31,8 @@ def test_a_recipe_divides_its_network_keeps_the_plan_and_goes_on_by_it(tmp_path:
     assert record.manifest()["processes"]["scheme"] == "DividedNetwork"
     plan = load_parallel_plan(record.path / PARALLEL_PLAN_FILE)
     assert (plan.ranks, plan.strategies["fc1"], plan.sources["fc2.weight"]) == (2, "n", "S1")
+    page = (record.path / "report.html").read_text()
+    assert "How is the network divided?" in page and "How does each node lie on the ranks?" in page
     again = train(2, tmp_path / "again", **changes, parallel=str(record.path / PARALLEL_PLAN_FILE))
     assert_same(again, record, 0)
     broken(2, tmp_path / "broken", **changes, parallel=PINS)

@@ -19,7 +19,7 @@ from deep500.training.optimizers.base import Optimizer, UpdateRuleOptimizer
 from deep500.transformations.parallel.checking import check_division
 from deep500.transformations.parallel.dividing import part
 from deep500.transformations.parallel.joint import joint_network
-from deep500.transformations.parallel.plan_file import ParallelPlan, load_parallel_plan, parallel_plan_from
+from deep500.transformations.parallel.plan_file import ParallelPlan, PlanRow, load_parallel_plan, parallel_plan_from
 from deep500.transformations.parallel.planning import Wishes, parallelize
 from deep500.transformations.parallel.shardings import R, Sharding, collective_attributes
 
@@ -102,6 +102,11 @@ class DividedNetwork(Staged):
         if self.plan is not None:
             self._settle(self.plan)
         self._begin()
+
+    def explain(self) -> list[PlanRow]:
+        """Rows of the plan in use, see :meth:`~deep500.transformations.parallel.plan_file.ParallelPlan.explain`; none
+        before the first step, which plans."""
+        return [] if self.plan is None else self.plan.explain(self._serial)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of this rank's parts of parameters."""

@@ -56,6 +56,7 @@ class PlanRow(NamedTuple):
         shardings: of its outputs.
         collectives: what is done to values that it reads, each as ``value: AllReduce P -> R, 128 bytes``.
         why: reasons of these, or of the sharding.
+        nbytes: that each rank hands to the communicator for these.
     """
 
     node: str
@@ -64,6 +65,10 @@ class PlanRow(NamedTuple):
     shardings: str
     collectives: str
     why: str
+    nbytes: int = 0
+
+
+_TEXTS = 6  # fields of a row that are columns of a table of text
 
 
 @dataclass(frozen=True)
@@ -155,12 +160,14 @@ class ParallelPlan:
                     shardings,
                     "; ".join(map(_shown, met)),
                     "; ".join(_reason(division, crossing) for crossing in met) or _choice(division, node.name),
+                    sum(crossing.resharding.nbytes for crossing in met),
                 )
             )
         last = crossings.get("output", [])
         if last:
             why = "; ".join(_reason(division, crossing) for crossing in last)
-            rows.append(PlanRow("output", "", "", "", "; ".join(map(_shown, last)), why))
+            sent = sum(crossing.resharding.nbytes for crossing in last)
+            rows.append(PlanRow("output", "", "", "", "; ".join(map(_shown, last)), why, sent))
         return rows
 
 
@@ -191,8 +198,8 @@ def as_table(rows: list[PlanRow]) -> str:
         node  operator  strategy  shardings  collectives  why
         fc    MatMul    k         P                       each rank does its part
     """
-    lines = [PlanRow._fields, *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(PlanRow._fields))]
+    lines = [PlanRow._fields[:_TEXTS], *(row[:_TEXTS] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(_TEXTS)]
     return "\n".join("  ".join(f"{text:{n}}" for text, n in zip(line, widths, strict=True)).rstrip() for line in lines)
 
 
