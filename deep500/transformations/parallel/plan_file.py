@@ -198,7 +198,7 @@ def as_table(rows: list[PlanRow]) -> str:
         node  operator  strategy  shardings  collectives  why
         fc    MatMul    k         P                       each rank does its part
     """
-    lines = [PlanRow._fields[:_TEXTS], *(row[:_TEXTS] for row in rows)]
+    lines = [PlanRow._fields[:_TEXTS], *(tuple(map(str, row[:_TEXTS])) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(_TEXTS)]
     return "\n".join("  ".join(f"{text:{n}}" for text, n in zip(line, widths, strict=True)).rstrip() for line in lines)
 
