@@ -56,6 +56,12 @@ MENDED = [
            f"{EACH}if (x[i] < 9.5) k[i] = x[i] * x[i]; {EACH}y[i] = k[i];", checks=BOTH),
     Mended("quotient_overwritten", f"{EACH}y[i] = 1 / (x[i] > 1e3 ? x[i] - 1e3 : 0 * x[i]);"
            f"{EACH}if (x[i] < 2e3) y[i] = x[i] * 2;", checks=BOTH),
+    Mended("root_of_no_sum", f"T s = 0; {EACH}s += x[i] > 5 ? x[i] * x[i] : 0; const T r = std::sqrt(s);"
+           f"{EACH}y[i] = r > 0 ? x[i] / r : x[i] * x[i];", checks=BOTH),
+    Mended("vectors_in_a_vector_that_grows", f"std::vector<std::vector<T>> a;\n{EACH}\n{{ a.emplace_back();\n"
+           "for (int k = 0; k < 3; ++k) a.back().push_back(x[i] * T(k)); }\n"
+           f"{EACH}{{ T s = 0; for (T u : a[i]) s += u * u; y[i] = s; }}",
+           r"moves its elements as bytes when it grows(.|\n)*\nline \d+: ", checks=BOTH),
     # -- memory that nothing wrote
     Mended("unwritten", f"{EACH}y[i] += x[i];", MEMORY),
     Mended("unwritten_if_many", f"if (n > 3000) {EACH}y[i] += x[i]; else {EACH}y[i] = x[i] * 2;", MEMORY),
