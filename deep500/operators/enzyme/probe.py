@@ -157,6 +157,7 @@ def answer_of(function: Callable[[], Any]) -> Any:
     child = os.fork()
     if not child:
         resource.setrlimit(resource.RLIMIT_CPU, (spent + PATIENCE, spent + PATIENCE))
+        signal.alarm(WAITING + 1)  # should nobody be left to end it
         with suppress(Exception):
             os.write(writing, json.dumps(function()).encode())
         os._exit(0)
@@ -253,7 +254,12 @@ class EnzymeProbe:
 
     def look_at_zero(self) -> None:
         """:meth:`where_forms_change` for each input, in a process that may hang or crash: not all can take 0."""
-        changes = answer_of(lambda: [change for i in self.active for change in self.where_forms_change(i)]) or []
+
+        def changes_of_form() -> list[list[float]]:
+            self.reference.set_threads(1)  # others of OpenMP are not in the new process, which could wait for them
+            return [change for i in self.active for change in self.where_forms_change(i)]
+
+        changes = answer_of(changes_of_form) or []
         finite = [change for change in changes if np.isfinite(change[1]) or self.job["guarded"]]
         self.at_zero = finite
         for i, got, expected in changes[:1] if len(finite) < len(changes) else ():

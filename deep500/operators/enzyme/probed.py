@@ -38,13 +38,17 @@ class ProbedLibrary:
         self.library = ctypes.CDLL(path)
         self.library.d500_signature.restype = self.library.d500_error.restype = ctypes.c_char_p
         self.library.d500_instance.restype = ctypes.c_void_p
-        with suppress(AttributeError):  # with OpenMP; races and what is divided by threads show with several only
-            self.library.omp_set_num_threads(THREADS)
+        self.set_threads(THREADS)  # races and what is divided by threads show with several only
         self.signature: dict[str, Any] = json.loads(self.library.d500_signature())
         self.inputs, self.outputs = self.signature["inputs"], self.signature["outputs"]
         self.instance = ctypes.c_void_p()
         self.changed: list[str] = []
         self.fill = 7.0
+
+    def set_threads(self, number: int) -> None:
+        """Let OpenMP, where it is in the library, have so many threads."""
+        with suppress(AttributeError):
+            self.library.omp_set_num_threads(number)
 
     def open(self, inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]) -> None:
         """Make the operator for these shapes."""
