@@ -25,13 +25,15 @@ class Enzyme:
         return gradient_source(spec, fields)
 
     def identity(self) -> list[str]:
-        """Engine, compilers, and how they are driven: the text of this folder."""
+        """Engine, compilers, how they are driven (the text of this folder), and the tape that the gradient is held to."""
         from deep500.operators.cpp.compilers import identity, zig_program
         from deep500.operators.enzyme.engine import find_engine
 
         engine = find_engine()
         drivers = [shutil.which(name) for name in (f"clang++-{engine.llvm}", "clang++")] + [zig_program()]
-        ours = [path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("*.py"))]
+        here = Path(__file__).parent
+        files = [*sorted(here.glob("*.py")), here.parent / "include" / "deep500" / "taped.h"]
+        ours = [path.read_text(encoding="utf-8") for path in files]
         return [str(engine), *(identity(Path(path)) for path in drivers if path), *ours]
 
     def build(self, job: Job) -> None:
