@@ -32,7 +32,10 @@ def test_lines_and_the_exit_code(capsys, monkeypatch):
     assert program.main() == 0
     monkeypatch.setattr("sys.argv", ["measuring", "--only", "1", "2", "4"])
     assert program.main() == 1
-    lines = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr().out.splitlines()
+    lines = [line for line in printed if not line.startswith("figure: ")]
+    figures = [line.rpartition(" | ")[2] for line in printed if line.startswith("figure: ")]
+    assert figures == ["met", "met", "MISSED", "MISSED"], "for make figures; what was not measured has none"
     assert [line.partition(" | bar: bar | ")[2].partition(" [")[0] for line in lines] == [
         "met",
         "not measured (no GPU)",

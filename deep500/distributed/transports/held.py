@@ -23,9 +23,27 @@ def hold() -> "Path | None":
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError:  # on another machine
         return None
+    descriptor = _closed_early(descriptor)
     fcntl.lockf(descriptor, fcntl.LOCK_EX)
     os.environ["DEEP500_HELD"] = str(descriptor)
     return path
+
+
+def _closed_early(descriptor: int) -> int:
+    """The descriptor at the first place after the standard streams; what was there, the launcher's, is moved.
+
+    When a process ends, the kernel closes what it has open from the lowest number on, and MPICH's launcher ends all
+    other ranks when its own line to one is closed. On a busy machine those could be gone before our file was closed.
+    """
+    spoken_of = {value for name, value in os.environ.items() if name.endswith("_FD")}
+    place = next(number for number in range(3, descriptor + 1) if str(number) not in spoken_of)
+    if place == descriptor:
+        return descriptor
+    moved = os.dup(place)
+    os.set_inheritable(moved, os.get_inheritable(place))
+    os.dup2(descriptor, place, inheritable=False)
+    os.close(descriptor)
+    return place
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ class Enzyme:
         return gradient_source(spec, fields)
 
     def identity(self) -> list[str]:
-        """Engine, compilers, how they are driven (the text of this folder), and the tape that the gradient is held to."""
+        """Engine, compilers, how they are driven (the text of this folder), and the tape that gradients are held to."""
         from deep500.operators.cpp.compilers import identity, zig_program
         from deep500.operators.enzyme.engine import find_engine
 

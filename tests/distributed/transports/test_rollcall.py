@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deep500.distributed.transports import rollcall
+from deep500.distributed.transports import held, rollcall
 from deep500.distributed.transports.rollcall import SILENT, Presence, RollCall
 from tests.conftest import HANG
 
@@ -165,3 +165,18 @@ def test_those_who_end_without_a_word_are_seen_by_their_locks(tmp_path):
             process.communicate()
     presence.reported()
     assert not place.exists(), "the last to tell clears up"
+
+
+def test_what_tells_of_a_rank_closes_before_the_launchers_own_line(tmp_path):
+    """MPICH's launcher ends all others as soon as its line to one closes; the kernel closes by rising numbers."""
+    program = "import os, sys; ours = os.environ['DEEP500_HELD']; print(ours, os.readlink('/proc/self/fd/' + ours))"
+    script = tmp_path / "rank.py"
+    script.write_text(program)
+    ranks = {"PMI_RANK": "1", "PMI_FD": "5", rollcall.ROLL_CALL: str(tmp_path)}
+    inherits = 'exec 3<&0 4<&0 5<&0; exec "$@"'  # as MPICH's ranks do, among it the launcher's line
+    command = ["bash", "-c", inherits, "-", sys.executable, held.__file__, str(script)]
+    done = subprocess.run(
+        command, check=False, env={**os.environ, **ranks}, capture_output=True, text=True, timeout=HANG
+    )
+    number, path = done.stdout.split()
+    assert int(number) < 5 and path == str(tmp_path / "1"), done.stderr
