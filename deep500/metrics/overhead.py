@@ -47,14 +47,21 @@ class FrameworkOverhead(ProbingMetric):
         if steps < 2 or (seconds is not None and seconds <= 0):
             raise InputError(f"got steps={steps}, seconds={seconds}; expected at least two steps, and some time")
         self.steps, self.seconds, self.level = steps, seconds, level
+        self._inputs: dict[str, Any] | None = None
+
+    def after_batch(self, run: Any) -> None:
+        """Keep the inputs of the first step that is watched; arrays as copies, as their memory may be used again."""
+        if self._inputs is None:
+            self._inputs = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in run.inputs.items()}
 
     def measure(self, statistics: Any) -> float | None:
         """The median share over the steps."""
         if not self.ready():
             return None
-        executor, batch = self.run.executor, self._batch()
+        executor, batch = self.run.executor, self._inputs
         if batch is None or not hasattr(executor, "clocked_step"):
-            self.reason = self.reason or f"{executor.backend} has no clock around its framework's calls"
+            clockless = f"{executor.backend} has no clock around its framework's calls"
+            self.reason = clockless if batch is not None else "no step was watched"
             return None
         bound = self.run.executor.network
         fixed = [name for name, parameter in bound.parameters.items() if not parameter.trainable]
@@ -68,22 +75,6 @@ class FrameworkOverhead(ProbingMetric):
         self.details = shares(plain, whole, inside, self.level)
         percent: float = self.details["percent"]
         return percent
-
-    def _batch(self) -> dict[str, Any] | None:
-        """The first batch of the epoch that comes next; None, and a reason, where there is none."""
-        sampler = self.run.trainer.train_sampler
-        if not (hasattr(sampler, "state") and hasattr(sampler, "resume")):
-            self.reason = f"{type(sampler).__name__} cannot go back to where it was"
-            return None
-        place = sampler.state()
-        sampler.set_epoch(sampler.epoch + 1)
-        batches = iter(sampler)
-        batch: dict[str, Any] | None = next(batches, None)
-        if hasattr(batches, "close"):
-            batches.close()  # threads that prefetch end here
-        sampler.resume(place)
-        self.reason = "" if batch is not None else "there is no batch"
-        return batch
 
     def _steps(
         self, executor: Any, batch: dict[str, Any], seconds: float

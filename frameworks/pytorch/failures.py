@@ -15,7 +15,8 @@ from deep500.errors import Deep500Error, InputError, NetworkError, UnsupportedOp
 from deep500.networks.execution.refusals import no_memory
 
 _GENERATED = "<eval_with_key>"  # file name that torch.fx gives to generated code
-_OURS = (_GENERATED, *(str(Path(file).resolve().parent) for file in (torch.__file__, errors.__file__, __file__)))
+_PLACES = [Path(file).parent for file in (torch.__file__, errors.__file__, __file__)]
+_OURS = (_GENERATED, *(str(path) for place in _PLACES for path in (place, place.resolve())))  # both: behind links, too
 _NO_INDEX = re.compile(r"\bindex -?\d+ is out of bounds for dimension \d+")
 _NO_KERNEL = re.compile(
     r"not implemented for|not supported|not currently support|Could not run '|no kernel|does not have a deterministic"
