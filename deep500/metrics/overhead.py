@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from deep500.errors import InputError
+from deep500.errors import Deep500Error, InputError
 from deep500.measure.statistics import median_interval, paired_ratio
 from deep500.metrics.base import Kind, Metric, ProbingMetric
 
@@ -58,7 +58,8 @@ class FrameworkOverhead(ProbingMetric):
         """The median share over the steps."""
         if not self.ready():
             return None
-        executor, batch = self.run.executor, self._inputs
+        executor, names = self.run.executor, self.run.executor.network.inputs
+        batch = self._inputs and {name: value for name, value in self._inputs.items() if name in names}
         if batch is None or not hasattr(executor, "clocked_step"):
             clockless = f"{executor.backend} has no clock around its framework's calls"
             self.reason = clockless if batch is not None else "no step was watched"
@@ -68,7 +69,11 @@ class FrameworkOverhead(ProbingMetric):
         before = [np.array(bound.to_numpy(tensor)) for tensor in bound.fetch_tensors(fixed)]
         trained = statistics.total("train_seconds") if self.seconds is None else None
         limit = BESIDE * (trained or 0.0) if self.seconds is None else self.seconds
-        plain, whole, inside = self._steps(executor, batch, limit)
+        try:
+            plain, whole, inside = self._steps(executor, batch, limit)
+        except Deep500Error as error:
+            self.reason = f"the step does not run by itself: {error}"
+            return None
         for name, value, tensor in zip(fixed, before, bound.fetch_tensors(fixed), strict=True):
             if not np.array_equal(value, bound.to_numpy(tensor)):
                 bound.feed_tensor(name, value)

@@ -107,7 +107,12 @@ def sampler():
 def test_what_cannot_be_told_has_its_reason():
     metric = FrameworkOverhead()
     assert metric.measure(None) is None and metric.reason == "it did not watch a run"
-    run = SimpleNamespace(executor=SimpleNamespace(backend="other"), trainer=SimpleNamespace(), epoch=0, inputs={})
+    run = SimpleNamespace(
+        executor=SimpleNamespace(backend="other", network=network()),
+        trainer=SimpleNamespace(),
+        epoch=0,
+        inputs={"input": 1},
+    )
     metric.before_run(run)
     assert metric.measure(None) is None and metric.reason == "no step was watched"
     metric.after_batch(run)
