@@ -231,7 +231,7 @@ def test_describe_is_stable_and_tells_values_apart():
 def test_every_key_and_option_is_documented():
     page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
     options = [
-        "--" + {"framework": "backend"}.get(name, name).replace("_", "-")
+        "--" + {"framework": "backend", "tags": "tag"}.get(name, name).replace("_", "-")
         for name in vars(parse_options([]))
         if name not in ("overrides", "turns", "end", "launch")  # the last three: for launches
     ]

@@ -167,7 +167,7 @@ def test_the_report_shows_them(tmp_path):
     assert "3 µs ± 1.1 µs" in part and "a common window of time" in part and "Ranks differ" in part
     rows = re.findall(r"<tr>.*?</tr>", part, re.DOTALL)
     assert len(rows) == 1 + len(STRONG.entries) + 1 + 2
-    assert all("stand-in data" in row for row in rows if "<td" in row)
+    assert "stand-in data" in part.partition("</h")[0]
     assert (
         "Do the processes take equally long?" in part and ranks_figure(Ranks((RANKED.ranks[0],), "none", "max")) is None
     )
