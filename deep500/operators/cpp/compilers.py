@@ -70,7 +70,7 @@ def zig_program() -> Path | None:
     """The program in the package ziglang, None if that is not installed."""
     spec = importlib.util.find_spec("ziglang")
     folders = spec.submodule_search_locations if spec else None
-    program = Path(folders[0]) / "zig" if folders else None
+    program = (Path(folders[0]) / "zig").resolve() if folders else None  # behind links its headers would be a user's
     return program if program is not None and program.is_file() else None
 
 
