@@ -134,6 +134,7 @@ TABLE: dict[str, dict[str, str]] = {
         "division": "results/test_division",
         "exhibits": "tasks/test_gallery",
         "leaderboard": "results/test_report_runs",
+        "network": "results/test_network",
         "recomputation": "results/test_recomputation",
         "rendering": "test_page",
     },

@@ -56,6 +56,7 @@ from deep500.report.page import write_report
 from deep500.results import FAILED, UNJUDGED, Circumstances, RecipeResult, Record, SeedNotes, judge, ledger, overall
 from deep500.results.exhibits import add_exhibits, write_exhibits
 from deep500.results.files import write_atomic
+from deep500.results.network import write_network
 from deep500.results.quiet import BUSY, RANKS_CHANGED, disturbed, lower_metrics, mixed
 from deep500.results.ranks import STEP, communication_of, ranks_of_run
 from deep500.results.record import configuration_hash
@@ -161,6 +162,7 @@ class Session:
     def _new_record(self, data: tuple[Dataset, ...], parts: Parts) -> Record:
         manifest = self._manifest(data, parts)
         record = Record.create(self.options.out, self.source.name, manifest)
+        write_network(record.path, parts.executor.network, self.plan.values["batch_size"])
         if self.memory is not None:
             self.memory.save(record.path / MEMORY_PLAN_FILE)
         if self.checkpointing is not None:

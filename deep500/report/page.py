@@ -18,14 +18,14 @@ from deep500.measure.steady import SteadyState
 from deep500.pages.rendering import format_time
 from deep500.report.bounds import ranks_figure, roofline_figure, scaling_figures, scaling_rows
 from deep500.report.curves import ACCURACY, bar_figure, columns, curve_figures, is_number
-from deep500.report.division import division_view
 from deep500.report.exhibits import exhibit_views
 from deep500.report.figures import series_figures
-from deep500.report.recomputation import recomputation_view
+from deep500.report.network import network_view
 from deep500.report.rendering import holds_over, render_template
 from deep500.results.division import read_division
 from deep500.results.exhibits import read_exhibits
 from deep500.results.files import read_json, write_atomic
+from deep500.results.network import read_network
 from deep500.results.quiet import BUSY, disturbed
 from deep500.results.ranks import Ranks, is_of_rank
 from deep500.results.recomputation import RecomputationRecord
@@ -115,6 +115,7 @@ def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | N
             "validation" if "test" in manifest["data"] else "test",
         ),
         "exhibits": exhibit_views(read_exhibits(record.path)),
+        "network": network_view(read_network(record.path)),
         "breakdown": _breakdown(record, series, claims),
         "bounds": [figure for figure in (roofline_figure(claims), _bounds(claims)) if figure is not None],
         "spent": {
@@ -126,10 +127,23 @@ def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | N
         "scaling_figures": scaling_figures(scaling),
         "ranks": ranks,
         "ranks_figure": ranks_figure(ranks),
-        "division": division_view(read_division(record.path)),
-        "recomputation": recomputation_view(RecomputationRecord.read(record.path)),
+        **_plans(record),
         "rerun": rerun(manifest),
     }
+
+
+def _plans(record: Record) -> dict[str, Any]:
+    """The views of plans, which few runs have: their code is loaded for these alone."""
+    views: dict[str, Any] = {"division": None, "recomputation": None}
+    if (division := read_division(record.path)) is not None:
+        from deep500.report.division import division_view
+
+        views["division"] = division_view(division)
+    if (plan := RecomputationRecord.read(record.path)) is not None:
+        from deep500.report.recomputation import recomputation_view
+
+        views["recomputation"] = recomputation_view(plan)
+    return views
 
 
 def _content(record: Record, name: str, key: str) -> Any:

@@ -12,7 +12,7 @@ import datetime
 from typing import Any
 
 from deep500.measure.load import COUNTERS, STATES
-from deep500.reading import NO_OTHER, Kind, chosen, declare, number, partial, text, word
+from deep500.reading import NO_OTHER, Kind, chosen, declare, number, partial, text, that, word
 
 # -- kinds of values --------------------------------------------------------------------------------------------------
 COUNT = number(0, 2**53, whole=True)
@@ -429,6 +429,25 @@ DIVISION = {
     "*": NO_OTHER,
 }
 
+# -- network.json -----------------------------------------------------------------------------------------------------
+NETWORK_SCHEMA = "deep500-network-1"
+_SIZED = {"name": str, "shape": ([(COUNT, str, None)], None), "*": NO_OTHER}
+_PARAMETERS = {"parameters": COUNT, "fixed": COUNT}
+NETWORK = {
+    "schema": word(NETWORK_SCHEMA),
+    "name": str,
+    "batch": COUNT,
+    "inputs": [_SIZED],
+    **_PARAMETERS,
+    "count": COUNT,
+    "nodes": that(
+        [{**_SIZED, **_PARAMETERS, "operator": str, "reads": [(COUNT, str)]}],
+        lambda nodes: all(r < at for at, node in enumerate(nodes) for r in node["reads"] if isinstance(r, int)),
+        "nodes that read inputs by name and nodes before them by number",
+    ),
+    "*": NO_OTHER,
+}
+
 # -- by name ----------------------------------------------------------------------------------------------------------
 FILES: dict[str, Kind] = {
     "manifest.json": declare(partial(MANIFEST)),
@@ -445,6 +464,7 @@ FILES: dict[str, Kind] = {
     "recomputation.json": declare(RECOMPUTATION),
     "exhibits.json": declare(EXHIBITS),
     "division.json": declare(DIVISION),
+    "network.json": declare(NETWORK),
 }
 """Format of a file of this name, of a line of it where lines end its name; wherever it is read."""
 

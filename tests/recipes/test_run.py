@@ -58,6 +58,7 @@ def test_run_leaves_a_complete_record(tmp_path, capsys, backend):
         "journal.jsonl",
         "manifest.json",
         "metrics.jsonl",
+        "network.json",
         "report.html",
         "rules.json",
         "samples",

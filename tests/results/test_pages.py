@@ -32,6 +32,7 @@ from deep500.race.sweeping import RecipeSweep, SweepOptions, axis_of, cells_of
 from deep500.report import recomputation
 from deep500.report.claims import write_claims
 from deep500.results.exhibits import add_exhibits
+from deep500.results.network import write_network
 from deep500.results.rules import write_rules
 from deep500.scaling import page as scaling
 from deep500.transformations.substitutions import optimize_network
@@ -102,6 +103,7 @@ def _run(folder):
     STRONG.write(record.path)
     RANKED.write(record.path)
     planned().write(record.path)
+    write_network(record.path, add_loss(create("resnet", depth=14)), 32)
     about = {"kind": "lines", "title": "How long does it take as more arrive?", "x_axis": "rate", "y_axis": "time"}
     names = ("first token, median", "first token, p90", "last token, median", "last token, p90")
     add_exhibits(record.path, 0, [{**about, "lines": {name: [[1.0, 2.0], [n, 3.0]] for n, name in enumerate(names)}}])
