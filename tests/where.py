@@ -282,7 +282,10 @@ TABLE: dict[str, dict[str, str]] = {
         "callbacks": "measure/test_callbacks",
         "*": "test_tensorflow",
     },
-    "frameworks/jax": {"*": "test_jax"},
+    "frameworks/jax": {
+        "engines meeting": "distributed/schemes/test_native_jax",
+        "*": "test_jax",
+    },
     "custom_ops/ctc_loss": {"*": "operators/test_ctc_operator"},
     "custom_ops/*": {"*": "operators/test_plugins"},
 }

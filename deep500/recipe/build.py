@@ -24,7 +24,7 @@ from deep500.operators.registry import load_plugin
 from deep500.recipe.calls import accepts, check_call, parameters
 from deep500.recipe.describing import describe
 from deep500.recipe.model import LOSS, make_native, make_network, make_task
-from deep500.recipe.ranks import distribute, share
+from deep500.recipe.ranks import distribute, meet, share
 from deep500.tasks import Task
 from deep500.training.accumulation import AccumulationWarning
 from deep500.training.data import Dataset, StandInWarning, load_dataset
@@ -264,6 +264,7 @@ def make_parts(
     validation_sampler = make_sampler(values, "validation_sampler", validation, seed, dry_run, comm)
     test_sampler = make_sampler(values, "validation_sampler", test[0], seed, dry_run, comm) if test else None
     task = make_task(values, train)
+    meet(values, comm)
     native = make_native(values, train, seed)
     if native is None:
         network = make_network(values, train, seed, task)

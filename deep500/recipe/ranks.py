@@ -21,6 +21,7 @@ from deep500.errors import CommunicationError, RecipeError
 from deep500.measure.environment import describe
 from deep500.recipe.options import Options
 from deep500.recipe.parallel import divided
+from deep500.registry import backend_of, load_backend
 from deep500.results import RecipeResult, Record
 from deep500.results.verdict import metric_from
 
@@ -125,6 +126,16 @@ def _mesh(values: Mapping[str, Any]) -> Any:
             )
         scheme = partial(scheme, *args, **kwargs)
     return SchemeMesh(values["mesh"], scheme)
+
+
+def meet(values: Mapping[str, Any], comm: Communicator) -> None:
+    """Let ranks meet for the framework's own engine where it must be before an executor is made."""
+    if comm.size == 1 or values["mesh"] is not None or not getattr(scheme_of(values), "one_backend", False):
+        return
+    backend = backend_of(values["executor"])
+    meeting = None if backend is None else getattr(load_backend(backend), "meet", None)
+    if meeting is not None:
+        meeting(comm)
 
 
 def distribute(values: Mapping[str, Any], optimizer: Any, comm: Communicator) -> Any:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from deep500.frameworks.jax.custom import custom_op as custom_op
     from deep500.frameworks.jax.custom import custom_op_from_native as custom_op_from_native
     from deep500.frameworks.jax.custom import desc_from_tensor as desc_from_tensor
+    from deep500.frameworks.jax.meeting import meet as meet
     from deep500.frameworks.jax.native import NativeExecutor as NativeExecutor
     from deep500.frameworks.jax.native import from_native as from_native
     from deep500.frameworks.jax.optimizers import AdaGradOptimizer as AdaGradOptimizer

@@ -82,6 +82,7 @@ class Executor(DifferentiatingExecutor):
     choices = ("precision", "deterministic")
     always_random = False  # whether every run gets a key, whatever its nodes are
     network: JaxNetwork
+    engine: Any  # of JAX's own on several ranks, which a scheme trains by; None: none
     network_type = JaxNetwork
     options_type = JaxOptions
 
@@ -93,11 +94,12 @@ class Executor(DifferentiatingExecutor):
                 "XLA_FLAGS=--xla_gpu_deterministic_ops=true in the environment: set it before the process starts"
             )
         self._peak_before: int | None = None
+        self.engine = None
         number = self.device.index
         self.jax_device = _devices("gpu")[number] if self.device.kind == "gpu" else _cpu(number)
         self.written: set[str] = set()  # constants that were fed since: no longer written into the functions
         self.wide = True
-        self.usual = self.jax_device == jax.devices()[0] and self.device.kind == "cpu"
+        self.usual = self.jax_device == jax.local_devices()[0] and self.device.kind == "cpu"
         self.reseed(options.seed)
 
     def count_gpus(self, wished: Device) -> int:
@@ -159,10 +161,14 @@ class Executor(DifferentiatingExecutor):
 
     # -- running ----------------------------------------------------------------------------------------------------
     def forward(self, compiled: Compiled, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        if self.engine is not None:
+            self.engine.check_whole()
         results, _ = compiled(inputs)
         return {name: results[name] for name in compiled.outputs}
 
     def step(self, compiled: Compiled, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        if self.engine is not None:
+            return self.engine.step(compiled, inputs)
         (_, (results, state)), gradients = compiled(inputs)
         self.tensors.update(state)
         self.gradients = {**dict(zip(compiled.trained, gradients, strict=True)), **compiled.unreached}
@@ -180,20 +186,36 @@ class Executor(DifferentiatingExecutor):
         """Nothing: what is called under the clock waits for its own results."""
 
     def update_engine(self) -> type:
-        """The class that compiles updates: jitted functions."""
+        """The class that compiles updates: jitted functions, with the step of all ranks if there is an engine."""
+        if self.engine is not None:
+            from deep500.frameworks.jax.engines import RanksUpdater
+
+            return RanksUpdater
         from deep500.frameworks.jax.updates import Updater
 
         return Updater
 
+    def start_engine(self, kind: str, comm: Any, loss: str, options: Mapping[str, Any]) -> Any:
+        """One of :mod:`deep500.frameworks.jax.engines` (see ``TrainsByEngines``)."""
+        from deep500.frameworks.jax.engines import start
+
+        self._compiled = {key: compiled for key, compiled in self._compiled.items() if key[1] is None}
+        self.engine = start(kind, self, comm, loss, options)
+        return self.engine
+
+    def keep(self, results: Mapping[str, Any]) -> None:
+        """Hold the outputs of a run for who asks."""
+        self._results = dict(results)
+
     def next_draw(self) -> np.ndarray:
         """Seed and number of the next run's random key."""
-        self._runs += 1
-        return np.array([self.seed & (2**63 - 1), self._runs], np.int64)
+        self.runs += 1
+        return np.array([self.seed & (2**63 - 1), self.runs], np.int64)
 
     def reseed(self, seed: int) -> None:
         """Start the random keys anew: run ``n`` from here on draws by ``fold_in(key(seed), n)``."""
         super().reseed(seed)
-        self._runs = 0
+        self.runs = 0
 
     def synchronize(self) -> None:
         """Wait for the arrays of the last run."""
@@ -231,9 +253,9 @@ def _cpu(index: int) -> jax.Device:
 
 
 def _devices(kind: str) -> list[Any]:
-    """JAX's devices of a kind, none if there is no such platform."""
+    """JAX's devices of a kind in this process, none if there is no such platform."""
     try:
-        return jax.devices(kind)
+        return jax.local_devices(backend=kind)
     except RuntimeError:
         return []
 

@@ -87,10 +87,18 @@ class Compiled:
     # -- calling ----------------------------------------------------------------------------------------------------
     def __call__(self, inputs: Mapping[str, Any]) -> Any:
         """Run on these inputs, which were checked."""
+        return self._try(inputs, self._drawn(inputs), lambda function, arguments: function(*arguments))
+
+    def operands(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The arguments of :meth:`traced` for inputs that were checked, none of which is a constant."""
+        trained, others, state = [take(self.executor.tensors) for take in self.take]
+        return trained, others, state, {name: inputs[name] for name in self.program.inputs}, self._drawn(inputs)
+
+    def _drawn(self, inputs: Mapping[str, Any]) -> Any:
+        """The draw of a run whose labels are in range."""
         for name, classes in self.labels.items():
             check_range(name, inputs.get(name), *classes)
-        draw = self.executor.next_draw() if self.random else None if self.items is None else _NO_DRAW
-        return self._try(inputs, draw, lambda function, arguments: function(*arguments))
+        return self.executor.next_draw() if self.random else None if self.items is None else _NO_DRAW
 
     def lowered(self, inputs: Mapping[str, Any]) -> Any:
         """The function for these inputs, which were checked, as XLA gets it (``jax.stages.Lowered``)."""
@@ -135,7 +143,7 @@ class Compiled:
         if key in self.variants:
             self.variants.move_to_end(key)
             return self.variants[key]
-        function: Callable[..., Any] = jax.jit(self._function(known))
+        function: Callable[..., Any] = jax.jit(self.traced(known))
         if any(map(is_custom, every_node(self.program.nodes))):
             function = finished(function)
         self.variants[key] = function
@@ -143,8 +151,8 @@ class Compiled:
             self.variants.popitem(last=False)
         return function
 
-    def _function(self, known: Mapping[str, np.ndarray]) -> Callable[..., Any]:
-        """The function to jit: forward, or in training forward and backward."""
+    def traced(self, known: Mapping[str, np.ndarray]) -> Callable[..., Any]:
+        """The function to jit: forward, or in training forward and backward; ``known`` are inputs that stand in it."""
         pure, loss = self.executor.pure(self, {**self.constants, **known}), self.loss
 
         def forward(trained: Any, others: Any, state: Any, inputs: Any, draw: Any) -> Any:  # tuples: cheaper than dicts

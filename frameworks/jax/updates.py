@@ -7,7 +7,7 @@ parameters are not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -29,12 +29,13 @@ def _power(x: Any, exponent: Any) -> Any:
 _FUNCTIONS = {**FUNCTIONS, "pow": _power}
 
 
-def _join(tensors: Sequence[Any]) -> Any:
+def join(tensors: Sequence[Any]) -> Any:
+    """Tensors end to end."""
     return tensors[0] if len(tensors) == 1 else jnp.concatenate([tensor.reshape(-1) for tensor in tensors])
 
 
-def _cut(whole: Any, like: Sequence[Any]) -> list[Any]:
-    """Reverse :func:`_join`."""
+def cut(whole: Any, like: Sequence[Any]) -> list[Any]:
+    """Reverse :func:`join`."""
     ends = list(accumulate(tensor.size for tensor in like))[:-1]
     return [piece.reshape(tensor.shape) for piece, tensor in zip(jnp.split(whole.reshape(-1), ends), like, strict=True)]
 
@@ -44,7 +45,29 @@ def _norms(whole: Any, like: Sequence[Any]) -> Any:
     if len(like) == 1:
         return norm(whole)
     sizes = np.array([tensor.size for tensor in like])
-    return jnp.repeat(jnp.stack([norm(piece) for piece in _cut(whole, like)]), sizes, total_repeat_length=sizes.sum())
+    return jnp.repeat(jnp.stack([norm(piece) for piece in cut(whole, like)]), sizes, total_repeat_length=sizes.sum())
+
+
+def rules_of(updates: Sequence[Update]) -> Callable[..., Any]:
+    """The function ``f(numbers, parameters, gradients, slots) -> (new parameters, slots)`` of all chunks."""
+
+    def rules(numbers: Any, params: Any, grads: Any, packed: Any) -> Any:
+        results, after = [], []
+        for (_, program, first), old, grad, slots in zip(updates, params, grads, packed, strict=True):
+            values = numbers[first : first + program.count].astype(old[0].dtype)
+            if not (
+                slots or program.writes
+            ):  # a short rule, which takes less time than putting together and cutting apart
+                results.append([program(g, p, {}, values, _FUNCTIONS)[0] for g, p in zip(grad, old, strict=True)])
+                after.append(slots)
+                continue
+            functions: dict[str, Any] = {**_FUNCTIONS, "norm": partial(_norms, like=old)}
+            new, written = program(join(grad), join(old), slots, values, functions)
+            results.append(cut(new, old))
+            after.append({**slots, **written})
+        return results, after
+
+    return rules
 
 
 class Updater(UpdateEngine):
@@ -53,24 +76,7 @@ class Updater(UpdateEngine):
     def compile(self, updates: Sequence[Update]) -> Step:
         """Return the step for all chunks."""
         executor, every = self.executor, frozenset(name for update in updates for name in update.names)
-
-        def rules(numbers: Any, params: Any, grads: Any, packed: Any) -> Any:
-            results, after = [], []
-            for (_, program, first), old, grad, slots in zip(updates, params, grads, packed, strict=True):
-                values = numbers[first : first + program.count].astype(old[0].dtype)
-                if not (
-                    slots or program.writes
-                ):  # a short rule, which takes less time than putting together and cutting apart
-                    results.append([program(g, p, {}, values, _FUNCTIONS)[0] for g, p in zip(grad, old, strict=True)])
-                    after.append(slots)
-                    continue
-                functions: dict[str, Any] = {**_FUNCTIONS, "norm": partial(_norms, like=old)}
-                new, written = program(_join(grad), _join(old), slots, values, functions)
-                results.append(_cut(new, old))
-                after.append({**slots, **written})
-            return results, after
-
-        compute = jax.jit(rules, donate_argnums=3)
+        compute = jax.jit(rules_of(updates), donate_argnums=3)
 
         def step(numbers: list[float], gradients: Mapping[str, Any] | None, packed: Sequence[Packed]) -> list[Packed]:
             executor.refresh()

@@ -56,6 +56,8 @@ class Driver:
         sent: bytes that the last step handed to the engine's collectives, by kind.
     """
 
+    fuses = False  # optimizers update by themselves, after a backward run that has exchanged
+
     def __init__(self, executor: Any, comm: Communicator, loss: str) -> None:
         self.executor, self.comm, self.loss = executor, comm, loss
         self.weight: Callable[[], float] = lambda: 1.0
@@ -455,6 +457,18 @@ class ShardingEngine(Driver):
         count, ranks = self.parts[name].shape[0], self.sharing.size
         most = -(-count // ranks)
         return [(min(rank * most, count), min((rank + 1) * most, count)) for rank in range(ranks)]
+
+    def sizes(self, name: str) -> list[int]:
+        """Elements of each rank's rows."""
+        return [(end - first) * int(np.prod(self.parts[name].shape[1:])) for first, end in self.bounds(name)]
+
+    def joined(self, name: str, pieces: Sequence[np.ndarray]) -> np.ndarray:
+        """The whole of the flat rows of all ranks."""
+        return np.concatenate(pieces).reshape(self.parts[name].shape)
+
+    def counts(self, name: str) -> bool:
+        """Whether this rank's rows of a parameter are in sums over all ranks."""
+        return True
 
     def mine(self, name: str, array: np.ndarray) -> np.ndarray:
         """This rank's rows of an array like a parameter."""

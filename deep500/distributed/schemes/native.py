@@ -3,8 +3,10 @@ definition and which it is compared with.
 
 A backend has engines where its executor :class:`TrainsByEngines`. An engine has
 
-* ``weigh_by``: takes a function that gives the weight of this rank's gradients, before each step;
-* ``sent``: bytes that the last step handed to collectives, by kind;
+* ``fuses``: whether it weighs gradients by itself, by the attribute ``samples`` that is set before each step, counts
+  what it sends, and may run network and update in one;
+* where it does not, ``weigh_by``: takes a function that gives the weight of this rank's gradients, before each step;
+  and ``sent``: bytes that the last step handed to collectives, by kind;
 
 and that of :class:`FSDP` what is called below.
 """
@@ -72,10 +74,21 @@ class NativeScheme(DistributedOptimizer):
         kind = type(self).__name__
         if not isinstance(self.executor, TrainsByEngines):
             raise InputError(
-                f"got {kind} on backend {self.executor.backend!r}, which has no engine for it; expected 'pytorch': add "
-                f"--backend pytorch, or use {self.definition}, which runs on every backend"
+                f"got {kind} on backend {self.executor.backend!r}, which has no engine for it; expected 'pytorch' or "
+                f"'jax': add --backend pytorch, or use {self.definition}, which runs on every backend"
             )
         self.engine = self.executor.start_engine(kind, self.comm, self.loss, options)
+
+    @property
+    def passes_steps(self) -> bool:  # type: ignore[override]
+        """Whether the engine may run network and update in one."""
+        return self.engine is not None and self.engine.fuses
+
+    def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """One step of the base optimizer, whose engine exchanges."""
+        if self.engine is not None:
+            self.engine.samples = self.samples
+        return super().step(inputs)
 
     @property
     @abc.abstractmethod
@@ -84,7 +97,7 @@ class NativeScheme(DistributedOptimizer):
 
     def backprop(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Forward and backward through the engine; gradients are weighted by this rank's share of the batch."""
-        if self.engine is None:
+        if self.engine is None or self.engine.fuses:
             return super().backprop(inputs)
         count = np.array([float(self.samples)])
         pending = self.comm.start_all_reduce(count, control=count.nbytes)  # done when the forward run is
@@ -108,8 +121,8 @@ class NativeScheme(DistributedOptimizer):
 
 class DDP(NativeScheme):
     """PyTorch's ``DistributedDataParallel``: mean gradients, in buckets while the backward run goes on (Li et al. 2020,
-    PyTorch Distributed, VLDB 13(12)). :class:`~deep500.distributed.schemes.synchronous.ConsistentDecentralized` is the
-    same mathematics.
+    PyTorch Distributed, VLDB 13(12)); on JAX one jitted step of all ranks, over a mesh by ``jax.sharding``.
+    :class:`~deep500.distributed.schemes.synchronous.ConsistentDecentralized` is the same mathematics.
 
     Shares of a batch are weighted: the loss is multiplied by a rank's share before it goes backward. Running statistics
     stay each rank's until a validation, as in all schemes (``broadcast_buffers=False``).
@@ -125,7 +138,8 @@ class DDP(NativeScheme):
         begin: how many steps pass before PowerSGD compresses, at least 2.
 
     Raises:
-        InputError: another backend than PyTorch, threads as ranks, ``accumulate``, an unknown compression.
+        InputError: another backend than PyTorch and JAX, threads as ranks, ``accumulate``, an unknown compression.
+        UnsupportedOperator: ``compression`` on JAX.
 
     Example (``deep500 run recipe.py --ranks 2 scheme=DDP``, or in a recipe):
         >>> from functools import partial
@@ -171,7 +185,8 @@ class DDP(NativeScheme):
 
 class FSDP(NativeScheme):
     """PyTorch's ``fully_shard`` (FSDP2; Zhao et al. 2023, arXiv 2304.11277): each rank keeps some rows of every
-    parameter, of its gradient and of the optimizer's state.
+    parameter, of its gradient and of the optimizer's state. On JAX one jitted step of all ranks, with a part of every
+    parameter along its largest axis that is a multiple of the ranks (whole, if none is).
     :class:`~deep500.distributed.schemes.parameters.ShardedParameters` is the same mathematics.
 
     The network is cut in layers, or blocks where values skip layers (:func:`deep500.transformations.stages.layers`),
@@ -192,8 +207,9 @@ class FSDP(NativeScheme):
             then is as on P / replicas ranks, and this rank's rows of gradients besides.
 
     Raises:
-        InputError: another backend than PyTorch, threads as ranks, what does not go with parts of parameters (see
-            ``ShardedParameters``), or a parameter without dimensions.
+        InputError: another backend than PyTorch and JAX, threads as ranks, what does not go with parts of parameters
+            (see ``ShardedParameters``), or a parameter without dimensions.
+        UnsupportedOperator: ``crossing`` or ``replicas`` on JAX.
 
     Example (``deep500 run recipe.py --ranks 2 scheme=FSDP``, or in a recipe):
         >>> MUTABLE = {"scheme": FSDP}
@@ -236,7 +252,9 @@ class FSDP(NativeScheme):
         if self.engine is None:
             return super().transformed(transform, names, gradients)
         with self.communicating():
-            factor = clip_factor(self.sharing, transform, (array.ravel() for array in self.arrays(gradients)))
+            rows = zip(names, self.arrays(gradients), strict=True)
+            here = (array.ravel() for name, array in rows if self.engine.counts(name))
+            factor = clip_factor(self.sharing, transform, here)
         return [gradient * factor for gradient in gradients]
 
     @contextmanager
@@ -285,12 +303,11 @@ class FSDP(NativeScheme):
         """Whole arrays of the rows of all ranks, which have those of all names in a row."""
         ends, wholes = [0] * len(everyone), {}
         for name in names:
-            shape, pieces = self.engine.parts[name].shape, []
-            for rank, (first, end) in enumerate(self.engine.bounds(name)):
-                size = (end - first) * int(np.prod(shape[1:]))
+            pieces = []
+            for rank, size in enumerate(self.engine.sizes(name)):
                 pieces.append(everyone[rank][ends[rank] : ends[rank] + size])
                 ends[rank] += size
-            wholes[name] = np.concatenate(pieces).reshape(shape)
+            wholes[name] = self.engine.joined(name, pieces)
         return wholes
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
@@ -330,7 +347,7 @@ class FSDP(NativeScheme):
                 "got one rank to save parts of; expected several, as one holds the whole: save network.state() and "
                 "state_dict(), or start more with --ranks"
             )
-        self._check_one_axis()
+        self._check_files()
         base: Any = self.base_optimizer
         numbers = {"step": base.steps, "scheme.steps": self.steps}
         numbers.update({name: float(number) for name, number in base.number_arrays().items()})
@@ -349,15 +366,21 @@ class FSDP(NativeScheme):
                 "got one rank to load parts into; expected several: use "
                 "deep500.frameworks.pytorch.sharded_checkpoint.read, network.load_state() and load_state_dict()"
             )
-        self._check_one_axis()
+        self._check_files()
         base: Any = self.base_optimizer
         state, numbers = self.engine.load_saved(Path(folder))
         base.state = state
         base.load_numbers({name: np.asarray(number) for name, number in numbers.items()})
         self.steps = int(numbers["scheme.steps"])
 
-    def _check_one_axis(self) -> None:
-        """Raise InputError where rows are there several times, of which torch's files would be of several ranks."""
+    def _check_files(self) -> None:
+        """Raise InputError where rows are there several times, of which torch's files would be of several ranks, and
+        where the engine has no files."""
+        if not hasattr(self.engine, "save"):
+            raise InputError(
+                f"got a sharded checkpoint on backend {self.executor.backend!r}, whose engine has none; expected "
+                "'pytorch': save network.state() and state_dict(), which are those of the whole"
+            )
         if self.replicas > 1:
             raise InputError(
                 f"got a sharded checkpoint with replicas={self.replicas}; expected one replica: save network.state() "

@@ -230,6 +230,8 @@ class CompiledUpdates(Updates):
             return None
         if self.refusal == RANDOM or self._refused == optimizer.steps:  # a rule that draws is not run once more
             return None
+        if self._engine is not None and type(self._engine) is not optimizer.executor.update_engine():
+            _ = self.state  # unpacked: the executor compiles in another way from here on
         try:
             chunks = self._chunks(optimizer, names)
             with _same_draws() if self.refusal == _NO_STEP else nullcontext():
@@ -270,9 +272,10 @@ class CompiledUpdates(Updates):
         version = optimizer.network.version
         if self._present is not None and self._present[0] != version:
             self._engines.clear()
-        key = tuple(chunk[:2] for chunk in chunks)
+        make = optimizer.executor.update_engine()
+        key = make, tuple(chunk[:2] for chunk in chunks)
         if key not in self._engines:
-            self._engines[key] = optimizer.executor.update_engine()(optimizer.executor, chunks)
+            self._engines[key] = make(optimizer.executor, chunks)
         engine = self._engines[key]
         engine.chunks = chunks
         self._packed = engine.pack(self._state)

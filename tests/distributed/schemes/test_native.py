@@ -103,7 +103,7 @@ def test_layers_compute_what_the_network_does() -> None:
 
 
 WANTED = {
-    "backend": "InputError: got DDP on backend 'reference', which has no engine for it; expected 'pytorch': add",
+    "backend": "InputError: got DDP on backend 'reference', which has no engine for it; expected 'pytorch' or 'jax'",
     "mixed": "CommunicationError: got ranks that train by different schemes: DDP with pytorch on rank 0, FSDP with",
     "accumulate": "InputError: got accumulate=2 with DDP, which exchanges in every backward run",
     "compression": "InputError: got compression='fp15'; expected None, 'fp16' or 'powersgd': did you mean 'fp16'",
