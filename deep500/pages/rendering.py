@@ -28,7 +28,7 @@ def render_page(template: str, filters: Mapping[str, Callable[..., Any]] | None 
 
     Example:
         >>> text = render_page("trajectory.html.j2", lines=["They agree."], figures=[], rows=[], steps=3)
-        >>> "<h1>They agree.</h1>" in text, "src=" in text
+        >>> ">They agree.</h1>" in text, "src=" in text
         (True, False)
     """
     from markupsafe import Markup
