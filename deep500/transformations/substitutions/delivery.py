@@ -192,7 +192,7 @@ def _spliced(network: Network, history: History, source: Source, path: Path, rul
         raise NotSpliced("got an IR version below 4, where arrays are inputs; expected a newer one")
     imported = import_network(source.network, history.training, history.sizes)
     became = {value: value for value in imported.values.values()}
-    matcher = Matcher(load_rules(rules, bool(history.unproved)))
+    matcher = Matcher(load_rules(rules, unproved=True))  # the search has refused what it was not to take
     splice = Splice(imported, retrace(imported, history, matcher, became), became, source.model.graph, source.arrays)
     metadata = {entry.key: entry.value for entry in source.model.metadata_props}
     patch, large = splice.patch(source.opset, metadata, {KEY: _entry(history, rules)})
