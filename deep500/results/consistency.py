@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from deep500.results.checkpoint import list_checkpoints, load_checkpoint
 from deep500.results.ledger import broken_at, entry_of
 from deep500.results.ranks import of_rank
 from deep500.results.record import configuration_hash
@@ -24,9 +23,6 @@ CLOCKS_APART, CLOCKS_SLACK = 0.1, 0.1
 
 ABSENT = ("epoch", "complete", "qualities")
 """Fields of an epoch that its line counts from 1, leaves out, or holds one by one."""
-
-LARGEST_CHECKPOINT = 2**28
-"""Bytes of the largest checkpoint that is read to compare its curve with the run's."""
 
 
 def sample_problems(run: RunView) -> list[str]:
@@ -175,11 +171,9 @@ def checkpoint_problems(run: RunView) -> list[str]:
     """Curves that are not those which the newest checkpoints hold."""
     problems = []
     for seed in dict.fromkeys(line["seed"] for line in run.curve):
-        folder = run.path / "checkpoints" / f"seed-{seed}"
-        newest = list_checkpoints(folder)[-1:]
-        if not newest or newest[0].stat().st_size > LARGEST_CHECKPOINT:
+        state = run.newest_checkpoint(seed)
+        if state is None:
             continue
-        state = load_checkpoint(newest[0])
         recorded = (state["values"].get("statistics") or {}).get("epochs", [])
         lines = {line["epoch"]: line for line in run.curve if line["seed"] == seed}
         for epoch in recorded:

@@ -22,7 +22,10 @@ from deep500.results.relations import leaves, matches
 from deep500.results.rules import FLAGGED, check
 from deep500.results.verify import examine, seal
 
-OBJECTS = ("manifest.json", "seeds.json", "summary.json", "exhibits.json", "stats.json", "rules.json", "claims.json")
+OBJECTS = (
+    *("manifest.json", "seeds.json", "summary.json", "exhibits.json", "network.json"),
+    *("stats.json", "rules.json", "claims.json"),
+)
 LINES = ("metrics.jsonl", "journal.jsonl")
 
 NUMBERS = {
@@ -63,6 +66,7 @@ UNKNOWABLE = {
     "seeds.json": ("*.notes", "*.wall_seconds", "*.final"),
     "summary.json": ("load", "finished", "tuning", "repetition", "error"),
     "exhibits.json": ("",),
+    "network.json": ("name", "inputs", "nodes.*.name", "nodes.*.operator", "nodes.*.shape", "nodes.*.reads"),
 }
 """Facts that a change may leave in agreement with all others: nothing else of the folder determines them."""
 

@@ -11,10 +11,13 @@ import pytest
 
 from deep500 import metrics as m
 from deep500.errors import ResultsError
+from deep500.networks import add_loss, create
 from deep500.recipe import run_recipe
+from deep500.results.division import write_division
 from deep500.results.relations import RELATIONS, findings, matches
 from deep500.results.rules import RunView
 from deep500.results.verify import seal, verify
+from deep500.transformations.parallel.planning import Wishes, parallelize
 from tests.recipes.common import quick
 from tests.results.broken_folders import Folder
 from tests.results.careful_lies import LIES
@@ -85,7 +88,20 @@ def waiting(folder):
     folder.edit_lines("metrics.jsonl", change)
 
 
+def divided(folder):
+    """A division that sends more than its plan, by its total alone."""
+    network = add_loss(create("mlp", shape=(4,), hidden=(8,), classes=2))
+    plan = parallelize(network, 2, {"input": (4, 4), "label": (4,)}, wishes=Wishes(pins={"fc1": "n", "fc2": "k"}))
+    plan.save(folder.path / "parallel_plan.json")
+    write_division(folder.path, plan, plan.explain(network))
+    (honest_division,) = (relation for relation in RELATIONS if relation.about == A_DIVISION)
+    assert list(honest_division.broken(RunView(folder.path))) == []
+    folder.edit("division.json", lambda content: content.update(nbytes=content["nbytes"] + 1))
+
+
+A_DIVISION = "a divided network against its plan"
 BY_HAND = {
+    A_DIVISION: divided,
     "launches against each other": twin,
     "clock of the samples against itself": coarse,
     "neighbours against pressure": waiting,

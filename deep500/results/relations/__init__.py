@@ -3,7 +3,7 @@ by subject, all that are declared."""
 
 from __future__ import annotations
 
-from deep500.results.relations import clocks, figures, launches, setup, training  # noqa: F401 - they declare
+from deep500.results.relations import clocks, figures, launches, networks, setup, training  # noqa: F401 - they declare
 from deep500.results.relations.declaring import RELATIONS as RELATIONS
 from deep500.results.relations.declaring import findings as findings
 from deep500.results.relations.declaring import leaves as leaves

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from deep500.results.checkpoint import list_checkpoints, load_checkpoint
 from deep500.results.files import read_json, read_lines
 from deep500.results.record import MANIFEST, METRICS, SEEDS, SUMMARY, Record
 from deep500.results.rules.claim_types import sound
@@ -20,6 +21,8 @@ from deep500.results.stats import STATS
 CLAIMS, LEDGER = "claims.json", "ledger.jsonl"
 PASS, FAIL, MISSING, NOT_APPLICABLE = "pass", "fail", "missing", "not applicable"
 FLAGGED = (FAIL, MISSING)
+LARGEST_CHECKPOINT = 2**28
+"""Bytes of the largest checkpoint that is read to compare facts with it."""
 """States that make ``deep500 publish check`` end with 1."""
 
 
@@ -73,6 +76,12 @@ class RunView:
     def summary(self) -> dict[str, Any]:
         """``summary.json``."""
         return self._json(SUMMARY)
+
+    def newest_checkpoint(self, seed: int) -> dict[str, Any] | None:
+        """The newest checkpoint of a seed, see :func:`~deep500.results.checkpoint.load_checkpoint`; None where there is
+        none, or one too large to be read for a comparison."""
+        newest = list_checkpoints(self.path / "checkpoints" / f"seed-{seed}")[-1:]
+        return load_checkpoint(newest[0]) if newest and newest[0].stat().st_size <= LARGEST_CHECKPOINT else None
 
     @cached_property
     def series(self) -> dict[str, dict[str, Any]]:
