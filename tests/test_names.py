@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +28,14 @@ ALLOWED = {
     ("deep500/transformations/substitutions/operators/convolution.py", "own"),  # shipped rules hash these statements
     ("deep500/results/recomputation.py", "kept"),  # an entry of the file of results
 }
+
+
+ENTRIES = {
+    *(".ci", ".gitignore", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "Makefile"),
+    *("README.md", "constraints.txt", "custom_ops", "deep500", "docs", "frameworks", "pyproject.toml", "recipes"),
+    *("setup.py", "tests"),
+}
+"""Entries of the repository's root."""
 
 
 def sources(place: str) -> Iterator[Path]:
@@ -86,3 +96,13 @@ def test_empty_names_are_found() -> None:
         '"""What it is."""\nfor one in x: pass\ndef _of(held): return (made := held)\ndef count(): "Number of them."\n'
     )
     assert sorted(empty_names(ast.parse(code))) == ["What it is.", "_of", "held", "made", "one"]
+
+
+def test_nothing_lies_about() -> None:
+    """Files that a shell leaves behind (a listing called ``-``, ``nohup.out``) are not committed."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("no repository: git lists no files")
+    files = listed.stdout.splitlines()
+    assert {name.partition("/")[0] for name in files} == ENTRIES
+    assert [name for name in files if not re.fullmatch(r"[\w.][\w./ -]*", name)] == []

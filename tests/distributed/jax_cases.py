@@ -149,7 +149,7 @@ def refused(comm: Communicator) -> dict[str, str]:
 
 
 def said(call: Callable[[], Any]) -> str:
-    """What an error says, with its kind; ``nothing`` if there is none."""
+    """An error's kind and text; ``nothing`` if there is none."""
     try:
         call()
     except Deep500Error as error:
@@ -158,7 +158,7 @@ def said(call: Callable[[], Any]) -> str:
 
 
 def too_late(comm: Communicator) -> str:
-    """What is said where JAX has computed before the ranks met."""
+    """The error where JAX has computed before the ranks met."""
     optimizer = base(0)
     return said(lambda: schemes.DDP(optimizer, comm))
 

@@ -1,4 +1,4 @@
-"""What a language model costs as it writes: by a clock that ticks once a reading, so that every figure is known."""
+"""Costs of a language model as it writes, by a clock that ticks once a reading, so that every figure is known."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ def test_nothing_is_cut_or_unreadable(made, name, tmp_path):
 
 
 def test_every_page_kind_is_a_row(made):
-    """What extends the frame is the template of some page above, and each page of one thing begins with an answer."""
+    """Each template that extends the frame has a row above, and each page of one thing begins with an answer."""
     pages, calls = made
     wanted = {file.name for file in TEMPLATES.glob("*.html.j2") if '{%- extends "base' in file.read_text("utf-8")}
     assert wanted and wanted <= calls

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from deep500.errors import CompileError, EnzymeError
 from deep500.operators.cpp.commands import LINK, Job, compile_error
@@ -55,6 +56,7 @@ class Build:
         sorts = re.search(r"\bsort\s*\(", self._source())
         ways = [False] if job.spec.openmp else [False, True] if sorts else [True, False]
         self.eager, self.others = ways[0], ways[1:]
+        self.report: dict[str, Any] = {}  # of the last check: blocks, how many ran, points compared exactly
 
     def run(self) -> None:
         """Build and check the library, and list what it includes.

@@ -20,12 +20,18 @@ from deep500.operators.enzyme.build import Build
 from deep500.tensors import TensorDescriptor
 
 
-class _TalkingEnzyme(Enzyme):
-    """Enzyme that keeps what its builds report."""
+class _ReportingEnzyme(Enzyme):
+    """Enzyme that remembers the report of its last build's check."""
+
+    def __init__(self) -> None:
+        self.report: dict[str, Any] = {}
 
     def build(self, job: Job) -> None:
-        self.made = Build(job)
-        self.made.run()
+        build = Build(job)
+        try:
+            build.run()
+        finally:
+            self.report = build.report
 
 
 def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
@@ -49,7 +55,7 @@ def _execute(options: argparse.Namespace) -> int:
     inputs = [_described(text, options.dtype) for text in options.input or ["N"]]
     outputs = [_described(text, options.dtype) for text in options.output or ["N"]]
     path = as_paths("operator", [options.file])[0]
-    name, enzyme = Path(path).stem, _TalkingEnzyme()
+    name, enzyme = Path(path).stem, _ReportingEnzyme()
     check_name(name)
     macros = dict(word.partition("=")[::2] for word in options.define)
     anew = as_definitions(name, macros | {"D500_CHECKED": time.time_ns()})  # the cache says nothing of its check
@@ -62,7 +68,7 @@ def _execute(options: argparse.Namespace) -> int:
             text = ""
         except CompileError as error:
             op, text = None, str(error)
-    seen = getattr(getattr(enzyme, "made", None), "report", {})
+    seen = enzyme.report
     facts: dict[str, Any] = {"operator": name, "right": op is not None, "error": text}
     facts |= {"blocks": seen.get("blocks", 0), "ran": seen.get("ran", 0), "exact_points": seen.get("exact", 0)}
     facts |= {part: op.signature[part] or op.signature[f"no_{part}"] for part in ("jvp", "hvp")} if op else {}

@@ -43,9 +43,9 @@ def _trained(run: RunView) -> Iterator[str]:
         checkpoint = run.newest_checkpoint(seed)
         arrays = {} if checkpoint is None else checkpoint["arrays"]
         saved = [a for name, a in arrays.items() if name.startswith("network/") and a.dtype.kind not in "iub"]
-        numbers, said = sum(array.size for array in saved), network["parameters"] + network["fixed"]
-        if checkpoint is not None and numbers < said:  # it may hold what no node reads
-            yield f"{NETWORK}: {said} parameters; the newest checkpoint holds {numbers}"
+        numbers, declared = sum(array.size for array in saved), network["parameters"] + network["fixed"]
+        if checkpoint is not None and numbers < declared:  # it may hold what no node reads
+            yield f"{NETWORK}: {declared} parameters; the newest checkpoint holds {numbers}"
 
 
 @relates("a divided network against its plan", "division.json:nbytes", "division.json:ranks", "division.json:nodes")

@@ -33,7 +33,7 @@ WANTED = {
 
 
 def check(everyone: list[dict[str, Any]]) -> None:
-    """What the cases of all ranks must say."""
+    """Results of the cases, of all ranks."""
     for rows in zip(*(each["compared"] for each in everyone), strict=True):
         first = rows[0]
         assert first["apart"] < 1e-12, first

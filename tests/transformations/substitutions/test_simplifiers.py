@@ -1,4 +1,4 @@
-"""What other optimizers make of a file takes part only where it computes the same."""
+"""Files that other optimizers wrote take part only where they compute the same."""
 
 from __future__ import annotations
 

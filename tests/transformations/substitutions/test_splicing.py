@@ -245,7 +245,7 @@ def test_a_constant_that_is_an_input_stays_one(tmp_path: Path) -> None:
 
 
 def test_arrays_beside_the_file_are_not_read_into_it(tmp_path: Path) -> None:
-    """What is untouched stays where it is; what is new and large lies in a file of its own."""
+    """Untouched arrays stay where they are; new and large ones go into another file."""
     behind = _node("Erf", ["s"], "e"), _node("MatMul", ["e", "w3"], "m"), _node("Erf", ["m"], "y")
     model = products(*behind, width=40)
     model.graph.initializer.append(numpy_helper.from_array(np.ones((40, 40), "float32"), "w3"))
