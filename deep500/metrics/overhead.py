@@ -13,7 +13,7 @@ from deep500.measure.statistics import median_interval, paired_ratio
 from deep500.metrics.base import Kind, Metric, ProbingMetric
 
 WARM_UP = 1
-ENOUGH, BESIDE = (
+ENOUGH, SHARE_OF_TRAINING = (
     6,
     0.01,
 )  # steps that have an interval, and the part of the training's seconds, where a recipe does not ask for it
@@ -68,7 +68,7 @@ class FrameworkOverhead(ProbingMetric):
         fixed = [name for name, parameter in bound.parameters.items() if not parameter.trainable]
         before = [np.array(bound.to_numpy(tensor)) for tensor in bound.fetch_tensors(fixed)]
         trained = statistics.total("train_seconds") if self.seconds is None else None
-        limit = BESIDE * (trained or 0.0) if self.seconds is None else self.seconds
+        limit = SHARE_OF_TRAINING * (trained or 0.0) if self.seconds is None else self.seconds
         try:
             plain, whole, inside = self._steps(executor, batch, limit)
         except Deep500Error as error:
@@ -77,7 +77,7 @@ class FrameworkOverhead(ProbingMetric):
         for name, value, tensor in zip(fixed, before, bound.fetch_tensors(fixed), strict=True):
             if not np.array_equal(value, bound.to_numpy(tensor)):
                 bound.feed_tensor(name, value)
-        self.details = shares(plain, whole, inside, self.level)
+        self.details = overhead_facts(plain, whole, inside, self.level)
         percent: float = self.details["percent"]
         return percent
 
@@ -101,7 +101,7 @@ class FrameworkOverhead(ProbingMetric):
         return plain, whole, inside
 
 
-def shares(
+def overhead_facts(
     plain: Sequence[float], clocked: Sequence[float], inside: Sequence[float], level: float = 0.95
 ) -> dict[str, Any]:
     """The metric from seconds of plain steps, of steps under the clock, and of the framework's calls in those.
@@ -109,7 +109,7 @@ def shares(
     The three come back with it, so that a reader of the record can compute it again.
 
     Example:
-        >>> facts = shares([1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [0.75, 0.75, 0.75])
+        >>> facts = overhead_facts([1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [0.75, 0.75, 0.75])
         >>> facts["percent"], facts["own_seconds"]
         (25.0, 0.25)
     """
@@ -132,14 +132,14 @@ def shares(
     }
 
 
-def beside(metrics: Iterable[Metric], serial: bool) -> list[FrameworkOverhead]:
-    """The metrics of a report that its recipe does not ask for: this one, within a hundredth of the training's time.
+def unasked_overhead(metrics: Iterable[Metric], serial: bool) -> list[FrameworkOverhead]:
+    """This metric for the report of a recipe that does not ask for it, within a hundredth of the training's time.
 
-    None where the recipe asks for it; nor where several ranks would have to agree on the number of steps.
+    An empty list where the recipe asks, and where several ranks would have to agree on the number of steps.
 
     Example:
-        >>> len(beside([], serial=True)), len(beside([FrameworkOverhead()], serial=True)), len(beside([], serial=False))
-        (1, 0, 0)
+        >>> len(unasked_overhead([], serial=True)), len(unasked_overhead([FrameworkOverhead()], serial=True))
+        (1, 0)
     """
     asked = any(isinstance(metric, FrameworkOverhead) for metric in metrics)
     return [FrameworkOverhead(seconds=None)] if serial and not asked else []

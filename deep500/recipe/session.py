@@ -16,7 +16,7 @@ from deep500.errors import ResultsError, TrainingError
 from deep500.events import Event
 from deep500.measure.fingerprint import differences, fingerprint, full_environment
 from deep500.measure.load import read_load
-from deep500.metrics.overhead import beside
+from deep500.metrics.overhead import unasked_overhead
 from deep500.progress import progress, stage
 from deep500.recipe.build import Notes, Parts, load_custom_ops, load_data, make_parts
 from deep500.recipe.console import Console
@@ -261,7 +261,7 @@ class Session:
                     parts = make_parts(self.plan.values, data, seed, self.options.dry_run, self.comm, self.memory)
             metrics = [copy.deepcopy(metric) for metric, _ in self.plan.metrics]  # seeds share nothing
             first = seed == self.plan.seeds[0] and not self.options.dry_run
-            unasked = beside(metrics, serial=self.comm.size == 1) if first else []
+            unasked = unasked_overhead(metrics, serial=self.comm.size == 1) if first else []
             statistics, wall = self._train(record, seed, parts, [*metrics, *unasked])
             if statistics.stopped_by is not None:
                 self.console.say(f"seed {seed} stopped before its last epoch: {statistics.stopped_by}")

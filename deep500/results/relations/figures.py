@@ -8,7 +8,7 @@ from typing import Any
 import deep500.metrics
 from deep500.measure.load import disturbances
 from deep500.measure.quantiles import samples_needed
-from deep500.metrics.overhead import shares
+from deep500.metrics.overhead import overhead_facts
 from deep500.results.quiet import load_of_run
 from deep500.results.relations.declaring import differs, relates, short
 from deep500.results.rules.view import RunView
@@ -77,7 +77,7 @@ def _own_share(run: RunView) -> Iterator[str]:
         details, value = note.get("details") or {}, entry["values"].get("framework_overhead")
         if not details and value is None:
             continue
-        derived = shares(details["plain"], details["clocked"], details["inside"], details["level"])
+        derived = overhead_facts(details["plain"], details["clocked"], details["inside"], details["level"])
         for name, expected in derived.items():
             if isinstance(expected, list):
                 if min(expected) <= 0:
