@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from deep500.compare.checks import relative
 from deep500.compare.first_difference import FUSED, chunks, values_of
 from deep500.compare.replays import AFTER, BEFORE, EXCHANGED, INPUT, OWN, VALUE, Replay, interleaved, needed, run_again
 from deep500.compare.subject import Candidate
@@ -70,12 +71,22 @@ class Parting:
 
 @dataclass
 class BitsVerdict:
-    """The outcome of a comparison: where two sides part, None if nowhere, over so many steps; and notes on it."""
+    """The outcome of a comparison.
+
+    Attributes:
+        parting: where two sides part; None if nowhere.
+        steps: over how many it goes.
+        compared: in words.
+        notes: on it.
+        growth: of the step in which they part, what is computed in its order, with its largest difference over its
+            largest value.
+    """
 
     parting: Parting | None
     steps: int
     compared: str
     notes: list[str]
+    growth: list[tuple[str, float]] = field(default_factory=list)
 
     def __str__(self) -> str:
         text = f"the same bits: {self.compared}" if self.parting is None else str(self.parting)
@@ -156,9 +167,9 @@ def compare_networks(
     common = [(node, value) for node, value in values_of(networks[0].nodes) if networks[1].producer(value) is not None]
     if not common:
         raise ComparisonError("got networks without a value of the same name; expected some: compare two forms of one")
-    parting = _forward(networks, candidates, feeds)
+    parting, growth = _judged(_forward(networks, candidates, feeds))
     compared = f"{len(common)} values of two networks"
-    return BitsVerdict(parting, 0, compared, _strangers(networks))
+    return BitsVerdict(parting, 0, compared, _strangers(networks), growth)
 
 
 def _strangers(networks: Sequence[Network]) -> list[str]:
@@ -168,10 +179,12 @@ def _strangers(networks: Sequence[Network]) -> list[str]:
     return [f"not compared: {alone[0]} and {alone[1]} values that only one of them has"] if any(alone) else []
 
 
-def _forward(
-    networks: Sequence[Network], candidates: Sequence[Candidate], feeds: Mapping[str, Any], step: int | None = None
-) -> Parting | None:
-    """The first value in evaluation mode that is not the same, in the order of the first network."""
+Pair = tuple[str, int | None, np.ndarray, np.ndarray]
+"""A thing in words, the rank that has it (None: all, or the only one), and its array on both sides."""
+
+
+def _forward(networks: Sequence[Network], candidates: Sequence[Candidate], feeds: Mapping[str, Any]) -> Iterator[Pair]:
+    """The values in evaluation mode, in the order of the first network."""
     executors = [candidate.build(network) for candidate, network in zip(candidates, networks, strict=True)]
     for chunk in chunks(networks[0]):
         values = [value for _, value in values_of(chunk) if networks[1].producer(value) is not None]
@@ -182,10 +195,17 @@ def _forward(
         for node, value in values_of(chunk):
             if value in values:
                 where = f"forward, value {value!r} of node {node.name!r} ({node.op_type})"
-                parting = apart(seen[0][value], seen[1][value], where, step)
-                if parting is not None:
-                    return parting
-    return None
+                yield where, None, seen[0][value], seen[1][value]
+
+
+def _judged(pairs: Iterable[Pair], step: int | None = None) -> tuple[Parting | None, list[tuple[str, float]]]:
+    """The first of them that has not the same bits, and how far apart each one is; all are looked at."""
+    parting: Parting | None = None
+    growth = []
+    for where, rank, first, second in pairs:
+        parting = parting or apart(first, second, where, step, rank)
+        growth.append((where if rank is None else f"rank {rank}: {where}", relative(second, first)))
+    return parting, growth
 
 
 # -- runs -----------------------------------------------------------------------------------------------------------
@@ -220,7 +240,10 @@ def compare_replays(
             return BitsVerdict(None, min(lengths), _compared(sides, min(lengths)), notes)
         for side, folder in numbered(f"looking into step {step}, run", list(zip(sides, folders, strict=True))):
             again(side, folder, step=step)
-        return BitsVerdict(_within(sides, folders, step), step, f"{step - 1} steps before", notes)
+        parting, growth = _judged(_within(sides, folders), step)
+        if parting is None:
+            parting = Parting(step, f"in the step as a whole ({FUSED})", (), None, None, None, 0, 0)
+        return BitsVerdict(parting, step, f"{step - 1} steps before", notes, growth)
 
 
 def _check_numbers(first: Replay, second: Replay) -> None:
@@ -280,8 +303,8 @@ class _StepArrays:
         return [key.partition("/")[2] for key in self.ranks[0].files if key.startswith(f"{part}/")]
 
 
-def _within(sides: Sequence[Replay], folders: Sequence[Path], step: int) -> Parting:
-    """The first thing within a step that is not the same."""
+def _within(sides: Sequence[Replay], folders: Sequence[Path]) -> Iterator[Pair]:
+    """All that both sides have of a step, causes before what follows from them."""
     first, second = (_StepArrays(folder, side.ranks) for folder, side in zip(folders, sides, strict=True))
     alike = len(first.ranks) == len(second.ranks)
     ranks: list[int | None] = [None] if not alike else [*range(len(first.ranks))]
@@ -292,10 +315,7 @@ def _within(sides: Sequence[Replay], folders: Sequence[Path], step: int) -> Part
         for rank in ranks if part not in (BEFORE, EXCHANGED, AFTER) or alike else [0]:
             a, b = first.array(part, name, rank), second.array(part, name, rank)
             if a is not None and b is not None:
-                parting = apart(a, b, where, step, rank if len(first.ranks) > 1 and alike else None)
-                if parting is not None:
-                    return parting
-    return Parting(step, f"in the step as a whole ({FUSED})", (), None, None, None, 0, 0)
+                yield where, rank if len(first.ranks) > 1 and alike else None, a, b
 
 
 def _in_order(side: _StepArrays, several: bool, together: str) -> Iterator[tuple[str, str, str]]:

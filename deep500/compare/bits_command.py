@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deep500.compare.bits import BitsVerdict, compare_networks, compare_replays
+from deep500.compare.bits_page import write_page
 from deep500.compare.replays import Replay
 from deep500.compare.subject import Candidate
 from deep500.errors import InputError
@@ -31,6 +32,7 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add("--seed", type=int, metavar="S", help="of runs: one of theirs (the first); of models: that of the inputs (0)")
     add("--run", action="store_true", help="of runs: train again by their recipes, which runs code from the folders")
     add("--custom-op", action="append", default=[], metavar="PATH", help="ONNX file: a plugin of its custom operators")
+    add("-o", "--out", type=Path, metavar="DIR", help="write a page into this folder")
     add_json(parser)
     return _bits
 
@@ -53,7 +55,16 @@ def _bits(args: argparse.Namespace) -> int:
     with progress("comparing bits", quiet=args.json):
         verdict = _of_runs(args, backends) if of_runs else _of_models(args, backends)
     sys.stdout.write((to_json(verdict.as_dict()) if args.json else str(verdict)) + "\n")
+    if args.out is not None:
+        path = write_page(verdict, args.out, _sides(args.sides, backends))
+        (sys.stderr if args.json else sys.stdout).write(f"page: {path}\n")
     return DIFFERENT if verdict.parting is not None else 0
+
+
+def _sides(places: list[Path], backends: list[str]) -> str:
+    """Say what was compared: names of two, or one on two backends."""
+    names = " and ".join(path.name for path in places)
+    return f"{names}{' on ' + ' and '.join(backends) if backends else ''}"
 
 
 def _of_runs(args: argparse.Namespace, backends: list[str]) -> BitsVerdict:

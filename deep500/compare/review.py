@@ -21,6 +21,7 @@ from typing import Any
 
 from deep500.compare.package import CHECKLIST, MOST_PACKED, RECIPE, RESULTS, SYSTEM, checklist, sums, system
 from deep500.compare.reproduction import Answer, run_again
+from deep500.compare.review_page import write_page
 from deep500.compare.runs import compare_runs
 from deep500.errors import ResultsError
 from deep500.progress import above, progress
@@ -42,7 +43,7 @@ DISAGREES = 1
 def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
     """Declare the options of ``review``; returns what executes it."""
     parser.add_argument("package", type=Path, help="what 'deep500 publish package' wrote")
-    parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="unpack here, and leave it there")
+    parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="unpack here, leave it there, and write a page")
     parser.add_argument("--run", action="store_true", help="run the recipe again: this runs code from the package")
     add_json(parser)
     return _review
@@ -52,10 +53,14 @@ def _review(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="deep500-review-") as folder:
         answers = []
         with progress("reviewing", quiet=args.json):
-            for answer in review(args.package, args.out or Path(folder), args.run):
+            place = unpack(args.package, args.out or Path(folder))
+            for answer in review(place, args.run):
                 if not args.json:
                     above(str(answer))
                 answers.append(answer)
+        if args.out is not None:
+            page = write_page(answers, place.with_name(f"{place.name}.html"), _run_of(place), _made_here(place))
+            (sys.stderr if args.json else sys.stdout).write(f"page: {page}\n")
     judged = [answer.agrees for answer in answers if answer.agrees is not None]
     if args.json:
         sys.stdout.write(to_json({"answers": [asdict(answer) for answer in answers]}) + "\n")
@@ -64,18 +69,16 @@ def _review(args: argparse.Namespace) -> int:
     return 0 if all(judged) else DISAGREES
 
 
-def review(package: Path, out: Path, run: bool = False) -> Iterator[Answer]:
+def review(place: Path, run: bool = False) -> Iterator[Answer]:
     """Yield what agrees and what does not, one after the other.
 
     Args:
-        package: the archive.
-        out: where it is unpacked; made if absent.
-        run: run the recipe again and compare.
+        place: an unpacked package.
+        run: run the recipe again, into a folder beside ``place``, and compare.
 
     Raises:
-        ResultsError: it is no package, or holds what no package may.
+        ResultsError: it is no package.
     """
-    place = unpack(package, out)
     folder = _run_of(place)
     yield _sums(place)
     check_layout(folder)
@@ -83,7 +86,7 @@ def review(package: Path, out: Path, run: bool = False) -> Iterator[Answer]:
     yield Answer(not problems, problems[0] if problems else "the run's seal, and its figures from its samples")
     yield from _made_again(place, folder)
     if run:
-        yield from _run_again(place, folder, out)
+        yield from _run_again(place, folder)
 
 
 def unpack(package: Path, out: Path) -> Path:
@@ -209,18 +212,27 @@ def _is(path: Path, content: bytes) -> bool:
     return path.is_file() and read_bytes(path, MOST_PACKED) == content
 
 
-def _run_again(place: Path, folder: Path, out: Path) -> Iterator[Answer]:
+def _run_again(place: Path, folder: Path) -> Iterator[Answer]:
     """The recipe, run in a process of its own with the options that the manifest holds."""
     recipe = _recipe_of(place)
     if recipe is None:
         yield Answer(False, "the recipe cannot run again: it is not in the package")
         return
-    again = out / "again"
-    yield from run_again(recipe, folder, again)
-    ended = sorted(path.parent for path in again.rglob(SUMMARY))
-    if not ended:
+    yield from run_again(recipe, folder, _again(place))
+    made = _made_here(place)
+    if made is None:
         return
-    names = [read_json(path / MANIFEST)["recipe"] for path in (folder, ended[0])]
+    names = [read_json(path / MANIFEST)["recipe"] for path in (folder, made)]
     if names[0] == names[1]:
-        for series in compare_runs(folder, ended[0]).series:
+        for series in compare_runs(folder, made).series:
             yield Answer(None, f"times, second is this run: {series}")
+
+
+def _again(place: Path) -> Path:
+    """Where the recipe of an unpacked package runs again: beside it, as its sums are of what came in it."""
+    return place.with_name(f"{place.name}-again")
+
+
+def _made_here(place: Path) -> Path | None:
+    """The run that was made again, None where there is none."""
+    return next((path.parent for path in sorted(_again(place).rglob(SUMMARY))), None)

@@ -201,17 +201,30 @@ class TrajectoryComparison:
 
     def write(self, folder: Path) -> Path:
         """Write figures and tables as JSON and as a page; returns the path of the page."""
-        from deep500.report.rendering import render_template
-
         now = datetime.datetime.now(datetime.timezone.utc)
         place = folder / f"{now:%Y%m%d-%H%M%S-%f}.html"
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         write_atomic(place.with_suffix(".json"), to_json(self.as_dict()))
-        lines = str(self).split("\n")
-        content = {"lines": lines, "figures": self.figures(), "rows": self.rows(), "steps": self.steps}
-        write_atomic(place, render_template("trajectory.html.j2", **content))
+        write_atomic(place, self._page())
         return place
+
+    def _page(self) -> str:
+        from deep500.report.rendering import render_template
+
+        after = f"after step {self.steps}"
+        head = ["parameter", "part at step", f"Euclidean distance {after}", "what rounding makes of it"]
+        rows = [
+            (row["name"], "not" if row["parts"] is None else row["parts"], row["l2"], row["floor"], row["largest"])
+            for row in self.rows()
+        ]
+        return render_template(
+            "findings.html.j2",
+            question="where two trainings part",
+            lines=str(self).split("\n"),
+            figures=self.figures(),
+            tables=[("Parameters", [*head, "largest difference"], rows)],
+        )
 
 
 def _first(places: np.ndarray) -> int | None:

@@ -27,7 +27,7 @@ def render_page(template: str, filters: Mapping[str, Callable[..., Any]] | None 
         content: its variables.
 
     Example:
-        >>> text = render_page("trajectory.html.j2", lines=["They agree."], figures=[], rows=[], steps=3)
+        >>> text = render_page("findings.html.j2", lines=["They agree."], figures=[], tables=[])
         >>> ">They agree.</h1>" in text, "src=" in text
         (True, False)
     """

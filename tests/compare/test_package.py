@@ -103,7 +103,7 @@ FORGERIES = {
 @pytest.mark.parametrize("name", FORGERIES)
 def test_what_was_changed_in_a_package_is_found_although_its_sums_fit(run, tmp_path, name):
     change, words = FORGERIES[name]
-    answers = list(review(forged(run, tmp_path, name, change), tmp_path / "out"))
+    answers = list(review(unpack(forged(run, tmp_path, name, change), tmp_path / "out")))
     wrong = [answer.what for answer in answers if not answer.agrees]
     assert any(words in what for what in wrong), wrong
 
@@ -148,7 +148,7 @@ def test_a_hostile_archive_is_one_error_and_touches_nothing_outside(tmp_path, na
     files, changes, words = HOSTILE[name]
     path = packed(tmp_path / "p.tar.gz", files, **changes)
     with pytest.raises(ResultsError, match=words):
-        list(review(path, tmp_path / "out"))
+        list(review(unpack(path, tmp_path / "out")))
     assert {p.name for p in tmp_path.iterdir()} <= {"p.tar.gz", "out"}
 
 

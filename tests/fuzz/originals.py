@@ -16,7 +16,7 @@ import numpy as np
 
 from deep500 import cli
 from deep500.compare.package import package
-from deep500.compare.review import review
+from deep500.compare.review import review, unpack
 from deep500.measure.statistics import Interval
 from deep500.networks import add_loss, create
 from deep500.operators.cpp import build
@@ -186,4 +186,6 @@ def _packed(trained: Original, base: Path) -> Original:
     """A package, which a reviewer unpacks beside it."""
     base.mkdir()
     package(trained.base / trained.inside, base / "run.tar.gz")
-    return Original("package", base, "run.tar.gz", load=lambda path: list(review(path, path.parent / "unpacked")))
+    return Original(
+        "package", base, "run.tar.gz", load=lambda path: list(review(unpack(path, path.parent / "unpacked")))
+    )

@@ -12,9 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deep500.compare import page as frameworks
+from deep500.compare.bits import BitsVerdict, _judged
+from deep500.compare.bits_page import write_page as bits
 from deep500.compare.checks import Check, GateResult
 from deep500.compare.report import render_runs
+from deep500.compare.reproduction import Answer
 from deep500.compare.result import ComparisonResult
+from deep500.compare.review_page import write_page as review
 from deep500.compare.timing import Timing, control_name
 from deep500.compare.trajectories import AGAIN, OTHER, ROUNDING, Distances, TrajectoryComparison
 from deep500.frameworks.reference import from_model
@@ -53,6 +57,7 @@ addEventListener("load", () => {
   for (const element of document.querySelectorAll("body *")) {
     if (element.closest(".wide, .scroll, pre, svg, .skip, .side")) continue;
     if (element.getBoundingClientRect().right > edge + 1) say("wider than the window", element);
+    if (element.clientWidth && element.scrollWidth > element.clientWidth + 1) say("text runs out", element);
   }
   for (const svg of document.querySelectorAll("svg")) {
     const card = (svg.closest("figure, .side > div") || svg).getBoundingClientRect();
@@ -220,7 +225,32 @@ def _trajectory(folder):
     return result.write(folder)
 
 
+def _bits(folder):
+    """Two sides that part in the third of eight things."""
+    start = np.ones((2, 3), np.float32)
+    names = [
+        f"forward, value 'a_rather_long_name.of/a/layer{n}' of node 'a_rather_long_name.of/a/layer{n}' (Gemm)"
+        for n in range(8)
+    ]
+    parting, growth = _judged(
+        [(name, None, start, start + np.float32(1e-6 * max(0, n - 1))) for n, name in enumerate(names)], 3
+    )
+    return bits(BitsVerdict(parting, 3, "2 steps before", ["a note"], growth), folder, "one and two")
+
+
+def _review(folder):
+    answers = [
+        Answer(True, "the seal"),
+        Answer(False, "seed 0 parts in epoch 2"),
+        Answer(None, "times, second is this"),
+    ]
+    runs = [finished(folder / name) for name in ("package", "again")]
+    return review(answers, folder / "review.html", *(run.path for run in runs))
+
+
 PAGES = {
+    "bits": _bits,
+    "review": _review,
     "sweep": _sweep,
     "trajectory": _trajectory,
     "profile": _profile,
