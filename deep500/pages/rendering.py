@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ def render_page(template: str, filters: Mapping[str, Callable[..., Any]] | None 
 
     Args:
         template: its file.
-        filters: functions that it uses by name, beside ``number``, ``time``, ``unit`` and ``words``.
+        filters: functions that it uses by name, beside ``number``, ``time``, ``under``, ``unit`` and ``words``.
         content: its variables.
 
     Example:
@@ -47,10 +48,19 @@ def _environment() -> Environment:
 
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["number"] = format_number
+    environment.filters["under"] = _name_cells
     environment.filters["time"] = format_time
     environment.filters["unit"] = lambda seconds: unit_for(seconds)[1]
     environment.filters["words"] = lambda name: str(name).replace("_", " ")
     return environment
+
+
+def _name_cells(row: str, names: Sequence[str]) -> str:
+    """Give each cell of a row its column's name, which a phone shows before it."""
+    from markupsafe import Markup, escape
+
+    columns = iter(names)
+    return Markup(re.sub(r"<t[dh]\b", lambda cell: f'{cell[0]} data-head="{escape(next(columns))}"', row))
 
 
 def format_number(value: Any) -> str:

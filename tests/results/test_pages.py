@@ -59,6 +59,8 @@ addEventListener("load", () => {
     if (element.getBoundingClientRect().right > edge + 1) say("wider than the window", element);
     if (element.clientWidth && element.scrollWidth > element.clientWidth + 1) say("text runs out", element);
   }
+  for (const wide of edge < 500 ? document.querySelectorAll(".wide:has(> table:not(.matrix))") : [])
+    if (wide.scrollWidth > wide.clientWidth + 1) say("a table to be pushed aside", wide);
   for (const svg of document.querySelectorAll("svg")) {
     const card = (svg.closest("figure, .side > div") || svg).getBoundingClientRect();
     const texts = [...svg.querySelectorAll("text")].map((text) => [text, text.getBoundingClientRect()]);
