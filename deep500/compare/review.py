@@ -59,7 +59,7 @@ def _review(args: argparse.Namespace) -> int:
                     above(str(answer))
                 answers.append(answer)
         if args.out is not None:
-            page = write_page(answers, place.with_name(f"{place.name}.html"), _run_of(place), _made_here(place))
+            page = write_page(answers, place.with_name(f"{place.name}.html"), _run_of(place), _run_here(place))
             (sys.stderr if args.json else sys.stdout).write(f"page: {page}\n")
     judged = [answer.agrees for answer in answers if answer.agrees is not None]
     if args.json:
@@ -219,12 +219,12 @@ def _run_again(place: Path, folder: Path) -> Iterator[Answer]:
         yield Answer(False, "the recipe cannot run again: it is not in the package")
         return
     yield from run_again(recipe, folder, _again(place))
-    made = _made_here(place)
-    if made is None:
+    here = _run_here(place)
+    if here is None:
         return
-    names = [read_json(path / MANIFEST)["recipe"] for path in (folder, made)]
+    names = [read_json(path / MANIFEST)["recipe"] for path in (folder, here)]
     if names[0] == names[1]:
-        for series in compare_runs(folder, made).series:
+        for series in compare_runs(folder, here).series:
             yield Answer(None, f"times, second is this run: {series}")
 
 
@@ -233,6 +233,6 @@ def _again(place: Path) -> Path:
     return place.with_name(f"{place.name}-again")
 
 
-def _made_here(place: Path) -> Path | None:
+def _run_here(place: Path) -> Path | None:
     """The run that was made again, None where there is none."""
     return next((path.parent for path in sorted(_again(place).rglob(SUMMARY))), None)
