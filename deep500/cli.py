@@ -34,7 +34,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "measure": {
         "run": ("run a recipe by file or name", "deep500.cli:add_run"),
         "compare": ("frameworks, ONNX files or runs: the same? faster?", "deep500.compare.command:add_command"),
-        "measure-op": ("one operator: the same? its gradient? faster?", "deep500.compare.operators:add_command"),
+        "measure-op": ("one operator: the same? its gradient? faster?", "deep500.compare.operator_command:add_command"),
         "profile": ("which node takes the time of a step?", "deep500.profiling.command:add_command"),
         "bits": ("the same bits? if not, by which operator?", "deep500.compare.bits_command:add_command"),
         "sweep": ("a recipe with many settings, on one page", "deep500.race.sweep_command:add_command"),

@@ -8,10 +8,8 @@ takes that, and the other frameworks against the judge.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,31 +18,23 @@ from typing import Any
 import numpy as np
 import onnx
 
-from deep500.compare.checks import Check, GateResult
-from deep500.compare.frameworks import ROUNDS, Effort, check_frameworks, silent, write
-from deep500.compare.gate import check_equivalence
-from deep500.compare.models import JUDGES, check_outputs
+from deep500.compare.frameworks import Effort, check_frameworks, write
+from deep500.compare.models import JUDGES
+from deep500.compare.operator_gate import check_operator
 from deep500.compare.result import ComparisonResult
-from deep500.compare.subject import Candidate
 from deep500.compare.timing import Team
 from deep500.compare.traces import as_arrays
 from deep500.errors import InputError, MissingBackend, UnsupportedOperator, nearest
 from deep500.keywords import takes
 from deep500.measure.environment import describe
 from deep500.measure.machine import threads_to_use
-from deep500.networks.dtype import to_dtype
 from deep500.networks.execution.executor import GraphExecutor
-from deep500.networks.losses import gradient_name
 from deep500.networks.network import Network
 from deep500.networks.node import find_schema
 from deep500.operators.base import Descriptors
 from deep500.operators.base import describe as describe_array
-from deep500.operators.check import check_op_gradient
-from deep500.operators.python_op import CustomPythonOp
 from deep500.operators.registry import DOMAIN, find_operator, is_registered, load_plugins, operator_names
-from deep500.progress import above, progress
 from deep500.registry import backend_names, is_installed, load_backend
-from deep500.results.files import to_json
 
 FORWARD, BOTH = "forward pass", "forward and backward pass"
 DTYPES = ("float16", "float32", "float64", "int8", "int32", "int64", "uint8", "bool")
@@ -227,7 +217,7 @@ def compare_operator(options: OperatorComparison) -> ComparisonResult:
     options.say(f"checking that {', '.join(names)} compute the same ...")
     judge = next((name for name in JUDGES if name in names), names[0])
     operator, more = _known(operator, judge)
-    gate, differentiable = _gate(operator, [judge, *(name for name in names if name != judge)])
+    gate, differentiable = check_operator(operator, [judge, *(name for name in names if name != judge)])
     gate.notes += [*notes, *more]
     labels = ("dry run",) if options.dry_run else ()
     result = ComparisonResult(options.op, names, gate, labels=labels, environment=describe(None))
@@ -266,159 +256,3 @@ def _known(operator: OneOperator, judge: str) -> tuple[OneOperator, list[str]]:
         if all(np.isfinite(y).all() for y in outputs.values() if y.dtype.kind == "f"):
             break
     return known, ["inputs are positive: others give values that are no numbers"] if positive else []
-
-
-def _gate(operator: OneOperator, names: Sequence[str]) -> tuple[GateResult, bool]:
-    """Compare outputs in the operator's own precision, gradients in float64; the first name judges."""
-    gate = GateResult(names[0])
-    outputs = check_outputs(operator.network(), names, [None], operator.seed, None, operator.feed(operator.network()))
-    gate.notes += outputs.notes
-    checks = [check for check in outputs.checks if check.framework != gate.judge]
-    trained = operator.network(trained=True)
-    reason = _no_gradient(trained)
-    if reason:
-        gate.notes.append(f"forward only: {reason}")
-    else:
-        gate.checks.append(_numeric(operator, trained, gate))
-        candidates = [Candidate(name, load_backend(name).from_model) for name in names]
-        deep = check_equivalence(trained, [operator.feed(trained)], candidates)
-        gate.notes += [note for note in deep.notes if note not in gate.notes]
-        judged = [c for c in deep.checks if c.framework != gate.judge and (c.name == "gradients" or not c.passed)]
-        checks += judged
-    gate.checks += sorted(checks, key=lambda check: names.index(check.framework))
-    return gate, not reason
-
-
-def _no_gradient(trained: Network) -> str:
-    """Return why nothing is differentiated; empty if something is."""
-    if not trained.has_value("loss") or not trained.trainable():
-        return "no floating input or output has a gradient"
-    try:
-        return "" if trained.gradient("loss") else "the loss does not depend on an input"
-    except UnsupportedOperator as error:
-        return str(error).splitlines()[0]
-
-
-def _numeric(operator: OneOperator, trained: Network, gate: GateResult) -> Check:
-    """Hold the judge's gradient against differences of its forward."""
-    executor = None
-    try:
-        wide = to_dtype(trained, "float64")
-        wide.descriptors()
-        executor = load_backend(gate.judge).from_model(wide)
-        result = check_op_gradient(_AsOperator(operator, executor), _values(executor))
-    except (UnsupportedOperator, InputError, NotImplementedError):
-        executor = load_backend(gate.judge).from_model(trained)
-        result = check_op_gradient(_AsOperator(operator, executor), _values(executor))
-    where = "" if result.ok else "; ".join([*result.problems, str(result.worst)])
-    gate.notes.append(
-        f"{gate.judge}'s gradient {'agrees with' if result.ok else 'differs from'} differences of its forward pass "
-        f"({result.method}, {result.dtype}, {result.compared} numbers)"
-    )
-    return Check(gate.judge, "gradient against differences", None, None, result.ok, where)
-
-
-def _values(executor: GraphExecutor) -> list[np.ndarray]:
-    state = executor.network.state()
-    return [state[name] for name in executor.network.trainable()]
-
-
-class _AsOperator(CustomPythonOp):
-    """A network's executor as a function of its trained parameters, with the framework's own gradient."""
-
-    def __init__(self, operator: OneOperator, executor: GraphExecutor) -> None:
-        super().__init__()
-        self.operator, self.executor = operator, executor
-        self.outputs = [name for name in executor.network.outputs if name != "loss"]
-        self.trained = executor.network.trainable()
-        dtypes = {name: described.dtype for name, described in executor.network.inputs.items()}
-        self.fed = {name: x.astype(dtypes[name]) for name, x in operator.feed(executor.network).items()}
-
-    @property
-    def name(self) -> str:
-        return self.operator.name
-
-    def _set(self, inputs: Sequence[np.ndarray]) -> None:
-        for name, value in zip(self.trained, inputs, strict=True):
-            self.executor.network.feed_tensor(name, value)
-
-    def forward(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Outputs for these parameters."""
-        self._set(inputs)
-        fed = {name: value for name, value in self.fed.items() if not name.endswith(".weight")}
-        return list(as_arrays(self.executor, self.executor.inference(fed, self.outputs)).values())
-
-    def backward(
-        self, grads: Sequence[np.ndarray], fwd_inputs: Sequence[np.ndarray], fwd_outputs: Sequence[np.ndarray]
-    ) -> list[np.ndarray]:
-        """Gradients by the parameters, with output gradients as the loss's weights."""
-        self._set(fwd_inputs)
-        weights = {f"{name}.weight": grad for name, grad in zip(self.outputs, grads, strict=True)}
-        self.executor.inference_and_backprop({n: weights.get(n, value) for n, value in self.fed.items()}, "loss")
-        tensors = self.executor.network.fetch_tensors([gradient_name(name) for name in self.trained])
-        return list(as_arrays(self.executor, dict(zip(self.trained, tensors, strict=True))).values())
-
-
-def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
-    """Declare the options of ``measure-op``; returns what executes it."""
-    add = parser.add_argument
-    add("op", help="an operator of ONNX (MatMul, Conv, ...), or a custom one that 'deep500 list operators' shows")
-    add(
-        "words",
-        nargs="+",
-        metavar="INPUT",
-        help="shapes of its inputs, such as 8x3x32x32 or 8:int64, or values such as '[4, 6]'; then attributes, such as "
-        "pads=1,1,1,1",
-    )
-    add("--backend", metavar="A,B", help="backends to compare (all that are installed and run it)")
-    add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"timed blocks per backend ({ROUNDS}); 0: only check")
-    add("--steps", type=int, metavar="N", help="passes per block (0.2 s of them)")
-    add("--threads", type=int, metavar="N", help="threads and cores of each process ($OMP_NUM_THREADS, else all)")
-    add("--seed", type=int, default=0, metavar="S", help="of the inputs' values (0)")
-    add("--custom-op", action="append", default=[], metavar="PATH", help="a plugin with operators of your own")
-    add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
-    add("--dry-run", action="store_true", help="one round of one pass: does it work?")
-    add("--quiet", action="store_true", help="do not say what is being done")
-    add("--json", action="store_true", help="print the result as one JSON object and nothing else")
-    return execute
-
-
-def execute(args: argparse.Namespace) -> int:
-    """Compare, print the result, return the exit code: 0 if all compute the same and the gradient is right, else 1."""
-    for name, least in (("rounds", 0), ("steps", 1), ("threads", 1), ("seed", 0)):
-        value = getattr(args, name)
-        if value is not None and value < least:
-            raise InputError(f"got --{name} {value}; expected at least {least}: give a larger number")
-    say = silent if args.quiet or args.json else lambda text: above(text, sys.stderr)
-    with progress(f"measuring {args.op}", quiet=say is silent, at_once=True):
-        result = compare_operator(
-            args.op,
-            [word for word in args.words if "=" not in word],
-            dict(map(_attribute, (word for word in args.words if "=" in word))),
-            frameworks=None if args.backend is None else [name.strip() for name in args.backend.split(",") if name],
-            rounds=args.rounds,
-            steps=args.steps,
-            threads=args.threads,
-            seed=args.seed,
-            custom_ops=args.custom_op,
-            out=args.out,
-            dry_run=args.dry_run,
-            say=say,
-        )
-    text = to_json(result.as_dict()) if args.json else f"{result}\n\nresults: {result.path} (comparison.html)"
-    sys.stdout.write(f"{text}\n")
-    return result.exit_code
-
-
-def _attribute(word: str) -> tuple[str, Any]:
-    """A name and its value: numbers, lists of them, else text.
-
-    Example:
-        >>> _attribute("pads=1,1,1,1"), _attribute("alpha=0.5"), _attribute("mode=constant")
-        (('pads', [1, 1, 1, 1]), ('alpha', 0.5), ('mode', 'constant'))
-    """
-    name, _, text = word.partition("=")
-    try:
-        return name, json.loads(f"[{text}]" if "," in text and not text.startswith("[") else text)
-    except ValueError:
-        return name, text
