@@ -5,19 +5,21 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from deep500.compare.frameworks import ROUNDS, compare_frameworks, silent
+from deep500.compare.effort import add_effort, comma_list, effort_of, print_result
+from deep500.compare.frameworks import compare_frameworks
 from deep500.compare.models import compare_models
 from deep500.compare.result import ComparisonResult
 from deep500.compare.runs import compare_runs
 from deep500.errors import InputError
 from deep500.measure.launch_comparison import Floor
 from deep500.networks.objects import is_saved_model
-from deep500.progress import above, progress
+from deep500.progress import progress
 from deep500.recipe.loader import find_recipe
 from deep500.recipe.names import is_own_name, own_object
 from deep500.recipe.options import Options
@@ -48,18 +50,14 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
         metavar="N",
         help="train with N seeds in each framework (1); 0: only time steps",
     )
-    add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"timed blocks per framework ({ROUNDS}); 0: only check")
-    add(
-        "--steps",
-        type=int,
-        metavar="N",
-        help="steps or inferences per block (0.2 s of them); with --against: all (100)",
+    add_effort(
+        parser,
+        "steps or inferences per block (0.2 s of them); with --against: all (100)",
+        "one round of one step, no training",
     )
-    add("--threads", type=int, metavar="N", help="threads and cores of each process ($OMP_NUM_THREADS, else all)")
     add("--seed", type=int, metavar="S", help="the first seed (the recipe's)")
     add("--batch-sizes", default="1", metavar="1,8", help="ONNX file: batch sizes to time (1)")
     add("--size", action="append", default=[], metavar="NAME=N", help="ONNX file: value of another symbolic size")
-    add("--custom-op", action="append", default=[], metavar="PATH", help="ONNX file: a plugin of its custom operators")
     add(
         "--example",
         action="append",
@@ -67,11 +65,9 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
         metavar="2x3x32x32",
         help="model of your own: shape of an input to trace it with, the batch first; 2x12:int64 for another dtype",
     )
-    add("--out", type=Path, default=Path("results"), metavar="DIR", help="where results go (./results)")
     add("--data", type=Path, metavar="DIR", help="the folder with data sets ($DATA_ROOT, ./data)")
     add("--download", action="store_true", help="fetch an absent data set")
     add("--open", action="store_true", help="allow overrides of FIXED keys")
-    add("--dry-run", action="store_true", help="one round of one step, no training")
     add(
         "--launch-floor",
         type=float,
@@ -79,8 +75,6 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
         help="two results folders: relative standard deviation between launches of the same work (0.02: 2 %%), where "
         "the folders have too few to show it",
     )
-    add("--quiet", action="store_true", help="do not say what is being done")
-    add("--json", action="store_true", help="print the result as one JSON object and nothing else")
     return execute
 
 
@@ -89,7 +83,7 @@ def execute(args: argparse.Namespace) -> int:
 
     For two results folders: 0 the second is as fast or faster, 1 slower or worse, 2 unresolved, 3 not comparable.
     """
-    _check_numbers(args)
+    effort = effort_of(args)
     if (Path(args.subject) / MANIFEST).is_file():
         return _runs(args)
     if args.against is not None:
@@ -100,16 +94,11 @@ def execute(args: argparse.Namespace) -> int:
         raise InputError(
             "got no --backend; expected at least two: add --backend pytorch,reference, or name two results folders"
         )
-    say = silent if args.quiet or args.json else _say
     if args.launch_floor is not None:
         raise InputError("got --launch-floor without two results folders; expected it with them: leave it out")
-    with progress("comparing", quiet=say is silent, at_once=True):
-        result = _models(args, say) if _is_model(args.subject) else _frameworks(args, say)
-    sys.stdout.write(
-        to_json(result.as_dict()) if args.json else f"{result}\n\nresults: {result.path} (comparison.html)"
-    )
-    sys.stdout.write("\n")
-    return result.exit_code
+    with progress("comparing", quiet=args.quiet or args.json, at_once=True):
+        result = (_models if _is_model(args.subject) else _frameworks)(args, effort)
+    return print_result(args, result)
 
 
 def _is_model(subject: str) -> bool:
@@ -134,7 +123,7 @@ def _trajectories(args: argparse.Namespace) -> int:
     from deep500.compare.against import base_of
     from deep500.compare.trajectories import STEPS, compare_trajectories
 
-    backends = _list(args.frameworks or "")
+    backends = comma_list(args.frameworks or "")
     if len(backends) not in (0, 2) or _is_model(args.subject):
         raise InputError(
             f"got --against with {args.subject!r} and {len(backends)} frameworks; expected a recipe, and none or two "
@@ -161,7 +150,7 @@ def _trajectories(args: argparse.Namespace) -> int:
     return 0 if result.parts is None else 1
 
 
-def _frameworks(args: argparse.Namespace, say) -> ComparisonResult:  # type: ignore[no-untyped-def]
+def _frameworks(args: argparse.Namespace, effort: Mapping[str, Any]) -> ComparisonResult:
     if args.custom_op:
         raise InputError(
             f"got --custom-op {args.custom_op[0]!r} with a recipe; expected it with an ONNX file: recipes name their "
@@ -169,39 +158,29 @@ def _frameworks(args: argparse.Namespace, say) -> ComparisonResult:  # type: ign
         )
     return compare_frameworks(
         args.subject,
-        _list(args.frameworks),
+        comma_list(args.frameworks),
         overrides=args.overrides,
         repeat=args.repeat,
-        rounds=args.rounds,
-        steps=args.steps,
-        threads=args.threads,
         seed=args.seed,
-        out=args.out,
         data=args.data,
         download=args.download,
         open=args.open,
-        dry_run=args.dry_run,
-        say=say,
+        **effort,
     )
 
 
-def _models(args: argparse.Namespace, say) -> ComparisonResult:  # type: ignore[no-untyped-def]
+def _models(args: argparse.Namespace, effort: Mapping[str, Any]) -> ComparisonResult:
     if args.overrides:
         raise InputError(f"got {args.overrides[0]!r} with an ONNX file; expected no key=value: use --size NAME=N")
     return compare_models(
         own_object("model", args.subject) if is_own_name("model", args.subject) else args.subject,
-        _list(args.frameworks),
-        rounds=args.rounds,
-        steps=args.steps,
-        threads=args.threads,
-        batch_sizes=[_whole("--batch-sizes", number) for number in _list(args.batch_sizes)],
+        comma_list(args.frameworks),
+        batch_sizes=[_whole("--batch-sizes", number) for number in comma_list(args.batch_sizes)],
         seed=args.seed or 0,
         sizes=dict(_size(text) for text in args.size),
         custom_ops=args.custom_op,
-        out=args.out,
-        dry_run=args.dry_run,
         example=tuple(_example(text) for text in args.example) or None,
-        say=say,
+        **effort,
     )
 
 
@@ -215,17 +194,6 @@ def _example(text: str) -> np.ndarray:
     return values.astype(dtype or "float32")
 
 
-def _check_numbers(args: argparse.Namespace) -> None:
-    for name, least in (("repeat", 0), ("rounds", 0), ("steps", 1), ("threads", 1), ("seed", 0)):
-        value = getattr(args, name)
-        if value is not None and value < least:
-            raise InputError(f"got --{name} {value}; expected at least {least}: give a larger number")
-
-
-def _list(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
 def _whole(option: str, text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise InputError(f"got {option} {text!r}; expected whole numbers of at least 1: such as {option} 1,8")
@@ -235,7 +203,3 @@ def _whole(option: str, text: str) -> int:
 def _size(text: str) -> tuple[str, int]:
     name, _, number = text.partition("=")
     return name, _whole(f"--size {name}", number)
-
-
-def _say(text: str) -> None:
-    above(text, sys.stderr)
