@@ -21,12 +21,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import Bounds, LinearConstraint
 from scipy.sparse import coo_array
 
 from deep500.errors import BudgetError, PlanError, nearest
 from deep500.networks.hashing import structure_hash
 from deep500.networks.network import Network
+from deep500.transformations.integer_program import solve
 from deep500.transformations.parallel.blocks import alike
 from deep500.transformations.parallel.costs import StepCosts, node_seconds
 from deep500.transformations.parallel.dividing import Division, StepGraph
@@ -336,7 +337,7 @@ class _Program:
             constraints.append(LinearConstraint(np.array(self.weights)[None] / max(memory, 1), -np.inf, 1.0))
         options = {"time_limit": _SECONDS, "mip_rel_gap": _GAP}
         bounds = Bounds(lower, upper)
-        solved = milp(
+        solved = solve(
             costs / (costs.max() or 1.0), integrality=choices, bounds=bounds, constraints=constraints, options=options
         )
         if solved.x is not None:
@@ -350,7 +351,7 @@ class _Program:
             raise PlanError(
                 "got pins that no plan agrees with; expected some between which collectives lead: pin fewer"
             )
-        least = milp(
+        least = solve(
             np.array(self.weights) / max(memory, 1),
             integrality=choices,
             bounds=bounds,

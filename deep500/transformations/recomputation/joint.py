@@ -21,10 +21,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import Bounds, LinearConstraint
 from scipy.sparse import lil_array
 
 from deep500.errors import BudgetError, PlanError
+from deep500.transformations.integer_program import solve
 from deep500.transformations.recomputation.chain import (
     ChainPlan,
     ChainSimulation,
@@ -105,7 +106,7 @@ def choose_sections(sections: Sequence[ChainSection], budget: float) -> JointCho
     unit = float(times.max(initial=0)) or 1.0
     whole, options = np.append(np.ones(len(sections)), 0), {"mip_rel_gap": 0.0, "time_limit": _SECONDS}
     limits = Bounds(0, np.append(np.ones(len(sections)), max(budget, 0) / scale))
-    solved = milp(
+    solved = solve(
         np.append(times / unit, 0), integrality=whole, bounds=limits, constraints=constraints, options=options
     )
     if solved.x is None and solved.status != 2:  # 2: proven that no cover fits
@@ -115,7 +116,7 @@ def choose_sections(sections: Sequence[ChainSection], budget: float) -> JointCho
         )
     if solved.x is None:
         limits = Bounds(0, np.append(np.ones(len(sections)), np.inf))
-        least = milp(
+        least = solve(
             np.append(0 * times, 1), integrality=whole, bounds=limits, constraints=constraints, options=options
         )
         if least.x is None:

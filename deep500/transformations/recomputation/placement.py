@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deep500.errors import PlanError
+from deep500.transformations.integer_program import solve
 from deep500.transformations.recomputation.budgets import budget_bytes, unreachable
 from deep500.transformations.recomputation.region_tree import Outcome, Region, locations, simulate
 
@@ -136,7 +137,7 @@ class _PlacementProgram:
         return simulate(self.root, placed, snapshot_kept=self.snapshot_kept).peak <= budget
 
     def _solve_once(self, budget: int | None, gap: float, time_limit: float | None) -> tuple[str, ...] | None:
-        from scipy.optimize import Bounds, LinearConstraint, milp
+        from scipy.optimize import Bounds, LinearConstraint
 
         prices = {p: sum(r.total_time + r.copy_time for r in rs) for p, rs in self.places.items()}
         unit = max(prices.values(), default=0) or 1.0
@@ -153,7 +154,7 @@ class _PlacementProgram:
         matrix, bound = self._matrix()
         options: dict[str, Any] = {"mip_rel_gap": gap} | ({} if time_limit is None else {"time_limit": time_limit})
         # fmt: off
-        result = milp(
+        result = solve(
             cost, integrality=np.arange(len(cost)) < count, bounds=Bounds(lower, upper),
             constraints=LinearConstraint(matrix, -np.inf, bound), options=options,
         )
