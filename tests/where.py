@@ -27,7 +27,7 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "deep500/compare": {
         "bits_command": "test_bits",
-        "operator_command operator_gate": "test_operators",
+        "operator_command operator_gate operator_subject": "test_operators",
         "claims": "report/test_claims",
         "checks dropout first_difference subject traces": "test_gate",
         "differences history": "test_runs",

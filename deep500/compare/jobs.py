@@ -94,7 +94,7 @@ class Inference:
 
 
 def _operator(**options: Any) -> Any:
-    from deep500.compare.operators import OperatorJob
+    from deep500.compare.operator_subject import OperatorJob
 
     return OperatorJob(**options)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from deep500.compare.checks import Check, GateResult
 from deep500.compare.gate import check_equivalence
 from deep500.compare.models import check_outputs
+from deep500.compare.operator_subject import OneOperator
 from deep500.compare.subject import Candidate
 from deep500.compare.traces import as_arrays
 from deep500.errors import InputError, UnsupportedOperator
@@ -20,9 +20,6 @@ from deep500.networks.network import Network
 from deep500.operators.check import check_op_gradient
 from deep500.operators.python_op import CustomPythonOp
 from deep500.registry import load_backend
-
-if TYPE_CHECKING:
-    from deep500.compare.operators import OneOperator
 
 
 def check_operator(operator: OneOperator, names: Sequence[str]) -> tuple[GateResult, bool]:

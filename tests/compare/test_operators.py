@@ -9,7 +9,7 @@ import pytest
 
 from deep500 import cli
 from deep500.compare import compare_operator
-from deep500.compare.operators import BOTH, FORWARD, OneOperator, OperatorJob
+from deep500.compare.operator_subject import BOTH, FORWARD, OneOperator, OperatorJob
 from deep500.errors import InputError, UnsupportedOperator
 
 PAIR = ["reference", "onnxruntime"]
