@@ -357,10 +357,11 @@ class ShardingEngine(Driver):
             part.sharded.grad = None
         self.seeded(goal)
         self.sent = self._sent
-        for part in parts:
-            gradient = part.sharded.grad
-            part.tensor.grad = None if gradient is None else gradient.to_local()
-            part.sharded.grad = None
+        with torch.no_grad():  # else each to_local() is noted for differentiation, which takes longer than an update
+            for part in parts:
+                gradient = part.sharded.grad
+                part.tensor.grad = None if gradient is None else gradient.to_local()
+                part.sharded.grad = None
 
     # -- parts and wholes ---------------------------------------------------------------------------------------------
     def check_whole(self) -> None:
