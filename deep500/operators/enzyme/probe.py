@@ -40,8 +40,11 @@ CLOSENESS = {"float64": 1e-9, "float32": 5e-3, "float16": 5e-2, "bfloat16": 2e-1
 SPACINGS = (1e-3, 1e-4)
 """Between the points that noise is measured at: the smaller result counts, as a kink or a bend only adds to it."""
 
-LONG = [0.1 / 2**k for k in range(10)]
-"""Steps for a forward that is noisy."""
+LONG = [0.1 / 2**k for k in range(18)]
+"""Steps for a forward that is noisy, or, at large inputs, bends within the steps that serve otherwise."""
+
+SATURATED = 1e-7
+"""Of the usual slope: what a softmax of large inputs leaves of it, rounding of the gradient itself can make."""
 
 BLURRED = 0.1
 """A gradient cannot be judged if its differences may be off by more than this share of it."""
@@ -362,6 +365,8 @@ class EnzymeProbe:
             if not abs(best - got) <= tolerance * scale:
                 best, off = self.long_differences(v)
                 scale = size + abs(best) + self.noise_floor(factor)
+                if factor != 1 and size + abs(best) <= SATURATED * self.usual_slope(i):
+                    return
                 if np.isfinite(got) and off > BLURRED * scale:
                     self.unclear.append(i)
                     return
@@ -446,6 +451,11 @@ class EnzymeProbe:
     def noise_floor(self, factor: float) -> float:
         """Below this, differences are rounding; of large inputs, as a softmax of one number, what is left of slopes."""
         return 1e-6 if self.reference_dtype == "float64" and factor == 1 else 1e-3
+
+    def usual_slope(self, i: int) -> float:
+        """The size of a slope along input i of a forward that changes by itself where the input does by itself."""
+        total = sum(float(np.abs(dy * y).sum()) for dy, y in zip(self.dy, self.reference.forward(self.x), strict=True))
+        return total / (float(np.abs(self.x[i]).max(initial=0)) or 1.0)
 
     def against_reference(self) -> None:
         """The library's gradients against the reference's: all at once, again, and one by one."""

@@ -11,6 +11,7 @@ import pytest
 import deep500 as d5
 from deep500.errors import EnzymeError
 from deep500.operators.enzyme.coverage import counted
+from deep500.operators.enzyme.probe import WIDER, EnzymeProbe
 from tests.operators.enzyme_sources import WRONG_SQUARE, elementwise
 from tests.operators.enzyme_units import needs_engine
 
@@ -113,3 +114,48 @@ def test_lines_that_no_draw_reached_are_named() -> None:
         match=r"not judged where the check never came.*\n(?:.*\n)*?line \d+: if \(n > 100000\) y\[4\] = square",
     ):
         _built("never", statement)
+
+
+class _Attention:
+    """Attention with large inputs as a probe's reference, whose gradient by the first is exact."""
+
+    def forward(self, x: list[np.ndarray]) -> list[np.ndarray]:
+        q, k, v = x
+        scores = q @ k.T / np.sqrt(q.shape[1])
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        self.weights = weights / weights.sum(axis=1, keepdims=True)
+        return [self.weights @ v]
+
+    def backward(self, dy: list[np.ndarray], x: list[np.ndarray]) -> np.ndarray:
+        self.forward(x)
+        by_weights = dy[0] @ x[2].T
+        by_scores = self.weights * (by_weights - (self.weights * by_weights).sum(axis=1, keepdims=True))
+        return by_scores @ x[1] / np.sqrt(x[0].shape[1])
+
+
+def _hardly_apart(rng: np.random.Generator, gap: float) -> list[np.ndarray]:
+    """Queries for which two keys are the best, some with scores in the millions that lie ``gap`` apart."""
+    q, k, v = (1500 * rng.normal(size=(24, 8)) for _ in range(3))
+    away = k[1] - k[0]
+    for row, along in enumerate(np.linspace(3, 4, 24)):
+        missing = -gap * np.sqrt(8) - along * (k[1] @ k[1] - k[0] @ k[0])
+        q[row] = along * (k[0] + k[1]) + missing / (away @ away) * away
+    return [q, k, v]
+
+
+@pytest.mark.parametrize("gap", [26, 28, 30])
+def test_what_a_saturated_softmax_leaves_of_a_gradient_is_judged(gap):
+    """It bends within steps of 1e-4 there. The right gradient passes, one of twice the size does not."""
+    found = []
+    for factor in (1.0, 2.0):
+        for seed in range(6):
+            rng = np.random.default_rng(seed)
+            probe = object.__new__(EnzymeProbe)
+            probe.x = _hardly_apart(rng, gap)
+            probe.dy = [rng.normal(size=(24, 8))]
+            probe.reference, probe.reference_dtype, probe.rng, probe.active = _Attention(), "float64", rng, [0]
+            probe.wrong, probe.unclear, probe.zero = [], [], []
+            probe.gradients = {0: factor * probe.reference.backward(probe.dy, probe.x)}
+            probe.against_differences(0, WIDER)
+            found.append((factor, bool(probe.wrong)))
+    assert not any(wrong for factor, wrong in found if factor == 1) and sum(wrong for _, wrong in found) >= 3
