@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,10 @@ import pytest
 from deep500 import registry
 from deep500.compare.checks import largest, relative
 from deep500.compare.gate import check_equivalence
-from deep500.compare.subject import Candidate
+from deep500.compare.subject import Batch, Candidate
 from deep500.compare.traces import CURVE, curve, trace
 from deep500.errors import Deep500Error
+from deep500.networks import Network
 from tests.benchmarks.measuring.outcome import Options, Outcome, figure
 from tests.compare.networks import batches, candidate, probe
 
@@ -28,6 +30,11 @@ def _candidates() -> list[Candidate]:
         if name == "reference" or importlib.util.find_spec(registry.BACKENDS[name][0]) is not None:
             candidates.append(candidate(name))
     return candidates
+
+
+def _losses(candidate: Candidate, network: Network, data: Sequence[Batch]) -> list[float]:
+    executor = candidate.build(network)
+    return curve(executor, candidate.optimizer(executor), data, "loss")["loss"]
 
 
 def _caught() -> tuple[int, int, list[str]]:
@@ -56,11 +63,11 @@ def frameworks(options: Options) -> Outcome:
     """Differences from the NumPy reference, relative to its largest value; faults are planted in PyTorch."""
     network, data, worst, names = probe(), batches(CURVE), np.zeros(3), []
     judge, *others = _candidates()
-    truth, losses = trace(judge, network, network, data[:4], "loss"), curve(judge, network, data, "loss")["loss"]
+    truth, losses = trace(judge, network, network, data[:4], "loss"), _losses(judge, network, data)
     for other in options.each(others, "figure 13"):
         try:
             traced = trace(other, network, network, data[:4], "loss", truth)
-            steps = curve(other, network, data, "loss")["loss"]
+            steps = _losses(other, network, data)
         except Deep500Error as error:
             return Outcome("nothing", False, f"{other.name}: {error}")
         pairs = [*zip(traced.evaluation, truth.evaluation, strict=True), (traced.training, truth.training)]

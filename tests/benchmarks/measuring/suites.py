@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -41,8 +42,14 @@ def run_tests(*words: str) -> Suite:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "junit.xml"
         quiet = ["-q", "-p", "no:randomly", "-p", "no:cacheprovider", f"--junitxml={file}"]
+        whole = {**os.environ, "DEEP500_TEST_LONG": "1"}
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *quiet, *words], cwd=ROOT, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "pytest", *quiet, *words],
+            cwd=ROOT,
+            env=whole,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode not in (0, 1) or not file.exists():
             raise RuntimeError(f"pytest ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-200:]}")
