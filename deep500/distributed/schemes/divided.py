@@ -192,10 +192,7 @@ class DividedNetwork(Staged):
             name: part(array, Sharding.parse(plan.sources.get(name, "R")), self.comm.size, self.comm.rank)
             for name, array in whole.items()
         }
-        seed = int(
-            np.random.SeedSequence([self.executor.seed, self.base_optimizer.backprops]).generate_state(1)[0] >> 8
-        )
-        results = run({**feeds, **self._mine}, seed)
+        results = run({**feeds, **self._mine}, self._agreed_seed(run))
         to_tensor = self.network.to_tensor
         results = {name: to_tensor(v) if isinstance(v, np.ndarray) else v for name, v in results.items()}
         for name, value in self._updates.items():
@@ -203,6 +200,15 @@ class DividedNetwork(Staged):
         self._gradients = {name: results.pop(f"{name}.grad") for name in self.absent}
         samples = next(iter(whole.values())).shape[0]
         return {name: self._share(results[name], samples, begin, count) for name in self._outputs()}
+
+    def _agreed_seed(self, run: RankRun) -> int:
+        """Of this step's random numbers, rank 0's: a trainer seeds every rank otherwise, and what is whole on every
+        rank must be the same."""
+        if not any(phase.random for phase in run.phases):
+            return 0
+        with self.communicating():
+            seed = self.comm.gather_facts(self.executor.seed)[0]
+        return int(np.random.SeedSequence([seed, self.base_optimizer.backprops]).generate_state(1)[0] >> 8)
 
     def _outputs(self) -> list[str]:
         return list(dict.fromkeys([*self.network.outputs, self.loss]))

@@ -155,6 +155,30 @@ def test_one_rank_is_serial_training_bit_by_bit() -> None:
 
 
 @pytest.mark.backend("reference")
+def test_ranks_that_a_trainer_seeds_otherwise_drop_the_same() -> None:
+    network = Network("dropped")
+    network.add_input("input", ("N", 4))
+    network.add_input("label", ("N",), "int64")
+    network.add_parameter("fc.weight", np.random.default_rng(0).normal(size=(4, 3)).astype("float32"))
+    network.add_parameter("ratio", np.array(0.5, "float32"), trainable=False)
+    network.add_node("Dropout", ["input", "ratio"], ["dropped"], "drop")
+    network.add_node("MatMul", ["dropped", "fc.weight"], ["output"], "fc")
+    network.add_output("output")
+
+    def work(comm: d5.Communicator) -> Any:
+        executor = load_backend("reference").from_model(add_loss(network))
+        scheme, begin = DividedNetwork(AdamOptimizer(executor), comm), executor.network.state()
+        for epoch in range(2):
+            executor.reseed(10 * epoch + comm.rank)
+            outputs = scheme.step({"input": np.ones((4, 4), "float32"), "label": np.zeros(4, "int64")})
+        return scheme.network.state(), begin, outputs["output"]
+
+    results = Threads(2).run(work)
+    assert len({digest(state) for state, _, _ in results}) == 1
+    assert apart(results[0][0], results[0][1]) > 1e-3 and len(np.unique(results[0][2], axis=0)) > 1
+
+
+@pytest.mark.backend("reference")
 def test_bytes_sent_and_parts_held_are_the_plan_s() -> None:
     plan = plan_of("causal_transformer", 2)
     outcomes = train("reference", "causal_transformer", 2, 2)
