@@ -13,14 +13,18 @@ if TYPE_CHECKING:
     from deep500.distributed.schemes.divided import DividedNetwork
 
 AUTO = "auto"
-"""The value of the key for which the planner decides alone."""
+"""The value of the key for which the planner decides alone, by round numbers for the costs of messages."""
+
+MEASURED = "measured"
+"""The same by costs that the ranks measure; another launch may measure, and so plan, otherwise."""
 
 PARALLEL_PLAN_FILE = "parallel_plan.json"
 """Name of the plan among the results."""
 
 
 def is_wish(value: Any) -> bool:
-    """Whether the key takes a value: ``"auto"``, the path of a plan, bytes that a rank may hold, or pins.
+    """Whether the key takes a value: ``"auto"``, ``"measured"``, the path of a plan, bytes that a rank may hold, or
+    pins.
 
     Example:
         >>> [is_wish(value) for value in ("auto", 10_000, {"fc1": "n"}, 0, 0.5)]
@@ -57,6 +61,8 @@ def divided(asked: Any, optimizer: Any, comm: Any) -> DividedNetwork:
         return DividedNetwork(optimizer, comm, pins=asked)
     if isinstance(asked, int):
         return DividedNetwork(optimizer, comm, memory=asked)
+    if asked == MEASURED:
+        return DividedNetwork(optimizer, comm, costs="measured")
     return DividedNetwork(optimizer, comm, plan=None if asked == AUTO else str(asked))
 
 
@@ -78,7 +84,4 @@ def keep_plan(folder: Path, optimizer: Any) -> str | None:
         return None
     plan.save(folder / PARALLEL_PLAN_FILE)
     write_division(folder, plan, optimizer.explain())
-    return (
-        f"parallel: {len(plan.strategies)} nodes of a step divided among {plan.ranks} ranks, {plan.nbytes} bytes sent "
-        f"by each, {plan.memory} of parameters, gradients and state held; {PARALLEL_PLAN_FILE}"
-    )
+    return f"parallel: {plan.about()}; {PARALLEL_PLAN_FILE}"

@@ -185,10 +185,10 @@ KEYS: dict[str, Key] = {
         check=MEMORY,
     ),
     "parallel": Key(
-        "'auto', bytes that a rank may hold, pins such as {'fc1': 'n'}, or the path of a plan: the network itself is "
-        "divided among the ranks",
+        "'auto', 'measured', bytes that a rank may hold, pins such as {'fc1': 'n'}, or the path of a plan: the network "
+        "itself is divided among the ranks",
         named=False,
-        check=(is_wish, "'auto', bytes (an int above 0), a dict of pins, or the path of a plan"),
+        check=(is_wish, "'auto', 'measured', bytes (an int above 0), a dict of pins, or the path of a plan"),
     ),
     "malloc": Key("'kept': glibc keeps memory that is freed for the next allocation; its own way if absent",
                   named=False, check=(lambda value: value in (None, KEPT), f"{KEPT!r} or None")),

@@ -21,17 +21,13 @@ from deep500.compare.subject import Setting
 from deep500.distributed import Communicator, world
 from deep500.distributed.clocks import gather_quietly
 from deep500.distributed.launch import launch
+from deep500.distributed.pingpong import measure_network
 from deep500.distributed.timing import parallel
 from deep500.errors import CommunicationError
 from deep500.measure import Budget, Plan, Target
 from deep500.scaling.model import Interconnect
 from deep500.scaling.noise import fixed_work, measure_noise
 from deep500.scaling.rig import Rig, SchemeChoice, period_of
-
-SIZES = tuple(8 * 4**k for k in range(10))
-"""Bytes of the messages from which a network is fitted: 8 B to 2 MiB."""
-
-TAG = 32763
 
 
 def on_ranks(ranks: int, job: dict[str, Any]) -> dict[str, Any]:
@@ -50,53 +46,6 @@ def on_ranks(ranks: int, job: dict[str, Any]) -> dict[str, Any]:
             )
         answer: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return answer
-
-
-def measure_network(comm: Communicator, rounds: int = 40) -> dict[str, Any]:
-    """Fit alpha, beta and gamma to the quickest messages and all-reduces of several sizes between two ranks.
-
-    The quickest, because whatever else the machine does only adds. Least squares of relative errors, none negative.
-    """
-    rows, times = [], []
-    for size in SIZES:
-        there = np.zeros(size // 8)
-        seconds = [_timed(comm, _ping, there) / 2 for _ in range(rounds)]
-        rows.append((1.0, float(size), 0.0))
-        times.append(min(seconds[1:]))
-        seconds = [_timed(comm, Communicator.all_reduce, there) for _ in range(rounds)]
-        rows.append((1.0, float(size), float(size)))
-        times.append(min(seconds[1:]))
-    from scipy.optimize import nnls
-
-    table, seen = np.array(rows), np.array(times)
-    scale = np.array([1e-6, 1e-9, 1e-9])  # near what is expected, or the solver stops at rounding
-    scaled, _ = nnls(table * scale / seen[:, None], np.ones(len(seen)))
-    alpha, beta, gamma = (scaled * scale).tolist()
-    wrong = table @ (scaled * scale) / seen - 1
-    return {
-        "alpha": alpha,
-        "beta": beta,
-        "gamma": gamma,
-        "worst": float(np.abs(wrong).max()),
-        "median": float(np.median(np.abs(wrong))),
-        "library": getattr(comm, "library", comm.transport),
-    }
-
-
-def _ping(comm: Communicator, data: np.ndarray) -> None:
-    if comm.rank == 0:
-        comm.send(data, 1, TAG)
-        comm.receive(data, 1, TAG)
-    elif comm.rank == 1:
-        comm.receive(data, 0, TAG)
-        comm.send(data, 0, TAG)
-
-
-def _timed(comm: Communicator, call: Callable[[Communicator, np.ndarray], object], data: np.ndarray) -> float:
-    comm.barrier()
-    begin = time.perf_counter()
-    call(comm, data)
-    return time.perf_counter() - begin
 
 
 @dataclass(frozen=True)
@@ -188,7 +137,7 @@ def _rank_by_rank(comm: Communicator, step: Callable[[], object], count: int, sy
 
 
 def fitted(answer: dict[str, Any]) -> Interconnect:
-    """The network of :func:`measure_network`."""
+    """The network of :func:`~deep500.distributed.pingpong.measure_network`."""
     return Interconnect(answer["alpha"], answer["beta"], answer["gamma"])
 
 

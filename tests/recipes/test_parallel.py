@@ -44,5 +44,5 @@ def test_one_rank_trains_as_it_is_and_what_does_not_go_together_is_refused(tmp_p
     assert not (record.path / PARALLEL_PLAN_FILE).exists()
     with pytest.raises(RecipeError, match="got parallel='auto' with scheme="):
         train(1, tmp_path / "two", **RULE, parallel="auto", scheme=schemes.ModelAverage)
-    with pytest.raises(RecipeError, match="expected 'auto', bytes"):
+    with pytest.raises(RecipeError, match="expected 'auto', 'measured', bytes"):
         train(1, tmp_path / "three", **RULE, parallel=0.5)

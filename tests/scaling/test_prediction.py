@@ -179,21 +179,6 @@ def test_bad_input_gives_one_error(
     assert message in error and error.count("error") == 1 and "Traceback" not in error
 
 
-def test_the_network_between_two_ranks_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fit finds the numbers that the times were made of."""
-    from deep500.distributed import Communicator, Threads
-    from deep500.scaling import ranks_job
-
-    def timed(comm: Communicator, call: object, data: np.ndarray) -> float:
-        sums = call is Communicator.all_reduce
-        return 3e-6 + data.nbytes * (2e-10 + 5e-11) if sums else 2 * (3e-6 + data.nbytes * 2e-10)
-
-    monkeypatch.setattr(ranks_job, "_timed", timed)
-    fit = Threads(2).run(ranks_job.measure_network)[0]
-    assert [fit[name] for name in ("alpha", "beta", "gamma")] == pytest.approx([3e-6, 2e-10, 5e-11], rel=1e-6)
-    assert fit["worst"] < 1e-6 and isinstance(ranks_job.fitted(fit), Interconnect)
-
-
 @pytest.mark.mpi
 def test_real_ranks_time_steps_and_their_network(rig: Rig) -> None:
     from deep500.scaling.ranks_job import fitted, on_ranks

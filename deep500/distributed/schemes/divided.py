@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from deep500.distributed.collectives import run_collective
+from deep500.distributed.pingpong import measured_costs
 from deep500.distributed.rank_runs import RankRun
 from deep500.distributed.staged import Staged, check_elementwise, check_options
 from deep500.distributed.transports.communicator import Communicator
-from deep500.errors import CommunicationError
+from deep500.errors import CommunicationError, InputError
 from deep500.networks.execution.bound import BoundNetwork
 from deep500.networks.network import Network
 from deep500.training.optimizers.base import Optimizer, UpdateRuleOptimizer
 from deep500.transformations.parallel.checking import check_division
+from deep500.transformations.parallel.costs import StepCosts
 from deep500.transformations.parallel.dividing import part
 from deep500.transformations.parallel.joint import joint_network
 from deep500.transformations.parallel.plan_file import ParallelPlan, PlanRow, load_parallel_plan, parallel_plan_from
 from deep500.transformations.parallel.planning import Wishes, parallelize
 from deep500.transformations.parallel.shardings import R, Sharding, collective_attributes
+
+MEASURED: Literal["measured"] = "measured"
+"""As costs: what messages between these ranks take."""
 
 
 class DividedNetwork(Staged):
@@ -47,6 +52,8 @@ class DividedNetwork(Staged):
         comm: see :class:`~deep500.distributed.optimizer.DistributedOptimizer`.
         plan: a plan, or a file of it; None plans for the first batch.
         memory, pins: of the plan that is made; see :class:`~deep500.transformations.parallel.planning.Wishes`.
+        costs: of messages, by which a plan is made: ``"measured"`` between these ranks, before the first step (another
+            launch may then plan otherwise: the plan repeats it), or given; None for round numbers.
 
     Attributes:
         plan: of the first batch; None before it, and on one rank.
@@ -78,12 +85,18 @@ class DividedNetwork(Staged):
         plan: ParallelPlan | str | None = None,
         memory: int | None = None,
         pins: Mapping[str, str] | None = None,
+        costs: StepCosts | Literal["measured"] | None = None,
     ) -> None:
         check_elementwise(base_optimizer, "DividedNetwork", UpdateRuleOptimizer)
         super().__init__(base_optimizer, comm)
         self.stages, self.absent = [], []
         self.plan: ParallelPlan | None = load_parallel_plan(plan) if isinstance(plan, str) else plan
         self.wishes = Wishes(memory=memory, pins=dict(pins or {}))
+        if isinstance(costs, StepCosts):
+            self.wishes = replace(self.wishes, model=costs)
+        elif costs not in (None, MEASURED):
+            raise InputError(f"got costs={costs!r}; expected {MEASURED!r}, StepCosts(...) or None: give one of them")
+        self._measures = costs == MEASURED
         if self.comm.size == 1:
             return
         advice = ", as no rank has whole gradients: leave it out, or use ConsistentDecentralized"
@@ -163,6 +176,10 @@ class DividedNetwork(Staged):
         if plan is not None:
             fits = all(tuple(plan.shapes[name]) == tuple(shape) for name, shape in shapes.items())
         if plan is None or not fits:
+            if self._measures:
+                with self.communicating():
+                    model, about = measured_costs(self.comm)
+                self.wishes, self._measures = replace(self.wishes, model=model, costs_from=about), False
             wishes = self.wishes
             if plan is not None:  # parameters stay where they are
                 wishes = replace(wishes, memory=None, pins={name: str(s) for name, s in self.shardings.items()})

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from deep500.networks.hashing import structure_hash
 from deep500.networks.network import Network
 from deep500.reading import LARGEST, check_hash, declare, number, read_json, validate, with_hash, word
 from deep500.transformations.parallel.checking import check_division
+from deep500.transformations.parallel.costs import StepCosts
 from deep500.transformations.parallel.dividing import Crossing, Division, StepGraph
 from deep500.transformations.parallel.joint import joint_network
 from deep500.transformations.parallel.shardings import Sharding
@@ -42,6 +43,8 @@ _PLAN = declare(
         "seconds": number(0, 1e300),
         "nbytes": _COUNT,
         "memory": _COUNT,
+        "costs?": {str: number(0, 1e300)},
+        "costs_from?": str,
         "hash": str,
     }
 )
@@ -86,6 +89,8 @@ class ParallelPlan:
         seconds: of a step, by the model of costs.
         nbytes: bytes that each rank hands to the communicator in a step.
         memory: bytes of parameters, gradients and optimizer state that a rank holds.
+        costs: constants of that model, see :class:`~deep500.transformations.parallel.costs.StepCosts`.
+        costs_from: where they come from, in words; empty in files from before this was written down.
     """
 
     network: str
@@ -98,6 +103,17 @@ class ParallelPlan:
     seconds: float
     nbytes: int
     memory: int
+    costs: Mapping[str, float] = field(default_factory=dict)
+    costs_from: str = ""
+
+    def about(self) -> str:
+        """The plan in a sentence: what it sends, holds and takes, and by which costs of messages it was chosen."""
+        costs = f"{StepCosts(**self.costs)} ({self.costs_from})" if self.costs else "unknown costs"
+        return (
+            f"{len(self.strategies)} nodes of a step divided among {self.ranks} ranks, {self.nbytes} bytes sent by "
+            f"each, {self.memory} of parameters, gradients and state held; modelled {1e3 * self.seconds:.3g} ms, from "
+            f"{costs}"
+        )
 
     def data(self) -> dict[str, Any]:
         """The plan as :func:`json.dumps` takes it and :func:`parallel_plan_from` reads it."""
@@ -222,4 +238,7 @@ def parallel_plan_from(data: Any, path: str | os.PathLike[str]) -> ParallelPlan:
     validate(data, _PLAN, path, error=PlanError, do=AGAIN)
     check_hash(data, path, error=PlanError, do=AGAIN)
     shapes = {name: tuple(shape) for name, shape in data["shapes"].items()}
-    return ParallelPlan(**{**{name: data[name] for name in ParallelPlan.__annotations__}, "shapes": shapes})
+    known = {name: data[name] for name in ParallelPlan.__annotations__ if name in data}
+    if odd := sorted(set(known.get("costs", ())) - {each.name for each in fields(StepCosts)}):
+        raise PlanError(f"{path}: got costs {odd}; expected those of StepCosts; {AGAIN}")
+    return ParallelPlan(**{**known, "shapes": shapes})

@@ -29,7 +29,7 @@ from deep500.networks.hashing import structure_hash
 from deep500.networks.network import Network
 from deep500.transformations.integer_program import solve
 from deep500.transformations.parallel.blocks import alike
-from deep500.transformations.parallel.costs import StepCosts, node_seconds
+from deep500.transformations.parallel.costs import ROUND_NUMBERS, StepCosts, node_seconds
 from deep500.transformations.parallel.dividing import Division, StepGraph
 from deep500.transformations.parallel.joint import joint_network
 from deep500.transformations.parallel.plan_file import ParallelPlan
@@ -58,12 +58,14 @@ class Wishes:
         pins: strategies by node (``{"fc1": "n"}``) and shardings by input or parameter (``{"fc1.weight": "S0"}``).
         copies: arrays of a parameter's size that training holds.
         model: of time.
+        costs_from: where the model's constants come from, in words; empty for the default ones.
     """
 
     memory: int | None = None
     pins: Mapping[str, str] = field(default_factory=dict)
     copies: int = COPIES
     model: StepCosts = field(default_factory=StepCosts)
+    costs_from: str = ""
 
 
 def parallelize(
@@ -123,6 +125,8 @@ def described(
         seconds=plan_seconds(division, wishes.model),
         nbytes=sum(crossing.resharding.nbytes for crossing in division.crossings),
         memory=held_bytes(graph, sources, wishes.copies),
+        costs=wishes.model.data(),
+        costs_from=wishes.costs_from or (ROUND_NUMBERS if wishes.model == StepCosts() else "as given"),
     )
 
 

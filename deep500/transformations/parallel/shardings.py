@@ -113,14 +113,15 @@ class Resharding(NamedTuple):
         collective: type of its node of domain ``deep500``; ``"Slice"`` or ``"Once"`` (zero on all ranks but the first)
             where nothing is sent, ``""`` where nothing is done.
         nbytes: bytes that each rank hands to the communicator.
-        messages, volume: the time is ``messages * latency + volume * seconds per byte``, by ring algorithms (Thakur et
-            al. 2005, doi 10.1177/1094342005051521).
+        messages, volume, summed: the time is ``messages * latency + volume * seconds per byte`` and seconds of adding
+            up ``summed`` bytes, by recursive halving and doubling (Thakur et al. 2005, doi 10.1177/1094342005051521).
     """
 
     collective: str
     nbytes: int
     messages: float
     volume: float
+    summed: float = 0.0
 
 
 NOTHING = Resharding("", 0, 0.0, 0.0)
@@ -139,12 +140,12 @@ def conversion(before: Sharding, after: Sharding, shape: Sequence[int], itemsize
 
     Example:
         >>> conversion(PARTIAL, R, (4, 4), 8, 2)
-        Resharding(collective='AllReduce', nbytes=128, messages=2, volume=128.0)
+        Resharding(collective='AllReduce', nbytes=128, messages=2, volume=128.0, summed=64.0)
         >>> conversion(R, split(0), (4, 4), 8, 2).collective, conversion(R, Sharding("P", 0, "max"), (4,), 8, 2)
         ('Slice', None)
     """
     whole = math.prod(shape) * itemsize
-    p, share = ranks, (ranks - 1) / ranks
+    p, share, rounds = ranks, (ranks - 1) / ranks, (ranks - 1).bit_length()
     largest = [math.prod(shape) // max(n, 1) * -(-n // p) * itemsize for n in shape]  # bytes of a piece, filled up
     if before == after:
         return NOTHING
@@ -153,12 +154,13 @@ def conversion(before: Sharding, after: Sharding, shape: Sequence[int], itemsize
             return Resharding("Slice", 0, 0.0, 0.0)
         return Resharding("Once", 0, 0.0, 0.0) if after == PARTIAL else None
     if before.kind == "P" and after == R:
-        gathered = before.reduction != "sum"  # communicators sum; others are gathered and combined
-        return Resharding("AllReduce", whole, (1 if gathered else 2) * (p - 1), (p if gathered else 2) * whole * share)
+        if before == PARTIAL:
+            return Resharding("AllReduce", whole, 2 * rounds, 2 * whole * share, whole * share)
+        return Resharding("AllReduce", whole, rounds, p * whole * share)  # gathered and combined
     if before == PARTIAL and after.kind == "S":
-        return Resharding("ReduceScatter", largest[after.axis] * p, p - 1, whole * share)
+        return Resharding("ReduceScatter", largest[after.axis] * p, rounds, whole * share, whole * share)
     if before.kind == "S" and after == R:
-        return Resharding("AllGather", largest[before.axis], p - 1, whole * share)
+        return Resharding("AllGather", largest[before.axis], rounds, whole * share)
     if before.kind == "S" and after.kind == "S":
         sent = math.prod(shape) * itemsize / p * share
         return Resharding("AllToAll", round(sent), p - 1, sent)

@@ -19,7 +19,7 @@ from deep500.networks.dtype import to_dtype
 from deep500.training.clipping import ClipGradientNorm
 from deep500.training.optimizers import AdamOptimizer, MomentumOptimizer
 from deep500.transformations.parallel.costs import StepCosts
-from deep500.transformations.parallel.plan_file import ParallelPlan
+from deep500.transformations.parallel.plan_file import ParallelPlan, load_parallel_plan
 from deep500.transformations.parallel.planning import Wishes, parallelize
 from tests.conftest import load_backend
 
@@ -250,6 +250,30 @@ def test_a_plan_is_refused_on_other_ranks_for_other_networks_and_where_ranks_dif
         Threads(2).run(go, [path, second])
     with pytest.raises(InputError, match="got accumulate or loss scaling with DividedNetwork"):
         Threads(2).run(lambda comm: DividedNetwork(AdamOptimizer(from_model(network), accumulate=2), comm))
+
+
+@pytest.mark.backend("reference")
+def test_a_plan_says_by_which_costs_it_was_made(tmp_path: Path) -> None:
+    network = network_of("mlp")
+    given = StepCosts(latency=1e-9)
+
+    def go(comm: d5.Communicator, costs: Any) -> Any:
+        scheme = DividedNetwork(AdamOptimizer(load_backend("reference").from_model(network)), comm, costs=costs)
+        for step in range(2):
+            scheme.step({n: np.array_split(v, 2)[comm.rank] for n, v in batch_of(network, step, 4 + 4 * step).items()})
+        return scheme.plan
+
+    plans = {str(costs): Threads(2).run(go, costs) for costs in (None, given, "measured")}
+    assert all(first == second for first, second in plans.values())
+    by = {costs: found[0] for costs, found in plans.items()}
+    assert by["None"].costs == StepCosts().data() and "not measured" in by["None"].about()
+    assert by[str(given)].costs == given.data() and by[str(given)].costs_from == "as given"
+    measured = by["measured"]
+    assert measured.costs_from.startswith("measured between 2 ranks by messages and sums over threads")
+    assert measured.costs["latency"] != StepCosts().latency and measured.costs_from in measured.about()
+    assert load_parallel_plan(measured.save(tmp_path / "plan.json")) == measured
+    with pytest.raises(InputError, match="got costs='guessed'; expected 'measured', StepCosts"):
+        Threads(2).run(go, "guessed")
 
 
 @pytest.mark.backend("reference")

@@ -12,6 +12,7 @@ import pytest
 
 from deep500.errors import BudgetError, PlanError
 from deep500.networks import Network, add_loss, create
+from deep500.reading import with_hash
 from deep500.transformations.parallel.blocks import alike
 from deep500.transformations.parallel.costs import StepCosts, node_seconds
 from deep500.transformations.parallel.dividing import Division, StepGraph
@@ -214,6 +215,12 @@ def test_files_hold_the_plan_and_refuse_another_network(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="plan again for this network"):
         again.networks(add_loss(create("mlp", shape=(4,), hidden=(9,), classes=3)))
     data = json.loads(path.read_text())
+    older = {key: value for key, value in data.items() if key not in ("costs", "costs_from", "hash")}
+    path.write_text(json.dumps(with_hash(older)))
+    assert "from unknown costs" in load_parallel_plan(path).about()
+    path.write_text(json.dumps(with_hash({**older, "costs": {"speed": 1.0}})))
+    with pytest.raises(PlanError, match=r"got costs \['speed'\]; expected those of StepCosts"):
+        load_parallel_plan(path)
     data["strategies"]["fc1"] = "m"
     path.write_text(json.dumps(data))
     with pytest.raises(PlanError, match="the file was changed"):
