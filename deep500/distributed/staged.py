@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +26,8 @@ class Staged(DistributedOptimizer):
 
     waits = "together"
     whole = False
+    computes_once: ClassVar[str] = "whose stages run again by themselves; expected one of them: leave checkpointing out"
+    """Why a checkpointing plan is refused, and what to do."""
     stages: list[TrainingStage]
     absent: list[str]
 
@@ -59,10 +61,7 @@ class Staged(DistributedOptimizer):
         if self.comm.size == 1:
             return super().backprop(inputs)
         if self.executor.checkpointing is not None:
-            raise InputError(
-                f"got a checkpointing plan with {type(self).__name__}, whose stages run again by themselves; expected "
-                "one of them: leave checkpointing out"
-            )
+            raise InputError(f"got a checkpointing plan with {type(self).__name__}, {self.computes_once}")
         self.base_optimizer.backprops += 1
         events = self.executor.events
         if events.before_forward_backward:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,9 @@ AUTO = "auto"
 
 MEASURED = "measured"
 """The same by costs that the ranks measure; another launch may measure, and so plan, otherwise."""
+
+MODEL = "model"
+"""The axis of a mesh on which the key divides the network."""
 
 PARALLEL_PLAN_FILE = "parallel_plan.json"
 """Name of the plan among the results."""
@@ -41,47 +45,59 @@ def check_parallel(values: Mapping[str, Any]) -> None:
     """Raise RecipeError for keys that do not go with ``parallel``."""
     if values["parallel"] is None:
         return
-    for key in ("scheme", "mesh", "checkpointing", "memory"):
+    got = f"got parallel={values['parallel']!r} with"
+    for key in ("checkpointing", "memory"):
         if values[key] is not None:
             raise RecipeError(
-                f"got parallel={values['parallel']!r} with {key}={values[key]!r}; expected one of them: a plan "
-                "of the key parallel is a scheme, and plans the memory of parameters alone"
+                f"{got} {key}={values[key]!r}; expected one of them: a divided step is forward and backward in one "
+                "network, from which nothing is computed again. Give parallel the bytes that a rank may hold, or "
+                f"divide the batch on an axis around (mesh={{'data': 2, 'model': 2}}), or leave parallel out"
             )
+    if values["scheme"] is not None:
+        raise RecipeError(f"{got} scheme={values['scheme']!r}; expected one of them: a plan is a scheme")
+    if values["mesh"] is not None and MODEL not in values["mesh"]:
+        raise RecipeError(
+            f"{got} mesh={values['mesh']!r}; expected an axis {MODEL!r}, on which the network is divided: such as "
+            "{'data': 2, 'model': 2}"
+        )
 
 
-def divided(asked: Any, optimizer: Any, comm: Any) -> DividedNetwork:
-    """The optimizer in :class:`~deep500.distributed.schemes.divided.DividedNetwork`, as the key's value asks.
-
-    Raises:
-        InputError, PlanError, CommunicationError: as the scheme.
-    """
+def division_scheme(asked: Any) -> partial[DividedNetwork]:
+    """The scheme :class:`~deep500.distributed.schemes.divided.DividedNetwork` as the key's value asks for it."""
     from deep500.distributed.schemes.divided import DividedNetwork
 
     if isinstance(asked, Mapping):
-        return DividedNetwork(optimizer, comm, pins=asked)
+        return partial(DividedNetwork, pins=asked)
     if isinstance(asked, int):
-        return DividedNetwork(optimizer, comm, memory=asked)
+        return partial(DividedNetwork, memory=asked)
     if asked == MEASURED:
-        return DividedNetwork(optimizer, comm, costs="measured")
-    return DividedNetwork(optimizer, comm, plan=None if asked == AUTO else str(asked))
+        return partial(DividedNetwork, costs="measured")
+    return partial(DividedNetwork, plan=None if asked == AUTO else str(asked))
+
+
+def _dividing(optimizer: Any) -> Any:
+    """The scheme that divides the network, also within others; None if there is none."""
+    schemes = optimizer.around_each() if hasattr(optimizer, "around_each") else []
+    return next((scheme for scheme in schemes if hasattr(scheme, "take_plan")), None)
 
 
 def take_over_plan(folder: Path, optimizer: Any) -> None:
     """Let a run that goes on do so by the plan that it kept, where it is on as many ranks."""
-    kept_file = folder / PARALLEL_PLAN_FILE
-    if hasattr(optimizer, "take_plan") and optimizer.comm.size > 1 and kept_file.is_file():
+    kept_file, scheme = folder / PARALLEL_PLAN_FILE, _dividing(optimizer)
+    if scheme is not None and scheme.comm.size > 1 and kept_file.is_file():
         from deep500.transformations.parallel.plan_file import load_parallel_plan
 
         plan = load_parallel_plan(kept_file)
-        if plan.ranks == optimizer.comm.size:
-            optimizer.take_plan(plan)
+        if plan.ranks == scheme.comm.size:
+            scheme.take_plan(plan)
 
 
 def keep_plan(folder: Path, optimizer: Any) -> str | None:
     """Write the plan of a run among its results; a sentence on it, None without one."""
-    plan = getattr(optimizer, "plan", None) if hasattr(optimizer, "take_plan") else None
-    if plan is None:
+    scheme = _dividing(optimizer)
+    if scheme is None or scheme.plan is None:
         return None
+    plan = scheme.plan
     plan.save(folder / PARALLEL_PLAN_FILE)
-    write_division(folder, plan, optimizer.explain())
+    write_division(folder, plan, scheme.explain())
     return f"parallel: {plan.about()}; {PARALLEL_PLAN_FILE}"

@@ -20,7 +20,7 @@ from deep500.distributed.schemes import ConsistentDecentralized
 from deep500.errors import CommunicationError, RecipeError
 from deep500.measure.environment import describe
 from deep500.recipe.options import Options
-from deep500.recipe.parallel import divided
+from deep500.recipe.parallel import MODEL, division_scheme
 from deep500.registry import backend_of, load_backend
 from deep500.results import RecipeResult, Record
 from deep500.results.verdict import metric_from
@@ -104,12 +104,10 @@ def share(sampler: Any, values: Mapping[str, Any], comm: Communicator, training:
 
 def scheme_of(values: Mapping[str, Any]) -> Any:
     """The recipe's scheme: what its key says, else ConsistentDecentralized."""
-    if values["parallel"] is not None:
-        from deep500.distributed.schemes import DividedNetwork  # few recipes divide their network
-
-        return DividedNetwork
     if values["mesh"] is not None:
         return _mesh(values)
+    if values["parallel"] is not None:
+        return division_scheme(values["parallel"]).func
     return values["scheme"] or ConsistentDecentralized
 
 
@@ -125,6 +123,8 @@ def _mesh(values: Mapping[str, Any]) -> Any:
                 "of the last axis: give schemes by axis, as scheme={axis: functools.partial(...)}"
             )
         scheme = partial(scheme, *args, **kwargs)
+    if values["parallel"] is not None:
+        scheme = {MODEL: division_scheme(values["parallel"])}
     return SchemeMesh(values["mesh"], scheme)
 
 
@@ -147,10 +147,10 @@ def distribute(values: Mapping[str, Any], optimizer: Any, comm: Communicator) ->
     """
     if comm.size == 1 and values["scheme"] is None and values["mesh"] is None:
         return optimizer
-    if values["parallel"] is not None:
-        return divided(values["parallel"], optimizer, comm)
     if values["mesh"] is not None:
         return _mesh(values)(optimizer, comm)
+    if values["parallel"] is not None:
+        return division_scheme(values["parallel"])(optimizer, comm)
     scheme = scheme_of(values)(optimizer, comm, *values["scheme_args"], **values["scheme_kwargs"])
     if not isinstance(scheme, DistributedOptimizer):
         raise RecipeError(

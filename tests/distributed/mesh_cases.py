@@ -13,10 +13,13 @@ from deep500.distributed import Communicator, SchemeMesh, schemes
 from deep500.registry import load_backend
 from deep500.training import optimizers
 from deep500.training.clipping import ClipGradientNorm
+from deep500.transformations.parallel.costs import StepCosts
 from tests.distributed.native_cases import OPTIMIZERS, batches, network
 from tests.distributed.scheme_table import digest, flat, parameters
 
 STEPS = 5
+CHEAP = StepCosts(latency=1e-9, start=1e-9)
+"""Messages that cost next to nothing: plans divide what they can."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ COMPOSITIONS = {
     "data x pipeline": Composition({"data": 2, "pipeline": 2}, seeds=(0, 3, 9)),
     "data x shard": Composition({"data": 2, "shard": 2}),
     "data x shard, normalised": Composition({"data": 2, "shard": 2}, None, (2, 5), schemes.ConsistentDecentralized),
+    "data x model": Composition({"data": 2, "model": 2}, partial(schemes.DividedNetwork, costs=CHEAP)),
     "data x data": Composition({"nodes": 2, "data": 2}, {"nodes": schemes.ConsistentDecentralized}),
     "means of parameters": Composition(
         {"nodes": 2, "data": 2}, {"nodes": schemes.ModelAverage}, (0, 1, 2), schemes.ModelAverage, linear=True

@@ -39,10 +39,27 @@ def test_a_recipe_divides_its_network_keeps_the_plan_and_goes_on_by_it(tmp_path:
     assert_same(train(2, tmp_path / "broken", "--resume", **changes, parallel=PINS), record, 0)
 
 
+def test_the_network_is_divided_within_data_parallelism(tmp_path: Path) -> None:
+    changes = {**RULE, "model": "mlp", "model_kwargs": {"hidden": (16,)}}
+    mesh = {**changes, "parallel": PINS, "mesh": {"data": 2, "model": 2}}
+    serial, record = train(1, tmp_path / "serial", **changes), train(4, tmp_path / "mesh", **mesh)
+    assert_same(record, serial, 2e-5)
+    assert record.manifest()["processes"]["scheme"] == "data: ConsistentDecentralized, model: DividedNetwork"
+    plan = load_parallel_plan(record.path / PARALLEL_PLAN_FILE)
+    assert (plan.ranks, plan.strategies["fc1"]) == (2, "n") and verify(record.path) == []
+    broken(4, tmp_path / "broken", **mesh)
+    assert_same(train(4, tmp_path / "broken", "--resume", **mesh), record, 0)
+
+
 def test_one_rank_trains_as_it_is_and_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
     record = train(1, tmp_path / "one", **RULE, parallel="auto", epochs=1)
     assert not (record.path / PARALLEL_PLAN_FILE).exists()
     with pytest.raises(RecipeError, match="got parallel='auto' with scheme="):
         train(1, tmp_path / "two", **RULE, parallel="auto", scheme=schemes.ModelAverage)
+    with pytest.raises(RecipeError, match=r"with mesh=\{'data': 2\}; expected an axis 'model'"):
+        train(2, tmp_path / "mesh", **RULE, parallel="auto", mesh={"data": 2})
+    for key in ("checkpointing", "memory"):
+        with pytest.raises(RecipeError, match=rf"with {key}=0\.5; expected one of them: .* Give parallel the bytes"):
+            train(1, tmp_path / key, **RULE, parallel="auto", **{key: 0.5})
     with pytest.raises(RecipeError, match="expected 'auto', 'measured', bytes"):
         train(1, tmp_path / "three", **RULE, parallel=0.5)

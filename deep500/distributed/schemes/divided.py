@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from deep500.distributed.collectives import run_collective
+from deep500.distributed.optimizer import DistributedOptimizer
 from deep500.distributed.pingpong import measured_costs
 from deep500.distributed.rank_runs import RankRun
 from deep500.distributed.staged import Staged, check_elementwise, check_options
@@ -27,6 +29,32 @@ from deep500.transformations.parallel.shardings import R, Sharding, collective_a
 
 MEASURED: Literal["measured"] = "measured"
 """As costs: what messages between these ranks take."""
+
+
+@dataclass
+class GatheredBatch:
+    """The batch of all ranks.
+
+    Attributes:
+        arrays: inputs.
+        begin, count: of this rank's samples in it.
+        samples: in all; a network whose inputs have none counts as one.
+    """
+
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    begin: int = 0
+    count: int = 1
+    samples: int = 1
+
+    def share(self, value: Any) -> Any:
+        """The rows of this rank's samples; what has none as it is.
+
+        Example:
+            >>> GatheredBatch(begin=2, count=1, samples=3).share(np.array([1, 2, 3])).tolist()
+            [3]
+        """
+        mine = value.shape[:1] == (self.samples,) and self.count < self.samples
+        return value[self.begin : self.begin + self.count] if mine else value
 
 
 class DividedNetwork(Staged):
@@ -76,7 +104,10 @@ class DividedNetwork(Staged):
         [(4, 4), (4, 4)]
     """
 
-    changes_parameters = True
+    changes_parameters = stands_inside = True
+    computes_once = (
+        "whose step is one network, from which nothing is computed again; expected none: give memory, or pins"
+    )
 
     def __init__(
         self,
@@ -112,6 +143,7 @@ class DividedNetwork(Staged):
         self._runs: dict[tuple[tuple[str, tuple[int, ...]], ...], tuple[RankRun, ParallelPlan]] = {}
         self._gradients: dict[str, Any] = {}
         self._updates: dict[str, str] = {}
+        self._met = False  # whether all ranks have seen that they have one plan
         if self.plan is not None:
             self._settle(self.plan)
         self._begin()
@@ -163,37 +195,50 @@ class DividedNetwork(Staged):
             division = plan.division(self._serial)
             if self.comm.rank == 0:
                 check_division(division, [division.network(rank) for rank in range(self.comm.size)])
-            if not self.shardings:
-                self._settle(plan)
             self._updates = dict(division.graph.joint.updates)
             run = RankRun(division.network(self.comm.rank), self._mine, self.executor, self.comm)
             self._runs[key] = run, plan
         return self._runs[key]
 
     def _plan_for(self, shapes: Mapping[str, tuple[int, ...]]) -> ParallelPlan:
-        """The plan for a batch of these sizes; what is planned is planned by rank 0, for the solver has no seed."""
-        plan, fits = self.plan, False
-        if plan is not None:
-            fits = all(tuple(plan.shapes[name]) == tuple(shape) for name, shape in shapes.items())
-        if plan is None or not fits:
-            if self._measures:
-                with self.communicating():
-                    model, about = measured_costs(self.comm)
-                self.wishes, self._measures = replace(self.wishes, model=model, costs_from=about), False
-            wishes = self.wishes
-            if plan is not None:  # parameters stay where they are
-                wishes = replace(wishes, memory=None, pins={name: str(s) for name, s in self.shardings.items()})
-            planned = None
-            if self.comm.rank == 0:
-                planned = parallelize(self._serial, self.comm.size, shapes, self.loss, wishes).data()
-            return parallel_plan_from(self.comm.gather_facts(planned)[0], "the plan of rank 0")
-        hashes = self.comm.gather_facts(plan.data()["hash"])
-        if len(set(hashes)) > 1:
-            raise CommunicationError(
-                f"got different plans on the ranks ({', '.join(h[:8] for h in hashes)}); expected one: give every rank "
-                "the same plan file"
-            )
-        return plan
+        """The plan for a batch of these sizes, in which parameters stay where they are."""
+        plan = self.plan
+        if plan is not None and all(tuple(plan.shapes[name]) == tuple(shape) for name, shape in shapes.items()):
+            return plan
+        wishes = replace(self.wishes, memory=None, pins={name: str(s) for name, s in self.shardings.items()})
+        planned = None
+        if self.comm.rank == 0:  # one rank, for the solver has no seed
+            planned = parallelize(self._serial, self.comm.size, shapes, self.loss, wishes).data()
+        return parallel_plan_from(self.comm.gather_facts(planned)[0], "the plan of rank 0")
+
+    def _meet_on_plan(self, batch: GatheredBatch) -> None:
+        """See that all ranks, on a mesh also those on other axes, have one plan; without one, make it for the first
+        batch. Where parameters lie is the same everywhere, so that gradients can be averaged around."""
+        self._met, comms = True, [self.comm, *(scheme.comm for scheme in self._outside())]
+        if self.plan is not None:
+            for comm in comms:
+                hashes = comm.gather_facts(self.plan.data()["hash"])
+                if len(set(hashes)) > 1:
+                    raise CommunicationError(
+                        f"got different plans on the ranks ({', '.join(h[:8] for h in hashes)}); expected one: give "
+                        "every rank the same plan file"
+                    )
+            return
+        shapes = _first({n: a.shape for n, a in batch.arrays.items()} if batch.samples else None, comms)
+        if self._measures:
+            model, about = measured_costs(self.comm)
+            self.wishes = replace(self.wishes, model=model, costs_from=about)
+        planned = None
+        if not any(comm.rank for comm in comms):
+            sizes = {name: tuple(shape) for name, shape in shapes.items()}
+            planned = parallelize(self._serial, self.comm.size, sizes, self.loss, self.wishes).data()
+        self._settle(parallel_plan_from(_first(planned, comms), "the plan of the first rank"))
+
+    def _outside(self) -> Iterator[DistributedOptimizer]:
+        """The schemes around this one on a mesh, from the inside."""
+        scheme: Any = self
+        while scheme.exchange is not scheme and isinstance(scheme.exchange, DistributedOptimizer):
+            yield (scheme := scheme.exchange)
 
     # -- a step -------------------------------------------------------------------------------------------------------
     def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,20 +248,25 @@ class DividedNetwork(Staged):
     def run_stages(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The step on the whole batch; this rank's gradients are left in ``_gradients``."""
         with self.communicating():
-            whole, begin, count = self._gathered_inputs(inputs)
-        run, plan = self._run_of(whole)
+            batch = self._gathered_inputs(inputs)
+            if not self._met:
+                self._meet_on_plan(batch)
+        to_tensor = self.network.to_tensor
+        if not batch.samples:  # they are on other axes of a mesh
+            parts = {name: self.network.to_numpy(self._mine[name]) for name in self.absent}
+            self._gradients = {name: to_tensor(np.zeros(array.shape, array.dtype)) for name, array in parts.items()}
+            return {}
+        run, plan = self._run_of(batch.arrays)
         feeds = {
             name: part(array, Sharding.parse(plan.sources.get(name, "R")), self.comm.size, self.comm.rank)
-            for name, array in whole.items()
+            for name, array in batch.arrays.items()
         }
         results = run({**feeds, **self._mine}, self._agreed_seed(run))
-        to_tensor = self.network.to_tensor
         results = {name: to_tensor(v) if isinstance(v, np.ndarray) else v for name, v in results.items()}
         for name, value in self._updates.items():
             self._mine[name] = results.pop(value)
         self._gradients = {name: results.pop(f"{name}.grad") for name in self.absent}
-        samples = next(iter(whole.values())).shape[0]
-        return {name: self._share(results[name], samples, begin, count) for name in self._outputs()}
+        return {name: batch.share(results[name]) for name in dict.fromkeys([*self.network.outputs, self.loss])}
 
     def _agreed_seed(self, run: RankRun) -> int:
         """Of this step's random numbers, rank 0's: a trainer seeds every rank otherwise, and what is whole on every
@@ -227,49 +277,55 @@ class DividedNetwork(Staged):
             seed = self.comm.gather_facts(self.executor.seed)[0]
         return int(np.random.SeedSequence([seed, self.base_optimizer.backprops]).generate_state(1)[0] >> 8)
 
-    def _outputs(self) -> list[str]:
-        return list(dict.fromkeys([*self.network.outputs, self.loss]))
-
-    def _share(self, value: Any, samples: int, begin: int, count: int) -> Any:
-        """The rows of this rank's samples; what has none as it is."""
-        return value[begin : begin + count] if value.shape[:1] == (samples,) and count < samples else value
-
-    def _gathered_inputs(self, inputs: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int, int]:
-        """The inputs of all ranks in their order, and where this rank's begin."""
-        declared, whole, begin, count = self.network.inputs, dict[str, np.ndarray](), 0, 0
+    def _gathered_inputs(self, inputs: Mapping[str, Any]) -> GatheredBatch:
+        """The inputs of all ranks in their order."""
+        declared, batch = self.network.inputs, GatheredBatch()
         for name in sorted(inputs):
             array = np.asarray(self.network.to_numpy(inputs[name]), order="C")
             if array.ndim == 0 or tuple(declared[name].shape or ()) == array.shape:
-                whole[name] = array  # no axis of samples, the same on every rank
+                batch.arrays[name] = array  # no axis of samples, the same on every rank
                 continue
             parts = self.comm.all_gather_ragged(array.reshape(-1))
             rows = [p.reshape(-1, *array.shape[1:]) for p in parts]
-            begin, count = sum(len(r) for r in rows[: self.comm.rank]), len(rows[self.comm.rank])
-            whole[name] = np.concatenate(rows)
-        return whole, begin, count
+            batch.begin, batch.count = sum(len(r) for r in rows[: self.comm.rank]), len(rows[self.comm.rank])
+            batch.arrays[name], batch.samples = np.concatenate(rows), sum(map(len, rows))
+        return batch
 
     def update_parts(self) -> None:
         """The base optimizer's rule on this rank's parts."""
-        base, network = self.base_optimizer, self.network
-        factor = self._clip_factor()
-        for name, gradient in self._gradients.items():
+        base, network, gradients = self.base_optimizer, self.network, self._gradients
+        if self.exchange is not self:  # parts of the same place on other axes of a mesh
+            gradients = dict(
+                zip(gradients, self.agreed_outside(list(gradients), list(gradients.values())), strict=True)
+            )
+        factor = self._clip_factor(gradients)
+        for name, gradient in gradients.items():
             clipped = gradient if factor is None else network.weighted_sum([[gradient]], [factor])[0]
             self._mine[name] = base.update_rule(clipped, self._mine[name], name)
         self._gradients = {}
 
-    def _clip_factor(self) -> float | None:
+    def _clip_factor(self, gradients: Mapping[str, Any]) -> float | None:
         """Of clipping by the norm of all gradients; pieces are summed over ranks, whole ones counted once."""
         clip: Any = self.base_optimizer.gradient_transform
         if clip is None:
             return None
         squares = np.zeros(2)
-        for name, gradient in self._gradients.items():
+        for name, gradient in gradients.items():
             array = self.network.to_numpy(gradient)
             squares[int(self.shardings[name] == R)] += float(np.vdot(array, array))
         pieces = squares[:1].copy()
         with self.communicating():
             self.comm.all_reduce(pieces, control=pieces.nbytes)
         return float(clip.factor(float(pieces[0] + squares[1]) ** 0.5))
+
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """Within it every rank holds the whole network; statistics that a scheme around averages stay so."""
+        with super().evaluation():
+            yield
+            for name in self._mine.keys() - set(self.absent) if self.comm.size > 1 else ():
+                (tensor,) = self.network.fetch_tensors([name])
+                self._mine[name] = self._part(name, np.asarray(self.network.to_numpy(tensor)))
 
     # -- states -------------------------------------------------------------------------------------------------------
     def _whole(self, name: str, array: np.ndarray) -> np.ndarray:
@@ -314,6 +370,13 @@ class DividedNetwork(Staged):
         if name not in self._mine or np.shape(array) != self._serial.parameter(name).value.shape:
             return array
         return np.array(part(np.asarray(array), self.shardings[name], self.comm.size, self.comm.rank), order="C")
+
+
+def _first(fact: Any, comms: Sequence[Communicator]) -> Any:
+    """The first fact that a rank has which is not None, for all ranks of a grid; ``comms`` are its axes."""
+    for comm in comms:
+        fact = next((each for each in comm.gather_facts(fact) if each is not None), None)
+    return fact
 
 
 def _hollow(network: Network, trained: set[str]) -> Network:

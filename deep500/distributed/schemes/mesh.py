@@ -11,6 +11,7 @@ import numpy as np
 
 from deep500.distributed.optimizer import DistributedOptimizer
 from deep500.distributed.schemes.averaging import LocalSGD
+from deep500.distributed.schemes.divided import DividedNetwork
 from deep500.distributed.schemes.native import FSDP
 from deep500.distributed.schemes.parameters import ShardedParameters
 from deep500.distributed.schemes.pipeline import Pipeline
@@ -27,6 +28,7 @@ Maker: TypeAlias = Callable[..., DistributedOptimizer]
 USUAL: Mapping[str, type[DistributedOptimizer]] = {
     "average": LocalSGD,
     "data": ConsistentDecentralized,
+    "model": DividedNetwork,
     "shard": ShardedParameters,
     "pipeline": Pipeline,
 }

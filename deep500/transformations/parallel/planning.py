@@ -18,11 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint
-from scipy.sparse import coo_array
 
 from deep500.errors import BudgetError, PlanError, nearest
 from deep500.networks.hashing import structure_hash
@@ -34,6 +32,9 @@ from deep500.transformations.parallel.dividing import Division, StepGraph
 from deep500.transformations.parallel.joint import joint_network
 from deep500.transformations.parallel.plan_file import ParallelPlan
 from deep500.transformations.parallel.shardings import R, Sharding
+
+if TYPE_CHECKING:
+    from scipy.optimize import LinearConstraint
 
 COPIES = 4
 """Arrays of a parameter's size that training holds by default: itself, its gradient and two of Adam's."""
@@ -329,6 +330,8 @@ class _Program:
 
     # -- the solver -------------------------------------------------------------------------------------------------
     def _minimum(self) -> np.ndarray:
+        from scipy.optimize import Bounds, LinearConstraint  # half a second, of which other schemes know nothing
+
         count = len(self.costs)
         costs = np.array(self.costs)
         choices = (np.arange(count) < self.choices).astype(float)
@@ -375,6 +378,9 @@ class _Program:
 
 
 def _matrix(rows: list[tuple[dict[int, float], float, float]], count: int) -> LinearConstraint:
+    from scipy.optimize import LinearConstraint
+    from scipy.sparse import coo_array
+
     places = [(i, column, value) for i, (row, _, _) in enumerate(rows) for column, value in row.items() if value]
     i, j, values = zip(*places, strict=True)
     matrix = coo_array((values, (i, j)), shape=(len(rows), count)).tocsr()

@@ -18,7 +18,7 @@ from tests.conftest import load_backend
 from tests.distributed import forked, jobs, page_cases
 from tests.distributed import mesh_cases as cases
 from tests.distributed.ranks import missing, name_of
-from tests.distributed.scheme_table import make_base
+from tests.distributed.scheme_table import flat, make_base
 from tests.distributed.test_page import close_to, start
 
 
@@ -149,11 +149,40 @@ def test_traffic_is_counted_by_axis() -> None:
         assert (scheme, ranks, number) == ("data: ConsistentDecentralized, shard: ShardedParameters", 4, rank)
 
 
+@pytest.mark.parametrize("samples", [[3, 1, 2, 1], [1, 0, 0, 0]])
+def test_a_network_is_divided_the_same_on_both_sides(samples: list[int]) -> None:
+    """Other numbers of samples on each; also none at all on one side. Plans are one, parameters too, and serial's."""
+    batch = {"input": np.random.default_rng(3).normal(size=(sum(samples), 12)), "label": np.arange(sum(samples)) % 3}
+
+    def work(comm: Any) -> Any:
+        end = sum(samples[: comm.rank + 1])
+        scheme = SchemeMesh({"data": 2, "model": 2}, partial(schemes.DividedNetwork, costs=cases.CHEAP))(
+            make_base("reference", comm.rank), comm
+        )
+        before = flat(scheme.network.state())
+        for _ in range(2):
+            scheme.step({name: array[end - samples[comm.rank] : end] for name, array in batch.items()})
+        return scheme.inside, before, flat(scheme.network.state())
+
+    results = Threads(4).run(work)
+    base = make_base("reference", 0)
+    for _ in range(2):
+        base.step(batch)
+    for scheme, before, after in results:
+        assert scheme.shardings == results[0][0].shardings and "S" in {s.kind for s in scheme.shardings.values()}
+        assert np.abs(after - flat(base.network.state())).max() < 1e-12
+        assert np.abs(after - before).max() > 1e-3
+
+
 @pytest.mark.parametrize(
     ("axes", "makers", "said"),
     [
         ({"data": 3, "shard": 2}, None, "got a mesh of 3 data x 2 shard on 4 ranks; expected sizes whose product is 4"),
-        ({"data": 2, "pipelin": 2}, None, "got axis 'pipelin'; expected one of average, data, shard, pipeline, or a"),
+        (
+            {"data": 2, "pipelin": 2},
+            None,
+            "got axis 'pipelin'; expected one of average, data, model, shard, pipeline, or a",
+        ),
         ({"data": 4}, {"shard": schemes.Pipeline}, "got axis 'shard'; expected one of data: "),
         ({}, None, "got a mesh without axes"),
         ({"data": 0}, None, "got mesh['data'] 0; expected"),
