@@ -12,6 +12,7 @@ import numpy as np
 
 from deep500.compare.subject import Setting
 from deep500.errors import InputError, ResultsError
+from deep500.measure.statistics import Interval, median_interval
 from deep500.progress import progress, still
 from deep500.recipe.loader import find_recipe
 from deep500.results.command import add_json, say_written
@@ -22,9 +23,11 @@ from deep500.results.stats import STATS
 from deep500.scaling.model import Interconnect
 from deep500.scaling.noise import noise_of
 from deep500.scaling.page import text, write_page
+from deep500.scaling.plans import Replays, fitted_costs, replayed
 from deep500.scaling.prediction import Compute, Machine, predict
 from deep500.scaling.ranks_job import fitted, on_ranks
 from deep500.scaling.rig import Rig, parse_schemes
+from deep500.transformations.parallel.costs import StepCosts
 
 SCHEMES = "ConsistentDecentralized,ConsistentParameterServer,InconsistentParameterServer,ConsistentNeighbors,LocalSGD"
 MEASURED = "measured"
@@ -57,6 +60,17 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
         "is in the compute times)",
     )
     add("--schemes", default=SCHEMES, metavar="A,B(x=1)", help=f"what to predict ({SCHEMES})")
+    add(
+        "--plans",
+        action="store_true",
+        help="instead of schemes: the batch divided, the network (as parallel=auto does), or both, and what wins where",
+    )
+    add(
+        "--plan-memory",
+        type=int,
+        metavar="BYTES",
+        help="of parameters, gradients and optimizer state that a rank may hold (no limit)",
+    )
     add("--mode", choices=[STRONG, WEAK, "both"], default="both", help="divide the recipe's batch, or one per process")
     add("--backend", dest="framework", metavar="NAME", help="the backend whose steps are measured (the recipe's)")
     add(
@@ -112,6 +126,8 @@ def predict_recipe(args: argparse.Namespace) -> Prediction:
     counts = _counts(args.ranks)
     schemes = parse_schemes(args.schemes)
     net, origin = _network(args.network)
+    if args.plan_memory is not None and (not args.plans or args.plan_memory < 1):
+        raise InputError(f"got --plan-memory {args.plan_memory}; expected bytes above 0, with --plans: correct it")
     steps, seconds = (8, 1.0) if args.dry_run else (args.rounds, args.seconds)
     rig = Rig(args.framework, Setting(str(find_recipe(args.recipe)), tuple(args.overrides)))
     compute = Compute({}, rig, steps, seconds)
@@ -123,6 +139,12 @@ def predict_recipe(args: argparse.Namespace) -> Prediction:
     noise = noise_of(on_ranks(2, {"do": "noise"})) if args.noise else None
     machine = Machine(net, args.cores, args.seed, noise)
     modes = [STRONG, WEAK] if args.mode == "both" else [args.mode]
+    if args.plans:
+        replays, base, scale = _plans(args, rig, compute, net)
+        replayed_modes = [replayed(replays, counts, mode, base) for mode in modes]
+        winners = [line for *_, lines in replayed_modes for line in lines]
+        about = [f"network: {net}{origin}", source, scale, *winners]
+        return Prediction([(table, lacking) for table, lacking, _ in replayed_modes], about)
     predictions = [predict(compute, rig, schemes, counts, mode, machine) for mode in modes]
     tables = [table for table in predictions if table[0].entries]
     if not tables:
@@ -140,6 +162,20 @@ def predict_recipe(args: argparse.Namespace) -> Prediction:
         )
     note = "intervals are over simulated draws of the measured times, and hold for the model, not for a machine"
     return Prediction(tables, [f"network: {net}{origin}", f"{source}; median of {sizes}", cores, note])
+
+
+def _plans(args: argparse.Namespace, rig: Rig, compute: Compute, net: Interconnect) -> tuple[Replays, Interval, str]:
+    """The recipe's network for plans, its measured step, and in words how the model was fitted to it."""
+    network, (batch, *_) = rig.subject.network(), rig.subject.batches(1)
+    base, shapes = median_interval(compute.trace(rig.batch_size)), {n: a.shape for n, a in batch.items()}
+    costs = fitted_costs(network, shapes, base.median, net)
+    times = costs.operation_time / StepCosts().operation_time
+    return (
+        Replays(network, shapes, rig.batch_size, costs, net, args.plan_memory),
+        base,
+        f"a modelled step of one rank is the measured one, {1e3 * base.median:.3g} ms: nodes take {times:.3g} times "
+        "what the planner assumes",
+    )
 
 
 def _counts(text_: str) -> list[int]:

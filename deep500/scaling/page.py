@@ -10,7 +10,7 @@ from deep500.measure.units import unit_for
 from deep500.pages.rendering import render_page
 from deep500.report.bounds import scaling_figures
 from deep500.results.files import write_atomic
-from deep500.results.scaling import Scaling, ScalingPoint
+from deep500.results.scaling import PREDICTED, Scaling, ScalingPoint
 
 HEAD = ("scheme", "ranks", "batch", "time per step", "95 % interval", "speedup", "efficiency", "quality", "what")
 
@@ -47,7 +47,7 @@ def _row(scaling: Scaling, entry: ScalingPoint) -> tuple[str, ...]:
         entry.scheme,
         f"{entry.ranks:,}",
         f"{entry.global_batch:,}",
-        *_time(entry.seconds, scaling.base.seconds.median),
+        *_time(entry.seconds, scaling.base.seconds.median, "modelled" if entry.kind == PREDICTED else "observation"),
         f"{share.median * entry.ranks:.4g}",
         interval,
         quality,
@@ -55,10 +55,10 @@ def _row(scaling: Scaling, entry: ScalingPoint) -> tuple[str, ...]:
     )
 
 
-def _time(seconds: Interval, like: float) -> tuple[str, str]:
+def _time(seconds: Interval, like: float, alone: str = "observation") -> tuple[str, str]:
     factor, unit = unit_for(like)
     ends = (
-        "observation"
+        alone
         if seconds.low is None or seconds.high is None
         else (f"{factor * seconds.low:.4g} to {factor * seconds.high:.4g}")
     )

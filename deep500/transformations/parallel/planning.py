@@ -182,6 +182,9 @@ class _Program:
         """Shardings of sources and strategies of nodes."""
         graph = self.graph
         if graph.ranks == 1:
+            whole = held_bytes(graph, {}, self.wishes.copies)
+            if self.wishes.memory is not None and whole > self.wishes.memory:
+                raise self._too_much(whole)
             return dict.fromkeys(graph.sources, R), {node.name: "replicate" for node in graph.nodes}
         self._variables()
         self.choices = len(self.costs)
@@ -355,9 +358,7 @@ class _Program:
                 "ranks"
             )
         if memory is None:
-            raise PlanError(
-                "got pins that no plan agrees with; expected some between which collectives lead: pin fewer"
-            )
+            raise PlanError(_ODD_PINS)
         least = solve(
             np.array(self.weights) / max(memory, 1),
             integrality=choices,
@@ -366,13 +367,14 @@ class _Program:
             options=options,
         )
         if least.x is None:
-            raise PlanError(
-                "got pins that no plan agrees with; expected some between which collectives lead: pin fewer"
-            )
-        smallest = int(np.ceil(float(np.array(self.weights) @ np.round(least.x))))
-        raise BudgetError(
-            f"got memory={memory} bytes a rank; expected at least {smallest}, the least that any plan of these nodes "
-            f"holds on {self.graph.ranks} ranks (only replicated: {self.graph.without_rule()[:5]}): raise it",
+            raise PlanError(_ODD_PINS)
+        raise self._too_much(int(np.ceil(float(np.array(self.weights) @ np.round(least.x)))))
+
+    def _too_much(self, smallest: int) -> BudgetError:
+        whole = self.graph.without_rule()[:5]
+        return BudgetError(
+            f"got memory={self.wishes.memory} bytes a rank; expected at least {smallest}, the least that any plan of "
+            f"these nodes holds on {self.graph.ranks} ranks (only replicated: {whole}): raise it",
             smallest,
         )
 

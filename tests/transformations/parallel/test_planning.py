@@ -202,6 +202,10 @@ def test_memory_that_no_plan_keeps_within_says_the_least() -> None:
     assert parallelize(network, 2, shapes, wishes=Wishes(memory=smallest)).memory <= smallest
     with pytest.raises(BudgetError):
         parallelize(network, 2, shapes, wishes=Wishes(memory=smallest - 1))
+    alone = parallelize(network, 1, shapes).memory
+    assert parallelize(network, 1, shapes, wishes=Wishes(memory=alone)).memory == alone > smallest
+    with pytest.raises(BudgetError, match=f"expected at least {alone}, the least .* on 1 ranks"):
+        parallelize(network, 1, shapes, wishes=Wishes(memory=alone - 1))
 
 
 def test_files_hold_the_plan_and_refuse_another_network(tmp_path: Path) -> None:
