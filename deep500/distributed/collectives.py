@@ -84,6 +84,21 @@ def run_collective(op_type: str, array: np.ndarray, attributes: Mapping[str, Any
     return _KERNELS[op_type](np.asarray(array, order="C"), attributes, comm)
 
 
+def sum_together(arrays: Sequence[np.ndarray], attributes: Mapping[str, Any], comm: Communicator) -> list[np.ndarray]:
+    """The sums over ranks of several arrays of one dtype, by one message.
+
+    Example:
+        >>> from deep500.distributed import Threads
+        >>> def work(comm):
+        ...     return [a.tolist() for a in sum_together([np.ones(2), np.array([[float(comm.rank)]])], {}, comm)]
+        >>> Threads(2).run(work)[1]
+        [[2.0, 2.0], [[1.0]]]
+    """
+    whole = np.concatenate([array.reshape(-1) for array in arrays])
+    parts = np.split(run_collective("AllReduce", whole, attributes, comm), np.cumsum([a.size for a in arrays])[:-1])
+    return [part.reshape(array.shape) for part, array in zip(parts, arrays, strict=True)]
+
+
 def _all_reduce(array: np.ndarray, attributes: Mapping[str, Any], comm: Communicator) -> np.ndarray:
     reduction = attributes.get("reduction", "sum")
     if array.dtype.kind not in "iufc":

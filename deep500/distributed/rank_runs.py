@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from deep500.distributed.collectives import COLLECTIVES, run_collective
+from deep500.distributed.collectives import COLLECTIVES, run_collective, sum_together
 from deep500.distributed.transports.communicator import Communicator
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.execution.slicing import values_read
@@ -137,12 +137,23 @@ class RankRun:
                 feeds = {name: self._as_declared(values[name], phase.executor, name) for name in phase.inputs}
                 values.update(phase.executor.inference(feeds, phase.outputs))
                 phase.executor.network.forget_results()
-            for node in phase.meetings:
-                array = self.home.to_numpy(values[node.inputs[0]])
-                values[node.outputs[0]] = run_collective(node.op_type, array, node.attributes, self.comm)
+            self._meet(phase.meetings, values)
             for name in phase.done:
                 values.pop(name, None)
         return {name: values[name] for name in self.network.outputs}
+
+    def _meet(self, meetings: Sequence[Node], values: dict[str, Any]) -> None:
+        """Collectives of one phase; sums of one dtype are one message."""
+        sums: dict[np.dtype, list[tuple[Node, np.ndarray]]] = {}
+        for node in meetings:
+            array = self.home.to_numpy(values[node.inputs[0]])
+            if node.op_type == "AllReduce" and node.attributes.get("reduction", "sum") == "sum":
+                sums.setdefault(array.dtype, []).append((node, array))
+            else:
+                values[node.outputs[0]] = run_collective(node.op_type, array, node.attributes, self.comm)
+        for terms in sums.values():
+            results = sum_together([array for _, array in terms], terms[0][0].attributes, self.comm)
+            values.update({node.outputs[0]: result for (node, _), result in zip(terms, results, strict=True)})
 
     @staticmethod
     def _as_declared(value: Any, executor: GraphExecutor, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -278,17 +279,27 @@ class DividedNetwork(Staged):
         return int(np.random.SeedSequence([seed, self.base_optimizer.backprops]).generate_state(1)[0] >> 8)
 
     def _gathered_inputs(self, inputs: Mapping[str, Any]) -> GatheredBatch:
-        """The inputs of all ranks in their order."""
-        declared, batch = self.network.inputs, GatheredBatch()
+        """The inputs of all ranks in their order, which travel as one message."""
+        declared, batch, shares = self.network.inputs, GatheredBatch(), dict[str, np.ndarray]()
         for name in sorted(inputs):
             array = np.asarray(self.network.to_numpy(inputs[name]), order="C")
-            if array.ndim == 0 or tuple(declared[name].shape or ()) == array.shape:
-                batch.arrays[name] = array  # no axis of samples, the same on every rank
-                continue
-            parts = self.comm.all_gather_ragged(array.reshape(-1))
-            rows = [p.reshape(-1, *array.shape[1:]) for p in parts]
-            batch.begin, batch.count = sum(len(r) for r in rows[: self.comm.rank]), len(rows[self.comm.rank])
-            batch.arrays[name], batch.samples = np.concatenate(rows), sum(map(len, rows))
+            same = array.ndim == 0 or tuple(declared[name].shape or ()) == array.shape  # it has no axis of samples
+            (batch.arrays if same else shares)[name] = array
+        if not shares:
+            return batch
+        lengths = np.array([len(share) for share in shares.values()])
+        counts = self.comm.all_gather(lengths, control=lengths.nbytes)
+        bytes_of_row = np.array([math.prod(share.shape[1:]) * share.itemsize for share in shares.values()])
+        message = np.zeros(int((counts @ bytes_of_row).max()), np.uint8)
+        mine = b"".join(share.tobytes() for share in shares.values())
+        message[: len(mine)] = np.frombuffer(mine, np.uint8)
+        messages, begins = self.comm.all_gather(message, control=message.nbytes - len(mine)), [0] * self.comm.size
+        for (name, share), rows, width in zip(shares.items(), counts.T.tolist(), bytes_of_row.tolist(), strict=True):
+            ends = [begin + width * count for begin, count in zip(begins, rows, strict=True)]
+            pieces = [theirs[begin:end] for theirs, begin, end in zip(messages, begins, ends, strict=True)]
+            batch.arrays[name] = np.concatenate(pieces).view(share.dtype).reshape(sum(rows), *share.shape[1:])
+            batch.begin, batch.count, batch.samples = sum(rows[: self.comm.rank]), rows[self.comm.rank], sum(rows)
+            begins = ends
         return batch
 
     def update_parts(self) -> None:
