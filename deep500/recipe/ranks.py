@@ -20,7 +20,7 @@ from deep500.distributed.schemes import ConsistentDecentralized
 from deep500.errors import CommunicationError, RecipeError
 from deep500.measure.environment import describe
 from deep500.recipe.options import Options
-from deep500.recipe.parallel import MODEL, division_scheme
+from deep500.recipe.parallel import MODEL, check_parallel, division_scheme
 from deep500.registry import backend_of, load_backend
 from deep500.results import RecipeResult, Record
 from deep500.results.verdict import metric_from
@@ -124,6 +124,7 @@ def _mesh(values: Mapping[str, Any]) -> Any:
             )
         scheme = partial(scheme, *args, **kwargs)
     if values["parallel"] is not None:
+        check_parallel(values)
         scheme = {MODEL: division_scheme(values["parallel"])}
     return SchemeMesh(values["mesh"], scheme)
 

@@ -23,7 +23,7 @@ from deep500.results.stats import STATS
 from deep500.scaling.model import Interconnect
 from deep500.scaling.noise import noise_of
 from deep500.scaling.page import text, write_page
-from deep500.scaling.plans import Replays, fitted_costs, replayed
+from deep500.scaling.plans import GridReplays, fitted_costs, replayed
 from deep500.scaling.prediction import Compute, Machine, predict
 from deep500.scaling.ranks_job import fitted, on_ranks
 from deep500.scaling.rig import Rig, parse_schemes
@@ -164,14 +164,16 @@ def predict_recipe(args: argparse.Namespace) -> Prediction:
     return Prediction(tables, [f"network: {net}{origin}", f"{source}; median of {sizes}", cores, note])
 
 
-def _plans(args: argparse.Namespace, rig: Rig, compute: Compute, net: Interconnect) -> tuple[Replays, Interval, str]:
+def _plans(
+    args: argparse.Namespace, rig: Rig, compute: Compute, net: Interconnect
+) -> tuple[GridReplays, Interval, str]:
     """The recipe's network for plans, its measured step, and in words how the model was fitted to it."""
     network, (batch, *_) = rig.subject.network(), rig.subject.batches(1)
     base, shapes = median_interval(compute.trace(rig.batch_size)), {n: a.shape for n, a in batch.items()}
     costs = fitted_costs(network, shapes, base.median, net)
     times = costs.operation_time / StepCosts().operation_time
     return (
-        Replays(network, shapes, rig.batch_size, costs, net, args.plan_memory),
+        GridReplays(network, shapes, rig.batch_size, costs, net, args.plan_memory),
         base,
         f"a modelled step of one rank is the measured one, {1e3 * base.median:.3g} ms: nodes take {times:.3g} times "
         "what the planner assumes",

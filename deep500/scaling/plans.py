@@ -28,7 +28,7 @@ DATA, MODEL, BOTH = "data", "model", "data x model"
 
 
 @dataclass(frozen=True)
-class Replay:
+class GridReplay:
     """A grid of ranks.
 
     Attributes:
@@ -55,7 +55,7 @@ class Replay:
 
 
 @dataclass
-class Replays:
+class GridReplays:
     """Plans of one network.
 
     Args:
@@ -69,7 +69,7 @@ class Replays:
     Example:
         >>> from deep500.networks import add_loss, create
         >>> network = add_loss(create("mlp", shape=(4,), hidden=(8,), classes=3))
-        >>> replays = Replays(network, {"input": (6, 4), "label": (6,)}, 6, StepCosts(), Interconnect(1.0, 1.0))
+        >>> replays = GridReplays(network, {"input": (6, 4), "label": (6,)}, 6, StepCosts(), Interconnect(1.0, 1.0))
         >>> [str(replay) for replay in replays.on(2, 6)]
         ['data 2', 'model 2 (nothing)']
     """
@@ -82,7 +82,7 @@ class Replays:
     memory: int | None = None
     plans: dict[tuple[int, int], ParallelPlan] = field(default_factory=dict)
 
-    def on(self, ranks: int, samples: int) -> Iterator[Replay]:
+    def on(self, ranks: int, samples: int) -> Iterator[GridReplay]:
         """All grids that the batch is large enough for, and whose ranks hold what they must; from all data on."""
         for model in (n for n in range(1, ranks + 1) if ranks % n == 0):
             data = ranks // model
@@ -92,7 +92,7 @@ class Replays:
                 plan = self.plan(-(-samples // data), model)
             except BudgetError:
                 continue
-            yield Replay(
+            yield GridReplay(
                 data, model, plan.seconds + all_reduce(self.net, data, self.gradient_bytes(plan)), splits(plan)
             )
 
@@ -136,7 +136,7 @@ def fitted_costs(
 
 
 def replayed(
-    replays: Replays, counts: Sequence[int], mode: str, base: Interval
+    replays: GridReplays, counts: Sequence[int], mode: str, base: Interval
 ) -> tuple[Scaling, dict[tuple[str, int], str], list[str]]:
     """The best of every way on every number of ranks, why some are missing, and in words which way wins where.
 
@@ -149,13 +149,13 @@ def replayed(
     Raises:
         InputError: no plan fits anywhere.
     """
-    entries, lacking, best = list[ScalingPoint](), dict[tuple[str, int], str](), dict[int, dict[str, Replay]]()
+    entries, lacking, best = list[ScalingPoint](), dict[tuple[str, int], str](), dict[int, dict[str, GridReplay]]()
     for ranks in counts:
         stage(f"plans for {ranks} ranks")
         samples = replays.batch * (ranks if mode == WEAK else 1)
         ways = best[ranks] = {}
         for replay in replays.on(ranks, samples):
-            ways[replay.way] = min(ways.get(replay.way, replay), replay, key=lambda each: each.seconds)
+            ways[replay.way] = min(ways.get(replay.way, replay), replay, key=lambda grid: grid.seconds)
         for way in (DATA, MODEL, BOTH):
             if way in ways:
                 seconds = Interval(ways[way].seconds, None, None, 1)
@@ -176,7 +176,7 @@ def replayed(
     )
 
 
-def _winners(best: Mapping[int, Mapping[str, Replay]], mode: str) -> Iterator[str]:
+def _winners(best: Mapping[int, Mapping[str, GridReplay]], mode: str) -> Iterator[str]:
     """Lines that say what wins, and from where on something is quicker than data parallelism."""
     wins = []
     for ranks, ways in best.items():

@@ -45,7 +45,7 @@ COMPOSITIONS = {
     "data x pipeline": Composition({"data": 2, "pipeline": 2}, seeds=(0, 3, 9)),
     "data x shard": Composition({"data": 2, "shard": 2}),
     "data x shard, normalised": Composition({"data": 2, "shard": 2}, None, (2, 5), schemes.ConsistentDecentralized),
-    "data x model": Composition({"data": 2, "model": 2}, partial(schemes.DividedNetwork, costs=CHEAP)),
+    "data x model": Composition({"data": 2, "model": 2}, partial(schemes.DividedNetwork, costs=CHEAP), (0, 1)),
     "data x data": Composition({"nodes": 2, "data": 2}, {"nodes": schemes.ConsistentDecentralized}),
     "means of parameters": Composition(
         {"nodes": 2, "data": 2}, {"nodes": schemes.ModelAverage}, (0, 1, 2), schemes.ModelAverage, linear=True

@@ -14,7 +14,7 @@ from deep500.networks import add_loss, create
 from deep500.results.scaling import STRONG, WEAK, Scaling
 from deep500.scaling.model import Interconnect, all_reduce
 from deep500.scaling.page import text
-from deep500.scaling.plans import BOTH, DATA, MODEL, Replays, fitted_costs, replayed
+from deep500.scaling.plans import BOTH, DATA, MODEL, GridReplays, fitted_costs, replayed
 from deep500.transformations.parallel.costs import StepCosts
 from deep500.transformations.parallel.planning import Wishes, parallelize
 
@@ -23,9 +23,9 @@ BASE = Interval(1e-2, None, None, 1)
 COSTS = StepCosts(NET.alpha, NET.beta, operation_time=1e-9, memory_time=1e-9, start=1e-7)
 
 
-def replays(batch: int = 4, hidden: int = 64, memory: int | None = None, net: Interconnect = NET) -> Replays:
+def replays(batch: int = 4, hidden: int = 64, memory: int | None = None, net: Interconnect = NET) -> GridReplays:
     network = add_loss(create("mlp", shape=(32,), hidden=(hidden, hidden), classes=8))
-    return Replays(network, {"input": (batch, 32), "label": (batch,)}, batch, COSTS, net, memory)
+    return GridReplays(network, {"input": (batch, 32), "label": (batch,)}, batch, COSTS, net, memory)
 
 
 def test_a_grid_is_the_plan_of_a_group_and_an_all_reduce_around() -> None:

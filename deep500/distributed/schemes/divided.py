@@ -386,7 +386,7 @@ class DividedNetwork(Staged):
 def _first(fact: Any, comms: Sequence[Communicator]) -> Any:
     """The first fact that a rank has which is not None, for all ranks of a grid; ``comms`` are its axes."""
     for comm in comms:
-        fact = next((each for each in comm.gather_facts(fact) if each is not None), None)
+        fact = next((theirs for theirs in comm.gather_facts(fact) if theirs is not None), None)
     return fact
 
 

@@ -239,6 +239,6 @@ def parallel_plan_from(data: Any, path: str | os.PathLike[str]) -> ParallelPlan:
     check_hash(data, path, error=PlanError, do=AGAIN)
     shapes = {name: tuple(shape) for name, shape in data["shapes"].items()}
     known = {name: data[name] for name in ParallelPlan.__annotations__ if name in data}
-    if odd := sorted(set(known.get("costs", ())) - {each.name for each in fields(StepCosts)}):
+    if odd := sorted(set(known.get("costs", ())) - {constant.name for constant in fields(StepCosts)}):
         raise PlanError(f"{path}: got costs {odd}; expected those of StepCosts; {AGAIN}")
     return ParallelPlan(**{**known, "shapes": shapes})

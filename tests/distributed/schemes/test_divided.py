@@ -193,9 +193,10 @@ def test_ranks_that_a_trainer_seeds_otherwise_drop_the_same() -> None:
     network.add_node("Dropout", ["input", "ratio"], ["dropped"], "drop")
     network.add_node("MatMul", ["dropped", "fc.weight"], ["output"], "fc")
     network.add_output("output")
+    network = add_loss(network)
 
     def work(comm: d5.Communicator) -> Any:
-        executor = load_backend("reference").from_model(add_loss(network))
+        executor = load_backend("reference").from_model(network)
         scheme, begin = DividedNetwork(AdamOptimizer(executor), comm), executor.network.state()
         for epoch in range(2):
             executor.reseed(10 * epoch + comm.rank)
