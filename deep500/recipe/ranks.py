@@ -20,7 +20,7 @@ from deep500.distributed.schemes import ConsistentDecentralized
 from deep500.errors import CommunicationError, RecipeError
 from deep500.measure.environment import describe
 from deep500.recipe.options import Options
-from deep500.recipe.parallel import MODEL, check_parallel, division_scheme
+from deep500.recipe.parallel import MODEL, check_parallel
 from deep500.registry import backend_of, load_backend
 from deep500.results import RecipeResult, Record
 from deep500.results.verdict import metric_from
@@ -107,8 +107,14 @@ def scheme_of(values: Mapping[str, Any]) -> Any:
     if values["mesh"] is not None:
         return _mesh(values)
     if values["parallel"] is not None:
-        return division_scheme(values["parallel"]).func
+        return _dividing(values).func
     return values["scheme"] or ConsistentDecentralized
+
+
+def _dividing(values: Mapping[str, Any]) -> Any:
+    from deep500.distributed.schemes import DividedNetwork  # few recipes divide their network
+
+    return DividedNetwork.as_asked(values["parallel"])
 
 
 def _mesh(values: Mapping[str, Any]) -> Any:
@@ -125,7 +131,7 @@ def _mesh(values: Mapping[str, Any]) -> Any:
         scheme = partial(scheme, *args, **kwargs)
     if values["parallel"] is not None:
         check_parallel(values)
-        scheme = {MODEL: division_scheme(values["parallel"])}
+        scheme = {MODEL: _dividing(values)}
     return SchemeMesh(values["mesh"], scheme)
 
 
@@ -151,7 +157,7 @@ def distribute(values: Mapping[str, Any], optimizer: Any, comm: Communicator) ->
     if values["mesh"] is not None:
         return _mesh(values)(optimizer, comm)
     if values["parallel"] is not None:
-        return division_scheme(values["parallel"])(optimizer, comm)
+        return _dividing(values)(optimizer, comm)
     scheme = scheme_of(values)(optimizer, comm, *values["scheme_args"], **values["scheme_kwargs"])
     if not isinstance(scheme, DistributedOptimizer):
         raise RecipeError(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -28,8 +29,11 @@ from deep500.transformations.parallel.plan_file import ParallelPlan, PlanRow, lo
 from deep500.transformations.parallel.planning import Wishes, parallelize
 from deep500.transformations.parallel.shardings import R, Sharding, collective_attributes
 
+AUTO = "auto"
+"""As a recipe asks: the planner decides alone, by round numbers for the costs of messages."""
+
 MEASURED: Literal["measured"] = "measured"
-"""As costs: what messages between these ranks take."""
+"""The same by what messages between these ranks take."""
 
 
 @dataclass
@@ -149,6 +153,24 @@ class DividedNetwork(Staged):
             self._settle(self.plan)
         self._begin()
 
+    @classmethod
+    def as_asked(cls, asked: Any) -> partial[DividedNetwork]:
+        """The scheme as the key ``parallel`` of a recipe asks for it.
+
+        Example:
+            >>> DividedNetwork.as_asked("measured").keywords, DividedNetwork.as_asked(1000).keywords
+            ({'costs': 'measured'}, {'memory': 1000})
+        """
+        if isinstance(asked, Mapping):
+            return partial(cls, pins=asked)
+        if isinstance(asked, int):
+            return partial(cls, memory=asked)
+        return (
+            partial(cls, costs=MEASURED)
+            if asked == MEASURED
+            else partial(cls, plan=None if asked == AUTO else str(asked))
+        )
+
     def explain(self) -> list[PlanRow]:
         """Rows of the plan in use, see :meth:`~deep500.transformations.parallel.plan_file.ParallelPlan.explain`; none
         before the first step, which plans."""
@@ -158,9 +180,9 @@ class DividedNetwork(Staged):
         """Shapes of this rank's parts of parameters."""
         return {name: tuple(self.network.to_numpy(tensor).shape) for name, tensor in self._mine.items()}
 
-    def take_plan(self, plan: ParallelPlan) -> None:
-        """Go on by a plan, before the first step."""
-        if not self.shardings:
+    def take_plan(self, path: str) -> None:
+        """Go on by the plan of a file, before the first step, if it is for as many ranks."""
+        if self.comm.size > 1 and not self.shardings and (plan := load_parallel_plan(path)).ranks == self.comm.size:
             self._settle(plan)
 
     # -- plans --------------------------------------------------------------------------------------------------------
