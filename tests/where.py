@@ -267,6 +267,7 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "frameworks/pytorch": {
         "engines layers meeting sharded_checkpoint": "distributed/schemes/test_native",
+        "pipelining": "distributed/schemes/test_native_pipeline",
         "arrays compiled library shortcut transforms": "test_pytorch_custom",
         "distributed": "distributed/test_transports",
         "gpu numerics sending": "gpu/test_standin",

@@ -106,8 +106,11 @@ class Staged(DistributedOptimizer):
             raise InputError(
                 f"got a state that differs in {odd[:4]}; expected the network's parameters: use the same network"
             )
-        absent = set(self.absent)
-        self.feed_arrays(here := [name for name in values if name not in absent], [state[name] for name in here])
+        self.feed_arrays(here := [name for name in values if self.has(name)], [state[name] for name in here])
+
+    def has(self, name: str) -> bool:
+        """Whether a parameter or running statistic is this rank's to hold, whole."""
+        return name not in self.absent
 
     def drawn(self, stage: TrainingStage, *place: int) -> int:
         """The seed of a stage's run in this step, which is the same forward and backward."""

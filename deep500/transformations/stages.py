@@ -88,18 +88,10 @@ def stages(network: Network, loss: str = "loss", count: int | None = None, cross
     """
     find_loss(network, loss)
     cutter = _Cutter(network, loss)
-    pieces, allowed = _pieces(cutter, 2 if count is None else count, crossing)
-    if count is not None:
-        if len(pieces) < count:
-            raise InputError(
-                f"got a network that can be cut in {len(pieces)} stages with parameters (at most {allowed} activations "
-                f"crossing); expected {count}: use fewer stages (ranks), or a network in which fewer values skip layers"
-            )
-        pieces = balanced(pieces, [cutter.work(piece) for piece in pieces], count)
-    return cutter.stages(pieces)
+    return cutter.stages(_pieces(cutter, count, crossing))
 
 
-def layers(network: Network, loss: str = "loss", crossing: int = 1) -> dict[str, int]:
+def layers(network: Network, loss: str = "loss", crossing: int = 1, count: int | None = None) -> dict[str, int]:
     """For each node that depends on the network's inputs, by its name, the stage of :func:`stages` that it is in; for
     backends that differentiate by themselves, which need no gradient of a stage.
 
@@ -110,17 +102,24 @@ def layers(network: Network, loss: str = "loss", crossing: int = 1) -> dict[str,
         (0, 1, 4)
     """
     find_loss(network, loss)
-    pieces, _ = _pieces(_Cutter(network, loss), 2, crossing)
+    pieces = _pieces(_Cutter(network, loss), count, crossing)
     return {node.name: number for number, piece in enumerate(pieces) for node in piece}
 
 
-def _pieces(cutter: _Cutter, least: int, crossing: int) -> tuple[list[list[Node]], int]:
-    """Pieces between cuts that as few activations cross as make so many pieces; and how few."""
+def _pieces(cutter: _Cutter, count: int | None, crossing: int) -> list[list[Node]]:
+    """Pieces between cuts that as few activations cross as leave ``count`` or more, which are joined; None: two."""
     for allowed in range(crossing, max(MOST_CROSSING, crossing) + 1):
         pieces = cutter.pieces(allowed)
-        if len(pieces) >= least:
+        if len(pieces) >= (2 if count is None else count):
             break
-    return pieces, allowed
+    if count is None:
+        return pieces
+    if len(pieces) < count:
+        raise InputError(
+            f"got a network that can be cut in {len(pieces)} stages with parameters (at most {allowed} activations "
+            f"crossing); expected {count}: use fewer stages (ranks), or a network in which fewer values skip layers"
+        )
+    return balanced(pieces, [cutter.work(piece) for piece in pieces], count)
 
 
 def balanced(pieces: Sequence[list[Node]], weights: Sequence[float], count: int) -> list[list[Node]]:

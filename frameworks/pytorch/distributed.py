@@ -232,6 +232,10 @@ class TorchDistributed(Communicator):
         return tensor if self._gpu is None else tensor.to(_gpu_of_this_rank())
 
 
+OF_RANKS = re.compile(r"gloo|nccl|Timed out|Connection (closed|reset)|ProcessGroup", re.IGNORECASE)
+"""Pattern in the texts of errors that other ranks caused, in the calls of an engine."""
+
+
 @contextmanager
 def failures(comm: Any, what: str, which: re.Pattern[str] | None = None) -> Iterator[None]:
     """Within it errors of torch.distributed are ours, with the rank that is to blame where that is known.

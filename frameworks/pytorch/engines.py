@@ -1,5 +1,5 @@
 """PyTorch's own engines of training on several ranks, behind an executor: ``DistributedDataParallel`` and
-``fully_shard`` (FSDP2), for :mod:`deep500.distributed.schemes.native`.
+``fully_shard`` (FSDP2), for :mod:`deep500.distributed.schemes.native`; pipelining is in :mod:`.pipelining`.
 
 An engine stands between an executor's compiled network and its training runs. Optimizers see ordinary tensors: with
 ``fully_shard`` those of this rank's parts, which are the memory of its ``DTensor`` s.
@@ -8,7 +8,6 @@ An engine stands between an executor's compiled network and its training runs. O
 from __future__ import annotations
 
 import inspect
-import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,9 +21,10 @@ import torch.distributed as dist
 
 from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError, MissingBackend, UnsupportedOperator
-from deep500.frameworks.pytorch.distributed import failures
+from deep500.frameworks.pytorch.distributed import OF_RANKS, failures
 from deep500.frameworks.pytorch.layers import in_layers
 from deep500.frameworks.pytorch.meeting import group_of, parts_of_group
+from deep500.frameworks.pytorch.pipelining import PipeliningEngine
 from deep500.networks.losses import find_loss
 from deep500.transformations.stages import layers
 
@@ -32,8 +32,6 @@ State: TypeAlias = dict[str, dict[str, torch.Tensor]]
 """An optimizer's state: slot -> parameter -> tensor."""
 OPTIMIZER = "optimizer/"
 """Before the names of an optimizer's slots in a checkpoint."""
-_OF_RANKS = re.compile(r"gloo|nccl|Timed out|Connection (closed|reset)|ProcessGroup", re.IGNORECASE)
-"""Pattern in the texts of errors that other ranks caused."""
 
 
 def start(kind: str, executor: Any, comm: Communicator, loss: str, options: Mapping[str, Any]) -> Any:
@@ -42,7 +40,11 @@ def start(kind: str, executor: Any, comm: Communicator, loss: str, options: Mapp
         raise MissingBackend(
             f"got a PyTorch without torch.distributed for {kind}; expected one with it: pip install 'deep500[pytorch]'"
         )
-    engines: dict[str, Callable[..., Any]] = {"DDP": ReplicatingEngine, "FSDP": ShardingEngine}
+    engines: dict[str, Callable[..., Any]] = {
+        "DDP": ReplicatingEngine,
+        "FSDP": ShardingEngine,
+        "NativePipeline": PipeliningEngine,
+    }
     if kind not in engines:
         raise UnsupportedOperator(f"got {kind} for PyTorch; expected one of {', '.join(engines)}: use that")
     return engines[kind](executor, comm, loss, **options)
@@ -78,14 +80,14 @@ class Driver:
     def seeded(self, goal: torch.Tensor) -> None:
         """Go backward from the loss, times this rank's weight."""
         weight = self.weight()
-        with failures(self.comm, "the backward run", _OF_RANKS):
+        with failures(self.comm, "the backward run", OF_RANKS):
             goal.backward(None if weight == 1 else torch.full_like(goal, weight))
 
     def guarded(self, module: Callable[..., Any]) -> Callable[..., Any]:
         """A module's call, in which errors that other ranks caused are ours."""
 
         def call(*tensors: Any) -> Any:
-            with failures(self.comm, "the forward run", _OF_RANKS):
+            with failures(self.comm, "the forward run", OF_RANKS):
                 return module(*tensors)
 
         return call
@@ -184,7 +186,7 @@ class ReplicatingEngine(Driver):
         with torch.random.fork_rng():
             results = call(*tensors)
             goal = results[place] if isinstance(results, tuple) else results
-            with failures(self.comm, "the backward run", _OF_RANKS):
+            with failures(self.comm, "the backward run", OF_RANKS):
                 goal.backward(torch.zeros_like(goal))
         for tensor, old in zip(statistics, before, strict=True):
             tensor.copy_(old)
@@ -385,7 +387,7 @@ class ShardingEngine(Driver):
         if self.whole:
             yield
             return
-        with failures(self.comm, "the gathering of parameters", _OF_RANKS):
+        with failures(self.comm, "the gathering of parameters", OF_RANKS):
             for part in self.parts.values():
                 part.tensor.grad = None
                 part.tensor.data = part.sharded.detach().full_tensor()

@@ -142,3 +142,62 @@ def _free(name: str, taken: Mapping[str, Any]) -> str:
     while name in taken:
         name += "_"
     return name
+
+
+def in_stages(
+    module: NetworkModule, numbers: Mapping[str, int], count: int, copied: bool = False
+) -> list[NetworkModule]:
+    """The same code as a chain of modules: each takes what the one before returns, a tuple, and the last returns the
+    outputs. What a later one reads passes through all between; an output that none of them reads is detached.
+
+    Args:
+        module: as compiled; its parameters are shared with the result.
+        numbers: of the stage that each node of the network is in, by its name.
+        count: how many stages there are.
+        copied: whether results are in memory of their own, which may be detached in place.
+    """
+    groups = _groups(module, numbers)
+    shared = groups.pop(SHARED, [])
+    number = {line: k for k, group in groups.items() for line in group}
+    placeholders = [line for line in module.graph.nodes if line.op == "placeholder"]
+    number.update(dict.fromkeys(placeholders, 0))
+    end = next(line for line in module.graph.nodes if line.op == "output")
+    results = list(dict.fromkeys(end.all_input_nodes))
+    last: dict[fx.Node, int] = {}
+    for k, group in groups.items():
+        last.update(dict.fromkeys((source for line in group for source in line.all_input_nodes), k))
+    stages, receives = list[NetworkModule](), placeholders
+    for k in range(count):
+        reports = {line for line in results if last.get(line, -1) <= k}
+        passes = [line for line in number if number[line] <= k and (last.get(line, -1) > k or line in reports)]
+        graph, root = fx.Graph(), dict[str, Any]()
+        copies = {line: graph.placeholder(line.name) for line in receives}
+        idle = [line for line in results if line not in number] if k == count - 1 else []  # parameters
+        for line in _in_order(module, [*groups.get(k, []), *idle], shared):
+            if line.op == "get_attr":
+                root[str(line.target)] = getattr(module, str(line.target))
+            copies[line] = graph.node_copy(line, copies.__getitem__)
+        if k == count - 1:
+            graph.output(fx.map_arg(end.args[0], copies.__getitem__))
+        else:
+            graph.output(tuple(_handed_on(graph, copies[line], line in reports, copied) for line in passes))
+        stages.append(NetworkModule(root, graph, "Stage"))
+        receives = passes
+    return stages
+
+
+def _in_order(module: NetworkModule, group: Lines, shared: Lines) -> Lines:
+    """Lines of a stage with the parameters and constants that they read, and what is computed from these alone."""
+    needed, inside = set(group), set(shared)
+    for line in reversed(module.graph.nodes):
+        if line in needed:
+            needed.update(source for source in line.all_input_nodes if source in inside or source.op == "get_attr")
+    return [line for line in module.graph.nodes if line in needed]
+
+
+def _handed_on(graph: fx.Graph, line: fx.Node, report: bool, copied: bool) -> fx.Node:
+    """The line that goes to the next stage: its tensor lies in one stretch of memory, as messages do."""
+    line = graph.call_method("detach", (line,)) if report else line
+    if copied:
+        return graph.call_method("clone", (line,), {"memory_format": torch.contiguous_format})
+    return graph.call_method("contiguous", (line,))

@@ -34,29 +34,31 @@ class NativeOptimizer(Optimizer):
     def __init__(self, executor: GraphExecutor, loss: str = "loss", *values: Any, **options: Any) -> None:
         super().__init__(executor, loss, *values, **options)
         self._native: torch.optim.Optimizer | None = None
-        self._version: int | None = None
-        self._parameters: list[torch.nn.Parameter] = []
+        self._version: tuple[int, frozenset[str] | None] | None = None  # and what this process updates
+        self._parameters: dict[str, torch.nn.Parameter] = {}
         self._rebuild()  # here, because torch.optim's first constructor imports for seconds, which no step should pay
 
     @property
     def native(self) -> torch.optim.Optimizer:
-        """The ``torch.optim`` optimizer; made anew, with its state, when the network was edited."""
-        if self._native is None or self._version != self.network.version:
+        """The ``torch.optim`` optimizer; a new one, with its state, when the network was edited or this process updates
+        other parameters."""
+        if self._native is None or self._version != (self.network.version, self.exchange.owned):
             self._rebuild()
         return self._native  # type: ignore[return-value]
 
     def _rebuild(self) -> None:
-        tensor = self.executor.tensor  # type: ignore[attr-defined]
-        self._parameters = [tensor(name) for name in self.parameter_names()]
+        tensor, owned = self.executor.tensor, self.exchange.owned  # type: ignore[attr-defined]
+        mine = [name for name in self.parameter_names() if owned is None or name in owned]
+        self._parameters = {name: tensor(name) for name in mine}
         known = {} if self._native is None else self._native.state
         groups = []
-        for part in self.parts():
-            tensors = [tensor(name) for name in part.names]  # fused kernels want all or none of a group to have a past
+        for part in self.parts():  # fused kernels want all or none of a group to have a past
+            tensors = [self._parameters[name] for name in part.names if name in self._parameters]
             halves = ([p for p in tensors if (p in known) == is_old] for is_old in (True, False))
             groups += [{"params": half, "part": part, **self.values_of(part)} for half in halves if half]
         native = self.make_native(groups)
-        native.state.update({p: known[p] for p in self._parameters if p in known})
-        self._native, self._version = native, self.network.version
+        native.state.update({p: known[p] for p in self._parameters.values() if p in known})
+        self._native, self._version = native, (self.network.version, owned)
 
     def make_native(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         """A new one for these groups."""
@@ -68,21 +70,21 @@ class NativeOptimizer(Optimizer):
         native = self.native
         for group in native.param_groups:
             group.update(self.values_of(group["part"]))
-        for parameter in self._parameters:
+        for parameter in self._parameters.values():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         if self.changes_gradients:
             self._modify()
         native.step()
         # Fused kernels write without counting it, and what inference keeps of parameters goes by that count.
-        torch.autograd.graph.increment_version(self._parameters)
+        torch.autograd.graph.increment_version(list(self._parameters.values()))
 
     def _modify(self) -> None:
-        parameters = [p.detach() for p in self._parameters]
-        gradients: Any = [p.grad for p in self._parameters]
+        tensors = self._parameters.values()
+        parameters, gradients = [p.detach() for p in tensors], [p.grad for p in tensors]
         with torch.no_grad():
-            gradients = self.modified(self.parameter_names(), parameters, gradients)
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            modified = self.modified(list(self._parameters), parameters, gradients)
+        for parameter, gradient in zip(tensors, modified, strict=True):
             parameter.grad = gradient
 
     @property
@@ -90,19 +92,20 @@ class NativeOptimizer(Optimizer):
         """The state between steps: slot -> parameter -> tensor; setting it needs the shapes of the parameters' tensors,
         and :meth:`load_numbers` after it."""
         slots: dict[str, dict[str, torch.Tensor]] = {}
-        for name, parameter in zip(self.parameter_names(), self._parameters, strict=True):
-            for slot, tensor in self.native.state.get(parameter, {}).items():
+        native = self.native
+        for name, parameter in self._parameters.items():
+            for slot, tensor in native.state.get(parameter, {}).items():
                 if slot != "step" and isinstance(tensor, torch.Tensor):
                     slots.setdefault(slot, {})[name] = tensor
         return slots
 
     @state.setter
     def state(self, state: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
-        parameters = dict(zip(self.parameter_names(), self._parameters, strict=True))
-        self.native.state.clear()
+        native = self.native
+        native.state.clear()
         for slot, tensors in state.items():
             for name, tensor in tensors.items():
-                self.native.state[parameters[name]][slot] = tensor
+                native.state[self._parameters[name]][slot] = tensor
 
     def number_arrays(self) -> dict[str, np.ndarray]:
         """Nothing: what is of no parameter is ``"step"`` alone."""
@@ -122,7 +125,8 @@ class NativeOptimizer(Optimizer):
         return {"step": np.asarray(self.steps, np.int64), **arrays}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        shapes = {n: tuple(p.shape) for n, p in zip(self.parameter_names(), self._parameters, strict=True)}
+        self._rebuild()  # of the parameters that this process updates now
+        shapes = {name: tuple(parameter.shape) for name, parameter in self._parameters.items()}
         loaded: dict[str, dict[str, torch.Tensor]] = {}
         for slot, name, array in self.checked_slots(state):
             loaded.setdefault(slot, {})[name] = self.network.to_tensor(np.broadcast_to(array, shapes[name]))

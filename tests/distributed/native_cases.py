@@ -103,12 +103,12 @@ def batches(seed: int, sizes: Sequence[int], rank: int | None, steps: int = STEP
     return [{"input": x[mine], "label": y[mine]} for x, y in whole]
 
 
-def base(seed: int, start: int, native: bool) -> Any:
-    """A random optimizer, PyTorch's own or ours; on every third network gradients are clipped."""
+def base(seed: int, start: int, native: bool, **more: Any) -> Any:
+    """A random optimizer, PyTorch's own or ours; on every fourth network gradients are clipped."""
     name, options = list(OPTIMIZERS.items())[seed % len(OPTIMIZERS)]
     clip = ClipGradientNorm(0.3) if seed % 4 == 0 else None
     kind = getattr(pytorch if native else optimizers, name)
-    return kind(pytorch.from_model(network(seed, start), "cpu"), "loss", gradient_transform=clip, **options)
+    return kind(pytorch.from_model(network(seed, start), "cpu"), "loss", gradient_transform=clip, **options, **more)
 
 
 def shares(seed: int, ranks: int) -> list[int]:

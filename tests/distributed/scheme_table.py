@@ -105,6 +105,7 @@ RANKS_DIFFER = [
     SchemeRow(
         "InconsistentParameterServer", schemes.InconsistentParameterServer, "test_asynchronous.py", several(WHOLE)
     ),
+    SchemeRow("NativePipeline", schemes.NativePipeline, "test_native_pipeline.py", None),
     SchemeRow("Pipeline", schemes.Pipeline, "test_pipeline.py", None, native=False),
     SchemeRow("StaleSynchronous", schemes.StaleSynchronous, "test_asynchronous.py", several(WHOLE)),
 ]

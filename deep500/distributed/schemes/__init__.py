@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from deep500.distributed.schemes.gossip import InconsistentDecentralized as InconsistentDecentralized
     from deep500.distributed.schemes.native import DDP as DDP
     from deep500.distributed.schemes.native import FSDP as FSDP
+    from deep500.distributed.schemes.native_pipeline import NativePipeline as NativePipeline
     from deep500.distributed.schemes.parameters import ShardedParameters as ShardedParameters
     from deep500.distributed.schemes.pipeline import Pipeline as Pipeline
     from deep500.distributed.schemes.reproducible import ReproducibleDecentralized as ReproducibleDecentralized

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,23 +94,36 @@ class Pipeline(Staged):
         self.most_under_way = 0
         if size == 1:
             return
-        _check(base_optimizer, self.comm)
-        network = self.network
-        self.stages = stages(network, self.loss, count=size)
-        self._homes = _homes(self.stages)
-        self._forward = [_passing(self.stages, network, r) for r in range(size)]  # what rank r hands to the next
-        self._back = [_returning(self.stages, self._forward[r], r) for r in range(size)]
-        described = network.descriptors()
-        self._results = [[(n, described[n].dtype or "float32") for n in stage.outputs] for stage in self.stages]
-        self._shape_of_loss = tuple([1] * len(described[self.loss].shape or ()))
-        self._run = StageRun(self.stages[rank], self.executor)
-        self._kept = list(self.stages[rank].parameters)
+        self._check()
+        self._homes = self._divided()
+        described = self.network.descriptors()
+        self._results = [[(n, described[n].dtype or "float32") for n in names] for names in self._outputs_of_ranks()]
         self._gradients: dict[str, Any] = {}
         self.release([name for name, home in self._homes.items() if home != rank])  # statistics too, until a validation
-        trained = {name for stage in self.stages for name in stage.parameters}
+        trained = set(self.base_optimizer.parameter_names())
+        self._kept = [name for name, home in self._homes.items() if home == rank and name in trained]
         self.absent = [name for name, home in self._homes.items() if home != rank and name in trained]
         self.owned = frozenset(self._kept)
         self._begin()
+
+    def _check(self) -> None:
+        """Raise InputError for what does not go with stages."""
+        _check(self.base_optimizer, self.comm, type(self).__name__)
+
+    def _divided(self) -> dict[str, int]:
+        """Cut the network; return the rank of each parameter and running statistic."""
+        rank, size, network = self.comm.rank, self.comm.size, self.network
+        self.stages = stages(network, self.loss, count=size)
+        homes = _homes(self.stages)
+        self._forward = [_passing(self.stages, network, r) for r in range(size)]  # what rank r hands to the next
+        self._back = [_returning(self.stages, self._forward[r], r) for r in range(size)]
+        self._shape_of_loss = tuple([1] * len(network.descriptors()[self.loss].shape or ()))
+        self._run = StageRun(self.stages[rank], self.executor)
+        return homes
+
+    def _outputs_of_ranks(self) -> list[Sequence[str]]:
+        """Names of the outputs that each rank computes."""
+        return [stage.outputs for stage in self.stages]
 
     @classmethod
     def computing_ranks(cls, size: int) -> range:
@@ -121,8 +134,8 @@ class Pipeline(Staged):
         """One step of all ranks; the outputs are rank 0's, the others return none."""
         if self.samples and self.comm.rank:
             raise InputError(
-                f"got {self.samples} samples on rank {self.comm.rank} of a Pipeline; expected them on rank 0, which "
-                "hands them on: give the others none"
+                f"got {self.samples} samples on rank {self.comm.rank} of a {type(self).__name__}; expected them on "
+                "rank 0, which hands them on: give the others none"
             )
         return self.base_optimizer.step(inputs)
 
@@ -131,12 +144,12 @@ class Pipeline(Staged):
         """All micro-batches forward and backward; this rank's gradients are left in ``_gradients``."""
         parts = list(pieces(self.network, inputs, self.micro_batches)) if self.samples else []
         counts = [[size, self.count_samples(piece)] for size, piece in parts]
-        under_way = _UnderWay(self.comm.gather_facts(counts)[0], [piece for _, piece in parts])
+        under_way = UnderWay(self.comm.gather_facts(counts)[0], [piece for _, piece in parts])
         self._schedule(under_way)
         self._gradients = under_way.sums
         return self._returned(under_way) if under_way.counts else {}
 
-    def _schedule(self, state: _UnderWay) -> None:
+    def _schedule(self, state: UnderWay) -> None:
         """One forward, one backward, after as many forward as there are ranks behind this one."""
         count, last = len(state.counts), self.comm.size - 1
         ahead = min(last - self.comm.rank, count)
@@ -157,7 +170,7 @@ class Pipeline(Staged):
             self._go_back(state, number)
             self._meet(state, send=number)
 
-    def _go_forward(self, state: _UnderWay, number: int) -> None:
+    def _go_forward(self, state: UnderWay, number: int) -> None:
         """This rank's stage on a micro-batch; the last stage runs when it goes back, once for both."""
         if self.comm.rank == self.comm.size - 1:
             state.seen(number, self)
@@ -168,7 +181,7 @@ class Pipeline(Staged):
         values.update({name: results[name] for name in self.stages[self.comm.rank].hands_on})
         state.seen(number, self)
 
-    def _go_back(self, state: _UnderWay, number: int) -> None:
+    def _go_back(self, state: UnderWay, number: int) -> None:
         """The gradient of a micro-batch, which counts by its samples, and what goes back of it."""
         rank, last = self.comm.rank, self.comm.size - 1
         stage, values, gradients = self.stages[rank], state.values.pop(number), state.gradients.pop(number, {})
@@ -212,13 +225,13 @@ class Pipeline(Staged):
         """Gradients of this stage with those of other pipelines, if there are; zeros where no sample came."""
         if self.exchange is self:
             return gradients
-        names, values = [n for n in self._kept if n in self.stages[self.comm.rank].gradients], self.network.parameters
+        names, values = self._kept, self.network.parameters
         absent = {n: np.zeros(values[n].value.shape, values[n].value.dtype) for n in names if n not in gradients}
         tensors = [gradients[n] if n in gradients else self.network.to_tensor(absent[n]) for n in names]
         return dict(zip(names, self.agreed_outside(names, tensors), strict=True))
 
     # -- messages -----------------------------------------------------------------------------------------------------
-    def _meet(self, state: _UnderWay, send: int | None = None, receive: int | None = None) -> None:
+    def _meet(self, state: UnderWay, send: int | None = None, receive: int | None = None) -> None:
         """With the rank before: a gradient goes, activations come. Rank 0's come from its own samples."""
         rank = self.comm.rank
         if rank == 0:
@@ -230,7 +243,7 @@ class Pipeline(Staged):
         if receive is not None:
             state.values[receive] = got
 
-    def _meet_next(self, state: _UnderWay, send: int | None = None, receive: int | None = None) -> None:
+    def _meet_next(self, state: UnderWay, send: int | None = None, receive: int | None = None) -> None:
         """With the rank behind: activations go, a gradient comes. Behind the last rank is nothing."""
         rank = self.comm.rank
         if rank == self.comm.size - 1:
@@ -256,7 +269,7 @@ class Pipeline(Staged):
         to_numpy = self.network.to_numpy
         return {n: np.asarray(to_numpy(values[n])).astype(numpy_dtype(dtype), copy=False) for n, dtype in contents}
 
-    def _returned(self, state: _UnderWay) -> dict[str, Any]:
+    def _returned(self, state: UnderWay) -> dict[str, Any]:
         """The outputs of all micro-batches together, on rank 0."""
         rank, outputs = self.comm.rank, dict[str, Any]()
         arrays = {
@@ -273,7 +286,7 @@ class Pipeline(Staged):
             swap(self.comm, 0, arrays, None, ())
         return outputs
 
-    def _together(self, arrays: list[np.ndarray], state: _UnderWay) -> np.ndarray:
+    def _together(self, arrays: list[np.ndarray], state: UnderWay) -> np.ndarray:
         """Rows of the batch from those of micro-batches; the mean of what has none."""
         if all(array.shape[:1] == (size,) for array, (size, _) in zip(arrays, state.counts, strict=True)):
             return np.concatenate(arrays)
@@ -288,6 +301,9 @@ class Pipeline(Staged):
         return self.drawn(self._run.stage, self.comm.rank, number)
 
     # -- states -------------------------------------------------------------------------------------------------------
+    def has(self, name: str) -> bool:
+        return self._homes.get(name, self.comm.rank) == self.comm.rank
+
     def gathered(self) -> Iterator[tuple[str, np.ndarray]]:
         """Parameters and running statistics of the other stages."""
         here = self.comm.rank
@@ -327,7 +343,7 @@ class Pipeline(Staged):
 
 
 @dataclass
-class _UnderWay:
+class UnderWay:
     """A step: samples of the micro-batches and what they count in the mean, (rank 0) their inputs, by number what each
     has come to, and the sums."""
 
@@ -383,22 +399,33 @@ def _returning(parts: list[TrainingStage], passed: list[tuple[str, str]], rank: 
     return [(name, dtype) for name, dtype in passed if name in differentiated]
 
 
-def _check(base: Optimizer, comm: Communicator) -> None:
+def _check(base: Optimizer, comm: Communicator, scheme: str) -> None:
+    kind = type(base)
     if not isinstance(base, ThreeStepOptimizer):
-        kind = type(base)
         raise InputError(
-            f"got {kind.__module__}.{kind.__qualname__} for Pipeline, which updates all parameters at once; expected a "
+            f"got {kind.__module__}.{kind.__qualname__} for {scheme}, which updates all parameters at once; expected a "
             f"three-step optimizer: use deep500.training.optimizers.{kind.__name__}, which runs on every backend"
         )
-    if base.needs_all:
+    check_rule_and_ranks(base, comm, scheme)
+
+
+def check_rule_and_ranks(base: Optimizer, comm: Communicator, scheme: str) -> None:
+    """Raise InputError for rules, options and ranks that do not go with a pipeline.
+
+    Args:
+        base: the optimizer.
+        comm: the ranks.
+        scheme: its name.
+    """
+    if getattr(base, "needs_all", False):
         raise InputError(
-            f"got {type(base).__name__} for Pipeline, no rank of which has the gradients of all parameters, over which "
+            f"got {type(base).__name__} for {scheme}, no rank of which has the gradients of all parameters, over which "
             "it sums; expected a rule of one parameter: use another optimizer, or ConsistentDecentralized"
         )
     if comm.transport == "pretend":
         raise InputError(
-            "got imagined ranks for Pipeline; expected real ones, as 'deep500 simulate' predicts steps in which each "
+            f"got imagined ranks for {scheme}; expected real ones, as 'deep500 simulate' predicts steps in which each "
             "rank has a share of the batch: measure it with --ranks"
         )
     advice = ": it divides batches itself (micro_batches), and no rank has all gradients; leave it out"
-    check_options(base, "Pipeline", advice, modifier=True)
+    check_options(base, scheme, advice, modifier=True)

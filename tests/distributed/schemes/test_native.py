@@ -150,7 +150,7 @@ def test_threads_are_no_ranks_for_an_engine() -> None:
 @pytest.mark.long
 @pytest.mark.mpi
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
-@pytest.mark.parametrize("scheme", sorted(cases.DEFINITIONS))
+@pytest.mark.parametrize("scheme", [*sorted(cases.DEFINITIONS), "NativePipeline"])
 def test_a_recipe_whose_rank_was_killed_goes_on(scheme: str, tmp_path: Path) -> None:
     """As a user starts it, over MPI: the rank is named, and the resumed run ends with the bits of one never stopped."""
     words = ("--ranks", "2", "--backend", "pytorch")
@@ -173,7 +173,7 @@ def test_a_recipe_whose_rank_was_killed_goes_on(scheme: str, tmp_path: Path) -> 
 @pytest.mark.long
 @pytest.mark.mpi
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
-@pytest.mark.parametrize("scheme", sorted(cases.DEFINITIONS))
+@pytest.mark.parametrize("scheme", [*sorted(cases.DEFINITIONS), "NativePipeline"])
 def test_a_rank_that_hangs_is_named(scheme: str, tmp_path: Path) -> None:
     words, variables = ("--ranks", "2", "--backend", "pytorch"), {"FAIL_RANK": "1", "FAIL_STEP": "12"}
     job = jobs.run(tmp_path, *words, SCHEME=scheme, FAIL_HOW="hang", DEEP500_COMM_TIMEOUT="4", **variables)

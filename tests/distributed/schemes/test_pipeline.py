@@ -205,6 +205,23 @@ def test_a_state_loads_on_another_number_of_ranks(backend: str) -> None:
         assert max(apart(found, want) for found in Threads(ranks).run(go_on)) < 1e-12
 
 
+@BACKENDS
+def test_running_statistics_load_where_their_stage_is(backend: str) -> None:
+    module = load_backend(backend)
+
+    def work(comm: Any) -> Any:
+        def make() -> Any:
+            return optimizers.GradientDescent(module.from_model(normalised(), "cpu"), "loss", lr=0.1)
+
+        state = train(comm, make(), [batch_for(normalised(), 4, 0)])[2].network.state()
+        other = Pipeline(make(), comm, 3)
+        other.network.load_state(state)
+        return digest(state), digest(other.network.state()), digest(Pipeline(make(), comm, 3).network.state())
+
+    for trained, loaded, fresh in Threads(2).run(work):
+        assert trained == loaded != fresh
+
+
 def test_the_bubble_of_a_schedule() -> None:
     """Counted on the schedule itself: every rank works 2 M of the 2 (M + P - 1) turns."""
     for ranks, pieces in ((2, 3), (4, 4), (3, 9)):
