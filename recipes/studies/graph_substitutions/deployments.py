@@ -102,6 +102,7 @@ def _onnxoptimizer(model: onnx.ModelProto) -> onnx.ModelProto:
 PEERS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
     "onnxsim": SIMPLIFIERS["onnxsim"],
     "onnxoptimizer": _onnxoptimizer,
+    "onnxslim": SIMPLIFIERS["onnxslim"],
     "onnxscript": SIMPLIFIERS["onnxscript"],
 }
 
@@ -224,14 +225,14 @@ def wrong(row: Mapping[str, Any]) -> str:
     return "" if apart <= WRONG else f"{where}: answers differ by {apart:.1e}"
 
 
-def mean(rows: Sequence[Mapping[str, Any]]) -> Interval | None:
-    """Geometric mean of original / ours over rows, made within every round; rounds that all rows have."""
+def mean(rows: Sequence[Mapping[str, Any]], which: str = OURS) -> Interval | None:
+    """Geometric mean of original / ours (or another) over rows, made within every round; rounds that all rows have."""
     logs = []
     for row in rows:
-        both = samples(row, ORIGINAL), samples(row, OURS)
+        both = samples(row, ORIGINAL), samples(row, which)
         if both[0] is None or both[1] is None:
             continue
-        stayed = row["same"].get(OURS) == ORIGINAL
+        stayed = row["same"].get(which) == ORIGINAL
         logs.append(np.zeros(ROUNDS) if stayed else np.log(both[0] / both[1]))
     if not logs:
         return None

@@ -12,7 +12,7 @@ from tests.models.architectures.architecture import Architecture, Inputs, Make, 
 WORDS = 300
 
 
-def _transformers(
+def from_transformers(
     kind: str, config: str, outputs: tuple[str, ...], names: tuple[str, ...], **options: Any
 ) -> Callable[[], Any]:
     """A model of transformers as a function of tensors, with the named fields of its answer as results."""
@@ -90,7 +90,13 @@ def _row(
     **options: Any,
 ) -> Architecture:
     return Architecture(
-        name, "transformers", what, _transformers(kind, config, outputs, names, **options), inputs, "dynamo", optimize
+        name,
+        "transformers",
+        what,
+        from_transformers(kind, config, outputs, names, **options),
+        inputs,
+        "dynamo",
+        optimize,
     )
 
 

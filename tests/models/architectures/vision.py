@@ -20,7 +20,9 @@ def from_torchvision(name: str, group: str = "", **options: Any) -> Callable[[],
     return build
 
 
-def _timm(name: str, **options: Any) -> Callable[[], Any]:
+def from_timm(name: str, **options: Any) -> Callable[[], Any]:
+    """A builder of one of timm's models, with random weights."""
+
     def build() -> Any:
         import_torchvision()  # timm imports it
         import timm
@@ -117,13 +119,13 @@ VISION = (
         "ssdlite", "torchvision", "detection with non-maximum suppression", _detector, images(320, 2), ragged=True
     ),
     Architecture(
-        "mobilenetv4", "timm", "inverted bottlenecks", _timm("mobilenetv4_conv_small"), images(64), "dynamo", False
+        "mobilenetv4", "timm", "inverted bottlenecks", from_timm("mobilenetv4_conv_small"), images(64), "dynamo", False
     ),
     Architecture(
         "convnext_atto",
         "timm",
         "7 x 7 depthwise, layer norm",
-        _timm("convnext_atto", depths=(1, 1, 2, 1)),
+        from_timm("convnext_atto", depths=(1, 1, 2, 1)),
         images(64),
         "dynamo",
     ),
@@ -131,7 +133,7 @@ VISION = (
         "swin",
         "timm",
         "attention in shifted windows",
-        _timm("swin_tiny_patch4_window7_224", img_size=56, depths=(2, 2), num_heads=(2, 4), embed_dim=32),
+        from_timm("swin_tiny_patch4_window7_224", img_size=56, depths=(2, 2), num_heads=(2, 4), embed_dim=32),
         images(56, 2),
         "dynamo",
         False,
@@ -140,20 +142,20 @@ VISION = (
         "eva02",
         "timm",
         "rotary attention, SwiGLU",
-        _timm("eva02_tiny_patch14_224", img_size=56, depth=2),
+        from_timm("eva02_tiny_patch14_224", img_size=56, depth=2),
         images(56),
         "dynamo",
         False,
     ),
     Architecture(
-        "vit", "timm", "attention on patches", _timm("vit_tiny_patch16_224", img_size=64, depth=3), images(64)
+        "vit", "timm", "attention on patches", from_timm("vit_tiny_patch16_224", img_size=64, depth=3), images(64)
     ),
     Architecture("mixer", "timm", "dense layers across patches", _mixer, images(96)),
     Architecture(
         "levit",
         "timm",
         "attention and convolutions, attention biases",
-        _timm("levit_128s", img_size=64),
+        from_timm("levit_128s", img_size=64),
         images(64),
         "dynamo",
         False,
