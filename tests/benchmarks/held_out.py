@@ -46,7 +46,7 @@ from tests.models.architectures.vision import from_timm
 from tests.models.exporting import prepare
 
 FIGURES = {
-    "least best of the others / ours over fifteen exports": f">= {FLOOR}",
+    "least best of the others / ours over fifteen exports": ">= 0.98",
     "geometric mean of original / ours, above that of the best other": ">= 0.05",
 }
 ALONE, INSTANCES, ROUNDS, TOLERANCE, WORDS = "alone", 3, 150, 1e-3, 1000
@@ -149,6 +149,9 @@ def measure(name: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]
     feeds = export(name, files[ORIGINAL])
     for which in (OURS, ALONE):
         files[which] = folder / f"{stem}-{which}.onnx"
+        if which == ALONE and form(row["said"][OURS]) not in PEERS:  # without the others the same had won
+            files[which].write_bytes(files[OURS].read_bytes())
+            continue
         said = optimized(files[ORIGINAL], files[which], args.budget, TEXT[0] in feeds, which == ALONE)
         row["said"][which], row["seconds"][which] = said
     for which, optimize in PEERS.items():

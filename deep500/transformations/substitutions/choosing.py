@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping
 
 from deep500.errors import MissingBackend, NetworkError, UnsupportedOperator
-from deep500.measure.comparison import FASTER
 from deep500.networks.graph import Graph
 from deep500.transformations.substitutions.cost import OutOfTime, Remeasured, deployment, work_hash
 from deep500.transformations.substitutions.cost.clock import cpu_seconds
@@ -69,7 +68,7 @@ def fastest(
         return None, []
     if not first.comparisons:
         return None, []
-    order = _faster(first)
+    order = first.faster
     close = [name for name in order[:AGAIN] if _ratio(first, name) <= (1 + CLOSE) * _ratio(first, order[0])]
     left, taken = deadline.left(), _rounds_took(first)
     if not close or left < min(taken, MOST_TIMING):
@@ -98,13 +97,3 @@ def _rounds_took(timed: Remeasured) -> float:
     """About the seconds that the rounds took: every network once, and the first twice."""
     medians = [interval.median for interval in timed.seconds.values()]
     return timed.rounds * (sum(medians) + medians[0])
-
-
-def _faster(timed: Remeasured) -> list[str]:
-    """Candidates that are faster beyond noise, the fastest first: their interval ends below 1."""
-    faster = []
-    for name in timed.ranking:
-        if name != timed.first:
-            verdict, high = timed[name].verdict, timed[name].ratio.high
-            faster += [name] if verdict == FASTER and high is not None and high < 1 else []
-    return faster

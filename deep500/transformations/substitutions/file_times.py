@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from deep500.errors import UnsupportedOperator
-from deep500.measure.comparison import FASTER, MARGIN
+from deep500.measure.comparison import MARGIN
 from deep500.networks.execution.inputs import make_inputs
 from deep500.networks.network import Network
 from deep500.networks.onnx.dump import write_bytes
@@ -134,18 +134,12 @@ def _winner(
             timed = remeasure(every, optimized.backend, sizes=sizes, seed=contest.seed, **options)
     except UnsupportedOperator as error:
         return None, f"as a file it was not timed: {error}", None
-    compared = {c.first: c for c in timed.comparisons}
-    faster = [
-        n
-        for n in timed.ranking
-        if n in compared and compared[n].verdict == FASTER and (compared[n].ratio.high or 1) < 1
-    ]
-    if not faster and from_file is None and optimized.chosen is not None and EDITED not in compared:
+    faster = timed.faster
+    if not faster and from_file is None and optimized.chosen is not None and EDITED not in timed.seconds:
         return ANEW, "", None  # no time for more than what was timed as a network
     if not faster:
         return None, f"{optimized.chosen} is faster than the network, but not than the file: {timed}", timed
-    best = compared[faster[0]].ratio.median
-    edited = EDITED in faster and compared[EDITED].ratio.median <= best * (1 + MARGIN)
+    edited = EDITED in faster and timed[EDITED].ratio.median <= timed[faster[0]].ratio.median * (1 + MARGIN)
     return EDITED if edited else faster[0], "", timed
 
 

@@ -170,10 +170,7 @@ class Optimized:
     ) -> Optimized:
         """The original as it is, with other facts of the search."""
         history = History(structure_hash(network), specification_hash(), training, {}, unchanged=True)
-        try:
-            same = network.copy()
-        except MemoryError:  # there is no room for two
-            same = network
+        same = network.copy(arrays=False)  # which are exchanged, and never written into
         return cls(network, same, backend, history, before, before, reason=reason, **facts)
 
     @property

@@ -5,7 +5,7 @@ python -m recipes.studies.graph_substitutions e2 --networks nasrnn,vit --deploym
 python -m recipes.studies.graph_substitutions e2 --docs docs/graph_substitutions_experiments.md
 
 A row is one network in one deployment: ONNX Runtime with all of its own optimizations, PyTorch eager, PyTorch with
-torch.compile, JAX, TensorFlow. The network as it is, ours, and the results of onnxsim, onnxoptimizer and onnxscript's
+torch.compile, JAX, TensorFlow. The network as it is, ours, and those of onnxsim, onnxoptimizer, onnxslim, onnxscript's
 optimizer, as far as these are installed, run in turns in one process; each is built several times, since executors of
 one network differ by where their arrays lie. What does the same work as another is run once. Rows are appended to a
 file; what is there is not measured again, so that a run that was ended goes on. OMP_NUM_THREADS=1 says one thread.

@@ -108,6 +108,17 @@ def test_the_original_is_left_alone() -> None:
     assert saved(network) == before
 
 
+@pytest.mark.parametrize("backend", ["reference", "pytorch"])
+def test_training_what_stayed_leaves_the_original_alone(backend: str) -> None:
+    """Both hold the same arrays, which are exchanged when they are trained."""
+    network, fw = trained(), load_backend(backend)
+    before, stayed = saved(network), optimized(network, budget=0).network
+    optimizer = fw.GradientDescent(fw.from_model(stayed), "loss", 0.1)
+    optimizer.step(make_inputs(network, None))
+    after = optimizer.executor.network.fetch_tensors(["w0"])[0]
+    assert not np.array_equal(after, network.parameters["w0"].value) and saved(network) == before
+
+
 # -- the same bytes ---------------------------------------------------------------------------------------------------
 def test_two_runs_and_a_replay_give_the_same_bytes(subject: str, results: dict[str, Optimized], tmp_path: Path) -> None:
     network, options = SUBJECTS[subject]

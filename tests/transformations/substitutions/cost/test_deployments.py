@@ -84,7 +84,7 @@ def test_a_compilers_formula_has_elementwise_work_in_the_loops_of_others() -> No
 def test_no_more_is_compiled_than_there_is_time_for() -> None:
     nets, failed = {"a": create("mlp", batch=1), "b": create("mlp", batch=1)}, dict[str, str]()
     timed = remeasure(nets, "reference", limit=0.01, failed=failed, until=cpu_seconds() - 1)
-    assert not timed.comparisons and timed.chosen == "a" and "too little time to compile" in failed["b"]
+    assert not timed.comparisons and not timed.faster and "too little time to compile" in failed["b"]
     assert remeasure(nets, "reference", limit=0.01, failed={}, until=cpu_seconds() + 3600).comparisons
 
 
