@@ -16,7 +16,7 @@ Array = np.ndarray
 
 def _wide(x: Array) -> Array:
     """Narrow floats are normalised in float32, as ONNX's stash_type says."""
-    return x if x.dtype in (np.float32, np.float64) else x.astype(np.float32)
+    return x if x.dtype.itemsize >= 4 else x.astype(np.float32)
 
 
 @op("BatchNormalization")
