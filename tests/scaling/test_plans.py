@@ -88,3 +88,14 @@ def test_the_command_says_what_wins(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert np.isfinite([entry.seconds.median for entry in table.entries]).all()
     assert cli.main([*words, "--plan-memory", "5"]) == 2
     assert "got --plan-memory 5; expected bytes above 0, with --plans" in capsys.readouterr().err
+
+
+def test_the_page_s_figures_of_the_perceptron_are_the_model_s() -> None:
+    network = add_loss(create("mlp", shape=(784,), hidden=(4096, 4096), classes=10))
+    net = Interconnect(2e-6, 1e-10, 5e-11)
+    costs = StepCosts(net.alpha, net.beta, sum_time=net.gamma)
+    grids = list(GridReplays(network, {"input": (64, 784), "label": (64,)}, 64, costs, net).on(16, 64))
+    best, data = min(grids, key=lambda grid: grid.seconds), next(grid for grid in grids if grid.way == DATA)
+    assert str(best) == "model 16 (parameters)"
+    said = f"{1e3 * best.seconds:.0f} ms, not {1e3 * data.seconds:.0f} |"
+    assert said in (Path(__file__).parents[2] / "docs" / "scaling.md").read_text(encoding="utf-8")
