@@ -1,0 +1,295 @@
+"""Generated C++ operators with derived gradients: ``python -m tests.fuzz.programs --count 3000 --seed 0 --resume``.
+
+Each program is built in float64 with the check, and in one of the other ways; what builds is judged at many sizes
+against a tape that is compiled from the same source by itself (:mod:`tests.fuzz.program_judge`). Six run side by side
+in one operator; what is refused or dies there is built alone. A wrong number without a word is *silent*; such programs,
+and those that are refused, are reduced to the blocks to blame. ``--replay NUMBER`` runs one number in all ways.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from deep500.operators.enzyme.pipeline import BuildOptions
+from tests.fuzz.program_blocks import KINDS
+from tests.fuzz.program_source import GROUP, Program, operator, program
+
+MODES: dict[str, dict[str, Any]] = {
+    "float64": {},
+    "unchecked": {"check": False},
+    "float32": {},
+    "fast_math": {"fast_math": True},
+}
+HANG = 900.0
+"""Seconds until a build and its calls are taken to hang."""
+PATIENCE = 25.0
+"""Seconds of the processor for Enzyme, a fifth of what users have: it may not end on a Hessian."""
+WRONG = ("silent", "warned", "died", "hang")
+ROW = re.compile(r"\bat \[(\d), \d+\]")
+"""The number of the program that a check finds wrong beside others."""
+NAMED = re.compile(r"C\+\+ operator '\w+': |\bp\d+(?:_\d+)?(?:_\w+)?")
+
+Outcome = dict[str, Any]
+"""How a program ended in one mode: ``how`` it did, the ``text``, ``seconds`` of the processor that its build took."""
+
+
+def examine(
+    programs: Sequence[Program], mode: str, folder: Path, seed: int, group: Sequence[Program] = ()
+) -> list[Outcome]:
+    """Build one operator of these programs and judge it, in this process, which may die of it.
+
+    The tape of their group serves each of them.
+    """
+    import deep500 as d5
+    from deep500.operators.enzyme import build
+    from tests.fuzz.program_judge import Judge, Oracle
+
+    build.BuildOptions = partial(BuildOptions, timeout=PATIENCE)  # type: ignore[assignment, misc]
+    form, dtype = programs[0].form, "float32" if mode == "float32" else "float64"
+    rows = d5.TensorDescriptor(dtype, (len(programs), "N"))
+    inputs = [rows] * (1 + form.weighted) + [d5.TensorDescriptor("int64", ("N",))] * form.indexed
+    oracle, begin = Oracle(group if all(p in group for p in programs) else programs, folder), _spent()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            op = d5.compile_custom_cppop_inline(
+                "generated",
+                operator("generated", list(programs)),
+                inputs,
+                [rows],
+                gradient="enzyme",
+                openmp=form.openmp,
+                **MODES[mode],
+            )
+        except d5.errors.CompileError as error:
+            how = "broken" if "does not compile" in str(error) else "refused"
+            return [{"how": how, "text": str(error), "seconds": _spent() - begin}] * len(programs)
+    seconds = (_spent() - begin) / len(programs)
+    judge = Judge(op, oracle, programs, dtype)
+    try:
+        judge.run(seed)
+    except d5.errors.Deep500Error as error:
+        return [{"how": "refused", "text": f"at a call: {error}", "seconds": seconds}] * len(programs)
+    never = "".join(str(w.message) for w in caught if "never came" in str(w.message))
+    outcomes = []
+    for p in programs:
+        how = "right" if judge.judged[p.name] else "open"
+        text = judge.said.get(p.name, "")
+        if text:
+            how = "warned" if never else "silent"
+        outcomes.append({"how": how, "text": text, "seconds": seconds})
+    return outcomes
+
+
+def _spent() -> float:
+    """Seconds of the processor, of this process and those that it waited for."""
+    return sum(os.times()[:4])
+
+
+class Bench:
+    """Runs :func:`examine` in processes of their own; ``folder`` is for what they make."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.seed, self.blamed = folder, seed, Counter[tuple[str, str]]()
+        self.group: list[Program] = []
+
+    def apart(self, programs: Sequence[Program], mode: str) -> list[Outcome]:
+        """The outcomes of programs that share an operator."""
+        context = multiprocessing.get_context("fork")
+        theirs = context.Queue()
+
+        def run() -> None:
+            os.setsid()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            try:
+                theirs.put(examine(programs, mode, self.folder, self.seed, self.group))
+            except SyntaxError as error:
+                theirs.put([{"how": "broken", "text": str(error), "seconds": 0.0}] * len(programs))
+
+        process = context.Process(target=run)
+        process.start()
+        deadline = time.monotonic() + HANG
+        outcomes = None
+        while outcomes is None and time.monotonic() < deadline:
+            if not theirs.empty():
+                outcomes = theirs.get()
+            elif not process.is_alive() and theirs.empty():
+                break
+            else:
+                time.sleep(0.05)
+        hangs = process.is_alive() and outcomes is None
+        if hangs:
+            os.killpg(process.pid or 0, signal.SIGKILL)
+        process.join()
+        if outcomes is not None:
+            return list(outcomes)
+        text = "no end" if hangs else f"exit code {process.exitcode}"
+        return [{"how": "hang" if hangs else "died", "text": text, "seconds": 0.0}] * len(programs)
+
+    def outcomes(self, programs: Sequence[Program], mode: str) -> dict[str, Outcome]:
+        """Each program's outcome: side by side where all can be, else alone."""
+        together = [p for p in programs if not p.alone]
+        ended = {p.name: self.apart([p], mode)[0] for p in programs if p.alone}
+        while together:
+            some = self.apart(together, mode)
+            if len(together) == 1 or some[0]["how"] != "refused":
+                again = [len(together) > 1 and o["how"] not in ("right", "open") for o in some]
+                pairs = zip(together, some, again, strict=True)
+                return ended | {p.name: self.apart([p], mode)[0] if more else o for p, o, more in pairs}
+            row = ROW.search(some[0]["text"])
+            if row is None:
+                half = len(together) // 2
+                return ended | self.outcomes(together[:half], mode) | self.outcomes(together[half:], mode)
+            blamed = together.pop(int(row[1]))
+            ended[blamed.name] = self.apart([blamed], mode)[0]
+        return ended
+
+    def reduced(self, whole: Program, mode: str, outcome: Outcome) -> Program:
+        """The program of the fewest blocks that ends in the same way; what was seen twice is not built again."""
+        count, why = len(whole.blocks), _reason(outcome)
+        for n in range(count if why else 0):
+            if self.blamed[whole.blocks[n][0], why] > 1:
+                return whole.reduced((n,))
+        for size in range(1, count):
+            for numbers in itertools.combinations(range(count), size):
+                smaller = whole.reduced(numbers)
+                again = self.apart([smaller], mode)[0]
+                if again["how"] == outcome["how"] and _reason(again) == why:
+                    self.blamed.update({(kind, why) for kind, _ in smaller.blocks if size == 1})
+                    return smaller
+        return whole
+
+
+def _reason(outcome: Outcome) -> str:
+    """Why a program was refused, in few words that others share; "" for numbers."""
+    if outcome["how"] != "refused":
+        return ""
+    text = NAMED.sub("", outcome["text"])
+    if "not that of forward" in text:
+        return "the check: a gradient that is not that of forward"
+    first, _, rest = text.partition("\n")
+    advice = re.search(r"what to change: ([^\n]*)", rest)
+    return (advice[1] if advice else first)[:110]
+
+
+def ways(number: int) -> list[str]:
+    """The modes in which a group is built: always with the check, and one other in turn."""
+    others = [mode for mode in MODES if mode != "float64"]
+    return ["float64", others[number // GROUP % len(others)]]
+
+
+def run(
+    seed: int, numbers: Sequence[int], bench: Bench, say: Callable[[str], None], modes: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """Run numbers; yields a record of each program in each mode. What is wrong is said as it comes."""
+    for _, group in itertools.groupby(numbers, lambda number: number // GROUP):
+        bench.group = programs = [program(seed, number) for number in group]
+        for mode in modes or ways(int(programs[0].name[1:])):
+            for p, outcome in zip(programs, _ordered(bench.outcomes(programs, mode), programs), strict=True):
+                blamed = p
+                doubted = p.alone and outcome["how"] == "refused"
+                if outcome["how"] in (*WRONG, "refused") and not doubted:
+                    blamed = bench.reduced(p, mode, outcome)
+                if outcome["how"] in (*WRONG, "broken"):
+                    say(f"{p.name[1:]} {mode} {outcome['how']}: {outcome['text']}\n{blamed.text()}")
+                yield {
+                    "number": int(p.name[1:]),
+                    "mode": mode,
+                    "kinds": [kind for kind, _ in p.blocks],
+                    "blamed": [kind for kind, _ in blamed.blocks],
+                    "reason": _reason(outcome),
+                    **outcome,
+                }
+
+
+def _ordered(outcomes: dict[str, Outcome], programs: Sequence[Program]) -> list[Outcome]:
+    return [outcomes[p.name] for p in programs]
+
+
+def table(records: Iterable[dict[str, Any]]) -> str:
+    """How programs ended: in each mode, for each kind of blocks, and why they were refused."""
+    records = list(records)
+    modes: dict[str, Counter[str]] = defaultdict(Counter)
+    kinds: dict[str, Counter[str]] = defaultdict(Counter)
+    seconds: dict[str, list[float]] = defaultdict(list)
+    reasons: Counter[str] = Counter()
+    for record in records:
+        modes[record["mode"]][record["how"]] += 1
+        seconds[record["mode"]].append(record["seconds"])
+        for kind in set(record["kinds"]):
+            blamed = kind in record["blamed"] or record["how"] in ("right", "open")
+            kinds[kind]["programs"] += 1
+            kinds[kind][record["how"] if blamed else "beside"] += 1
+        if record["how"] == "refused":
+            reasons[f"{' + '.join(sorted(record['blamed']))}: {record['reason']}"] += 1
+    lines = ["| built | programs | right | refused | silent | other | seconds of CPU each |", "|---|" + "---|" * 6]
+    for mode, count in modes.items():
+        other = sum(count.values()) - count["right"] - count["refused"] - count["silent"]
+        mean = sum(seconds[mode]) / len(seconds[mode])
+        words = [mode, sum(count.values()), count["right"], count["refused"], count["silent"], other, f"{mean:.1f}"]
+        lines.append(f"| {' | '.join(map(str, words))} |")
+    lines += ["", "| kind of block | built | right | refused | silent | other |", "|---|" + "---|" * 5]
+    for kind in (name for name in KINDS if name in kinds):
+        count = kinds[kind]
+        other = sum(count[how] for how in ("open", "warned", "died", "hang", "broken"))
+        words = [kind, count["programs"] - count["beside"], count["right"], count["refused"], count["silent"], other]
+        lines.append(f"| {' | '.join(map(str, words))} |")
+    return "\n".join([*lines, "", *(f"{n:4d} refused: {why}" for why, n in reasons.most_common())])
+
+
+def main() -> int:
+    """Exit code 1 where a program was wrong without a word, or worse."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=60, help="how many programs (60)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--from", type=int, default=0, dest="first", metavar="N", help="the first number (0)")
+    parser.add_argument("--replay", type=int, metavar="N", help="this one alone, in all modes, with its source")
+    parser.add_argument("--modes", default="", help=f"of {','.join(MODES)}; with the check and one other if left out")
+    parser.add_argument("--resume", action="store_true", help="go on where the file of records ends")
+    parser.add_argument("--records", type=Path, help="that file (results/programs-SEED.jsonl)")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no group after so many")
+    words = parser.parse_args()
+    from deep500.operators.enzyme.engine import find_engine
+
+    os.environ["DEEP500_ENZYME"] = str(find_engine().path)
+    records = words.records or Path("results") / f"programs-{words.seed}.jsonl"
+    records.parent.mkdir(parents=True, exist_ok=True)
+    known = [json.loads(line) for line in records.read_text().splitlines()] if words.resume and records.exists() else []
+    done, numbers = {record["number"] for record in known}, range(words.first, words.first + words.count)
+    if words.replay is not None:
+        numbers, known, done = range(words.replay, words.replay + 1), [], set()
+        print(operator("generated", [program(words.seed, words.replay)]))
+    modes = words.modes.split(",") if words.modes else list(MODES) if words.replay is not None else []
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="deep500-fuzz-") as folder, records.open("a" if done else "w") as file:
+        os.environ["DEEP500_CACHE"] = str(Path(folder) / "cache")
+        bench = Bench(Path(folder), words.seed)
+        left = [n for n in numbers if n not in done]
+        for record in run(words.seed, left, bench, lambda text: print(text, flush=True), modes):
+            known.append(record)
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            if time.monotonic() - begin > words.seconds:
+                break
+    print(table(known))
+    print(f"{time.monotonic() - begin:.0f} s")
+    return int(any(record["how"] in (*WRONG, "broken") for record in known))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
