@@ -66,6 +66,12 @@ MENDED = [
     Mended("unwritten", f"{EACH}y[i] += x[i];", MEMORY),
     Mended("unwritten_if_many", f"if (n > 3000) {EACH}y[i] += x[i]; else {EACH}y[i] = x[i] * 2;", MEMORY),
     Mended("unwritten_if_large", f"{EACH}{{ if (x[i] > 3) y[i] += x[i]; else y[i] = x[i] * 2; }}", MEMORY, quick=True),
+    # -- factors of products, of which a copy is kept: its rows were taken for longer than they are
+    Mended("product_of_local_arrays", f"std::vector<T> p(n * 2), q(n * n); {EACH}for (int c = 0; c < 2; ++c) "
+           "p[i * 2 + c] = std::tanh(x[i] * T(c + 1)); d5::product(d5::plain, d5::transposed, n, n, 2, T(.5), "
+           f"p.data(), 2, p.data(), 2, T(0), q.data(), n);"
+           f"{EACH}y[i] = q[i * n + (i * 3 + 1) % n] * q[(n - 1) * n + i];",
+           before='#include "deep500/blas.h"\n', checks=BOTH),
     # -- ends of the process
     Mended("null_write", f"if (n > 3)\n*(double *)nullptr = x[0];\n{EACH}y[i] = x[i];",
            r"does not compile(.|\n)*cpp:\d+:1: error: indirection of .*null pointer", checks=BOTH, quick=True),

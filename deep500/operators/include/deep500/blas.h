@@ -150,18 +150,19 @@ struct tile {
 
 }  // namespace d500_detail
 
-// Hidden and found first: whatever BLAS the process has loaded stays what it is.
+// Hidden and found first: whatever BLAS the process has loaded stays what it is. Products are said by columns, c' = b' a':
+// of factors that go by rows Enzyme may keep a copy, whose leading dimension it then gets wrong.
 #define D500_BLAS(LETTER, T)                                                                                                  \
   extern "C" __attribute__((noinline, used, visibility("hidden"))) inline void cblas_##LETTER##gemm(                         \
       int order, int turn_a, int turn_b, int m, int n, int k, T alpha, const T *a, int lda, const T *b, int ldb, T beta,      \
       T *c, int ldc) {                                                                                                        \
     if (order == d500_detail::unread && beta == T(0)) return; /* the products of its gradient are added: their beta is 1 */  \
-    d500_detail::tile<T>::product(turn_a == d5::transposed, turn_b == d5::transposed, m, n, k, alpha, a, std::size_t(lda), b, \
-                                  std::size_t(ldb), beta, c, std::size_t(ldc));                                               \
+    d500_detail::tile<T>::product(turn_b == d5::transposed, turn_a == d5::transposed, n, m, k, alpha, b, std::size_t(ldb), a, \
+                                  std::size_t(lda), beta, c, std::size_t(ldc));                                               \
   }                                                                                                                           \
   extern "C" __attribute__((noinline, used, visibility("hidden"))) inline void cblas_##LETTER##lascl(                        \
       int, char, int, int, T from, T to, int m, int n, T *c, int ldc, int *) {                                                \
-    d500_detail::tile<T>::scale(from, to, m, n, c, std::size_t(ldc));                                                         \
+    d500_detail::tile<T>::scale(from, to, n, m, c, std::size_t(ldc));                                                         \
   }                                                                                                                           \
   extern "C" __attribute__((noinline, used, visibility("hidden"))) inline T cblas_##LETTER##dot(                             \
       int n, const T *a, int step_a, const T *b, int step_b) {                                                                \
@@ -177,12 +178,12 @@ struct tile {
   /** c = alpha a b + beta c, with a and b as they are or transposed; m x n, over k. */                                       \
   static inline void product(int turn_a, int turn_b, std::size_t m, std::size_t n, std::size_t k, T alpha, const T *a,        \
                              std::size_t lda, const T *b, std::size_t ldb, T beta, T *c, std::size_t ldc) {                   \
-    cblas_##LETTER##gemm(101, turn_a, turn_b, int(m), int(n), int(k), alpha, a, int(lda), b, int(ldb), beta, c, int(ldc));    \
+    cblas_##LETTER##gemm(102, turn_b, turn_a, int(n), int(m), int(k), alpha, b, int(ldb), a, int(lda), beta, c, int(ldc));    \
   }                                                                                                                           \
   /** c = alpha a b for a surrogate that is linear in c, of which only the gradient is wanted: c is not written. */           \
   static inline void unread_product(int turn_a, int turn_b, std::size_t m, std::size_t n, std::size_t k, T alpha, const T *a, \
                                     std::size_t lda, const T *b, std::size_t ldb, T *c, std::size_t ldc) {                    \
-    cblas_##LETTER##gemm(d500_detail::unread, turn_a, turn_b, int(m), int(n), int(k), alpha, a, int(lda), b, int(ldb), T(0),  \
+    cblas_##LETTER##gemm(d500_detail::unread, turn_b, turn_a, int(n), int(m), int(k), alpha, b, int(ldb), a, int(lda), T(0),  \
                          c, int(ldc));                                                                                        \
   }                                                                                                                           \
   }
