@@ -37,8 +37,8 @@ MODES: dict[str, dict[str, Any]] = {
 }
 HANG = 900.0
 """Seconds until a build and its calls are taken to hang."""
-PATIENCE = 25.0
-"""Seconds of the processor for Enzyme, a fifth of what users have: it may not end on a Hessian."""
+PATIENCE = 12.0
+"""Seconds of the processor for Enzyme, a tenth of what users have: it may not end on a Hessian."""
 WRONG = ("silent", "warned", "died", "hang")
 ROW = re.compile(r"\bat \[(\d), \d+\]")
 """The number of the program that a check finds wrong beside others."""
