@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import re
 
 import pytest
 
+from deep500.measure.statistics import Interval
 from tests.benchmarks import __main__ as listing
 from tests.benchmarks import catalog, filling, turns
 
@@ -62,12 +64,39 @@ def test_all_are_listed(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(("factor", "met", "word"), [(1.5, False, "MISSED"), (1.0, True, "met")])
-def test_a_ratio_is_judged_by_its_bar(factor, met, word, capsys):
+def test_a_ratio_is_judged_by_its_bar(factor, met, word, capsys, monkeypatch):
     base = [(1.0 + 0.001 * n, 1.0) for n in range(20)]
     times = {"native": base, "native again": base, "deep500": [(factor * cpu, wall) for cpu, wall in base]}
-    assert turns.report(turns.Comparison("work", dict, 1, bar=1.1), times) is met
+    monkeypatch.setattr(turns, "measure", lambda variants, rounds, calls: times)
+    compared = [turns.Comparison("work", dict, 1, "speed", bar=1.1), turns.Comparison("other", dict, 1)]
+    assert turns.say_all(compared, 9) is met
     out = capsys.readouterr().out
-    assert out.count("bar 1.1") == 1 and word in out and out.count("/ native") == 4
+    assert out.count("figure: ") == 1 and re.search(
+        rf"^figure: speed = work: {factor:g}.* \| {word}$", out, re.MULTILINE
+    )
+    assert out.count("/ native") == 8
+
+
+def test_the_sound_end_of_an_interval_decides(capsys):
+    known, unknown = Interval(1.0, 0.9, 1.2, 9), Interval(1.0, None, None, 3)
+    assert filling.say_ratio("a", {"x": known, "y": known}, at_most=1.2)
+    assert not filling.say_ratio("b", known, at_most=1.1) and not filling.say_ratio("c", known, at_least=0.95)
+    assert not filling.say_ratio("d", unknown, at_most=1.1) and filling.say_ratio("e", unknown)
+    assert not filling.say_ratio("f", {f"{n}": float(n) for n in range(5)}, at_most=3, unit="ms")
+    assert not filling.say_ratio("g", {}, at_most=3)
+    assert [line.removeprefix("figure: ") for line in capsys.readouterr().out.splitlines()] == [
+        "a = x: 1 [0.9, 1.2]; y: 1 [0.9, 1.2]; n 9 | met",
+        "b = 1 [0.9, 1.2]; n 9 | MISSED",
+        "c = 1 [0.9, 1.2]; n 9 | MISSED",
+        "d = 1 (no interval); n 3 | MISSED",
+        "e = 1 (no interval); n 3 | no bar",
+        "f = 0 (0) to 4 (4) ms, 5 in all, bar missed by 4 | MISSED",
+        "g = nothing | MISSED",
+    ]
+    assert turns.geometric_mean([known, Interval(4.0, 3.6, 4.8, 9)]) == Interval(
+        2.0, pytest.approx(1.8), pytest.approx(2.4), 2
+    )
+    assert turns.geometric_mean([known, unknown]) == Interval(1.0, None, None, 2)
 
 
 def test_variants_take_turns():
@@ -81,13 +110,14 @@ def test_variants_take_turns():
 
 @pytest.fixture
 def filled(tmp_path, monkeypatch):
-    """``fill`` for one program of three figures that says two and fails; returns its runs so far."""
-    program = catalog.Program("fake", "A fake.", {"speed": ">= 2", "share": "at most 1", "read": "no bar"})
+    """``fill`` for one program of four figures that says three and fails; returns its runs so far."""
+    figures = {"speed": ">= 2", "share": "at most 1", "energy": "no bar", "read": "no bar"}
+    program = catalog.Program("fake", "A fake.", figures)
     monkeypatch.setattr(catalog, "programs", lambda: [program])
     for name, file in (("RECORDED", "recorded.json"), ("PAGE", "figures.md")):
         monkeypatch.setattr(catalog, name, tmp_path / file)
     monkeypatch.setattr(filling, "LOGS", tmp_path / "logs")
-    monkeypatch.setattr(filling, "_commit", lambda: "abc")
+    monkeypatch.setattr(filling, "commit_here", lambda: "abc")
     catalog.RECORDED.write_text("{}")
     runs = []
 
@@ -95,7 +125,8 @@ def filled(tmp_path, monkeypatch):
         runs.append(name)
         with contextlib.redirect_stdout(io.StringIO()) as out:
             filling.say("speed", "3.0 [2.9, 3.1]", True)
-            filling.say("share", "1.5 = too | much", False)
+            filling.say("share", "1.5 = too |\n much", False)
+            filling.say_not("energy", "no counter here")
         return 1, f"a line\n{out.getvalue()}last words\n"
 
     monkeypatch.setattr(filling, "_run", run)
@@ -107,7 +138,7 @@ def test_figures_are_filled_in_and_not_measured_twice(filled):
     page, known = catalog.PAGE.read_text(), catalog.recorded()["fake"]
     assert known["speed"]["met"] is True and known["speed"]["commit"] == "abc" and known["speed"]["machine"]
     assert "3.0 [2.9, 3.1] (2" in page and "**missed**: 1.5 = too / much (2" in page
-    assert "not measured: the program ended with 1: last words" in page
+    assert "not measured: the program ended with 1: last words" in page and "not measured: no counter here" in page
     assert filling.fill([], busy=True) == 0 and filling.fill(["other"], again=True, busy=True) == 0
     assert len(filled) == 1
     assert filling.fill(["fake"], again=True, busy=True) == 1 and len(filled) == 2
@@ -124,4 +155,4 @@ def test_nothing_is_measured_while_others_work(filled, monkeypatch):
 def test_what_nobody_measured_is_listed(filled):
     catalog.record("fake", "speed", {"text": "3", "date": "2020-01-01"})
     catalog.record("fake", "share", {"text": "1 (2099-01-01)"})
-    assert [line.split(":")[1].strip() for line in catalog.stale(30)] == ["speed", "read"]
+    assert [line.split(":")[1].strip() for line in catalog.stale(30)] == ["speed", "energy", "read"]

@@ -18,11 +18,12 @@ RECORDED = FOLDER / "recorded.json"
 _HEAD = """# Figures
 
 What we hold ourselves to, and the programs that print it: `python -m tests.benchmarks.NAME` (`--help` names its
-options). They are no tests. Ratios are of pairs measured in turns in random order, with intervals of 95 %.
-`make figures` runs them all, for hours, on a machine that does nothing else, goes on where it was stopped, and writes
-this page: what was measured, when, where, at which commit, and which bars were **missed**. `make figures
-ONLY="ranks loader"` runs some. A figure that a program prints to be read is noted with `python -m tests.benchmarks
---record PROGRAM FIGURE TEXT`; `--stale 30` lists those that nobody measured for 30 days.
+options). They are no tests. Ratios are of pairs measured in turns in random order, with intervals of 95 %: a bar is met
+if the interval's end on its side is within it. `make figures` runs them all, for hours, on a machine that does nothing
+else, goes on where it was stopped, and writes this page: what was measured, when, where, at which commit, and which
+bars were **missed**. `make figures ONLY="ranks loader"` runs some. What a program said elsewhere, or with options for a
+longer run, is noted with `python -m tests.benchmarks --record PROGRAM FIGURE TEXT`; `--stale 30` lists what nobody
+measured for 30 days.
 """
 
 NEVER = "no run on a quiet machine yet"

@@ -1,8 +1,9 @@
 """``make figures``: runs the programs one after the other on a quiet machine, and writes what they say into the table.
 
-A program says a figure with :func:`say`, a line of its output. Each is kept with the date, the commit, the machine and
-how much of it others took meanwhile. What was measured at this commit is not measured again, so that a stop loses one
-program at most. On a machine that is not quiet nothing is measured, unless ``--busy`` says so; the table does, too.
+A program says each of its figures with :func:`say`, a line of its output, or why it cannot with :func:`say_not`. They
+are kept with the date, the commit, the machine and how much of it others took meanwhile. What was measured at this
+commit is not measured again, so that a stop loses one program at most. On a machine that is not quiet nothing is
+measured, unless ``--busy`` says so; the table does, too.
 """
 
 from __future__ import annotations
@@ -14,28 +15,82 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from deep500.measure.environment import describe
 from deep500.measure.load import disturbances, load_between, read_load, shares
+from deep500.measure.statistics import Interval
 from tests.benchmarks import catalog
 
-LINE = re.compile(r"^figure: (?P<name>.*?) = (?P<text>.*) \| (?P<word>met|MISSED|no bar)$", re.MULTILINE)
+LINE = re.compile(r"figure: (?P<name>.*?) = (?P<text>.*) \| (?P<word>met|MISSED|no bar|not measured)$", re.MULTILINE)
+"""A figure; before it may stand what a library of C has in its buffer."""
 LOGS = catalog.ROOT / "build" / "figures"
 LOOK = 5.0
 """Seconds for which the machine is looked at before a program begins."""
 
 
-def say(name: str, text: str, met: bool | None = None) -> None:
-    """Print a figure so that :func:`fill` finds it; ``met`` is None without a bar."""
-    print(f"figure: {name} = {text} | {'no bar' if met is None else 'met' if met else 'MISSED'}", flush=True)
+def say(name: str, text: str, met: bool | None = None, word: str = "") -> bool:
+    """Print a figure so that :func:`fill` finds it; ``met`` is None without a bar. Returns whether no bar is missed."""
+    word = word or ("no bar" if met is None else "met" if met else "MISSED")
+    print(f"figure: {name} = {' '.join(text.split())} | {word}", flush=True)
+    return met is not False
+
+
+def say_not(name: str, why: str) -> None:
+    """Say why a figure cannot be measured here."""
+    say(name, why, word="not measured")
+
+
+def say_ratio(
+    name: str,
+    ratios: Interval | Mapping[str, Interval] | Mapping[str, float],
+    at_most: float | None = None,
+    at_least: float | None = None,
+    unit: str = "",
+) -> bool:
+    """Say medians with their intervals: the bar is met where the interval's end on its side is, of each of them.
+
+    Without an interval no bar is met; a bare number is its own. Of more than four, the least and the largest are said.
+    """
+    named = ratios if isinstance(ratios, Mapping) else {"": ratios}
+    each = {key: one if isinstance(one, Interval) else Interval(one, one, one, 1) for key, one in named.items()}
+    if not each:
+        return say(name, "nothing", False)
+    over = [] if at_most is None else [key for key, one in each.items() if one.high is None or one.high > at_most]
+    over += [] if at_least is None else [key for key, one in each.items() if one.low is None or one.low < at_least]
+    if len(each) <= 4:
+        text = "; ".join(f"{key}: {with_ends(one)}".removeprefix(": ") for key, one in each.items())
+    else:
+        order = sorted(each, key=lambda key: each[key].median)
+        text = " to ".join(f"{with_ends(each[key])} ({key})" for key in (order[0], order[-1]))
+        unit += f", {len(each)} in all" + (f", bar missed by {', '.join(over)}" if over else "")
+    counts = sorted({one.n for one in each.values() if not one.low == one.high == one.median})
+    text += f"{' ' * unit[:1].isalpha()}{unit}" + (f"; n {counts[0]}" if counts else "")
+    text += f" to {counts[-1]}" if counts[1:] else ""
+    return say(name, text, None if at_most is None and at_least is None else not over)
+
+
+def with_ends(ratio: Interval) -> str:
+    """``1.02 [0.99, 1.05]``."""
+    median, *ends = [f"{value:.4g}" if abs(value) < 9999.5 else f"{value:,.0f}" for value in ratio if value is not None]
+    if ratio.low == ratio.high == ratio.median:
+        return median
+    return f"{median} [{', '.join(ends)}]" if len(ends) == 2 else f"{median} (no interval)"
+
+
+def in_turn(program: str, option: str, values: Sequence[str], *words: str) -> int:
+    """Run a program once with each value of an option, in processes of their own: no framework disturbs another."""
+    sys.stdout.flush()
+    base = [sys.executable, "-m", program, *words, option]
+    return max(abs(subprocess.run([*base, value], check=False).returncode) for value in values)
 
 
 def fill(
     names: Sequence[str], again: bool = False, busy: bool = False, wait: float = 0.0, report: Callable[..., Any] = print
 ) -> int:
-    """Run programs and record their figures; returns 1 if a program failed or a bar was missed, 3 if others work here.
+    """Run programs and record their figures; returns 3 if others work here, 1 if a program failed, missed a bar or did
+    not say all of its figures.
 
     Args:
         names: of programs; all if empty.
@@ -44,7 +99,7 @@ def fill(
         wait: minutes to wait for quiet before each program.
         report: called with a line of text for every program.
     """
-    commit, code = _commit(), 0
+    commit, code = commit_here(), 0
     for program in catalog.programs():
         known = catalog.recorded().get(program.name, {})
         new = all(known.get(figure, {}).get("commit") == commit for figure in program.figures)
@@ -54,22 +109,24 @@ def fill(
             report(f"{program.name}: not begun, since {'; '.join(disturbing)}: wait, or give --busy")
             return 3
         report(f"{program.name} ...")
-        before = _read()
+        before, began = _read(), time.monotonic()
         status, output = _run(program.name)
         facts = {"date": f"{datetime.date.today()}", "commit": commit, **_circumstances(before)}
         lines = {line["name"]: line for line in LINE.finditer(output)}
         ended = f"the program ended with {status}: {(output.strip().splitlines() or [''])[-1][:120]}" if status else ""
         for figure in program.figures:
             line = lines.get(figure)
-            if line is not None:
+            if line is not None and line["word"] != "not measured":
                 met = {"met": True, "MISSED": False}.get(line["word"])
                 catalog.record(program.name, figure, {"text": line["text"], "met": met, **facts})
             elif not known.get(figure, {}).get("text"):
-                why = ended or "the program prints it to be read, --record notes it"
+                why = line["text"] if line is not None else ended or "the program did not say it"
                 catalog.record(program.name, figure, {"why": why, **facts})
         catalog.PAGE.write_text(catalog.page(), encoding="utf-8")
-        report(f"{program.name}: {len(lines)} of {len(program.figures)} figures; output in {LOGS / program.name}.txt")
-        code = max(code, int(bool(status)), int(any(line["word"] == "MISSED" for line in lines.values())))
+        said = f"{len(lines)} of {len(program.figures)} figures in {(time.monotonic() - began) / 60:.0f} min"
+        report(f"{program.name}: {said}; output in {LOGS / program.name}.txt")
+        missed = any(line["word"] == "MISSED" for line in lines.values()) or not set(program.figures) <= set(lines)
+        code = max(code, int(bool(status)), int(missed))
     return code
 
 
@@ -112,7 +169,7 @@ def _circumstances(before: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _commit() -> str:
+def commit_here() -> str:
     """The commit, with ``+`` where files of the product or of the programs differ from it."""
     git = ["git", "-C", os.fspath(catalog.ROOT)]
     head = subprocess.run([*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=True).stdout

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from deep500.measure.statistics import median_interval, paired_ratio
+from deep500.measure.statistics import Interval, median_interval, paired_ratio
+from tests.benchmarks.filling import say_ratio
 
 Work = Callable[[], object]
 Times = dict[str, list[tuple[float, float]]]
@@ -23,13 +25,15 @@ class Comparison:
         variants: makes the ways; the first is the yardstick. ``"... again"``, the same once more, shows what the method
             cannot resolve.
         calls: per round.
-        bar: the largest ratio of CPU time of ``deep500`` to the yardstick that is met; None if there is none.
+        figure: that the ratio of CPU time of ``deep500`` to the yardstick belongs to; empty if to none.
+        bar: the largest ratio that meets it; None if there is none.
         share: of the rounds, for work that takes long.
     """
 
     what: str
     variants: Callable[[], Mapping[str, Work]]
     calls: int
+    figure: str = ""
     bar: float | None = None
     share: float = 1.0
 
@@ -51,27 +55,48 @@ def measure(variants: Mapping[str, Work], rounds: int, calls: int, warm_up: int 
     return times
 
 
-def compare(comparison: Comparison, rounds: int) -> bool:
-    """Measure and print one line per ratio; whether the bar, if there is one, is met or may be."""
+def say_all(comparisons: Iterable[Comparison], rounds: int) -> bool:
+    """Measure and print all, then say their figures; whether every bar is met."""
+    figures: dict[str, dict[str, Interval]] = {}
+    bars = {}
+    for one in comparisons:
+        figures.setdefault(one.figure, {})[one.what] = compare(one, rounds)
+        bars[one.figure] = one.bar
+    return all([say_ratio(figure, ratios, bars[figure]) for figure, ratios in figures.items() if figure])
+
+
+def compare(comparison: Comparison, rounds: int) -> Interval:
+    """Measure and print one line per ratio; returns that of ``deep500`` to the yardstick, CPU time."""
     rounds = max(8, int(comparison.share * rounds))
-    return report(comparison, measure(comparison.variants(), rounds, comparison.calls))
+    return report(comparison.what, measure(comparison.variants(), rounds, comparison.calls))
 
 
-def report(comparison: Comparison, times: Times) -> bool:
-    """Print one line per ratio, with the verdict on the bar; False if the whole interval lies above the bar."""
+def report(what: str, times: Times) -> Interval:
+    """Print one line per ratio; returns that of ``deep500`` to the yardstick, CPU time."""
     yardstick, *others = times
     base = median_interval([cpu for cpu, _ in times[yardstick]])
-    print(f"{comparison.what}: {yardstick} {base.median * 1e3:.3g} ms of CPU ({base.n} rounds)")
-    met = True
+    print(f"{what}: {yardstick} {base.median * 1e3:.3g} ms of CPU ({base.n} rounds)")
+    ratios = {}
     for name in others:
-        for clock, column in CLOCKS.items():
-            ratio = paired_ratio([t[column] for t in times[name]], [t[column] for t in times[yardstick]])
-            verdict = ""
-            if (name, clock) == ("deep500", "CPU") and comparison.bar is not None:
-                sure = ratio.high is not None and ratio.low is not None
-                sure = sure and not ratio.low <= comparison.bar <= ratio.high
-                verdict = f"  bar {comparison.bar}: {'met' if ratio.median <= comparison.bar else 'MISSED'}"
-                verdict += "" if sure else " (the interval holds the bar: more rounds would tell)"
-                met = not (sure and ratio.median > comparison.bar)
-            print(f"  {name:>20} / {yardstick}, {clock:>4}: {ratio}{verdict}")
-    return met
+        for clock in CLOCKS:
+            ratios[name, clock] = ratio_of(times, name, yardstick, clock)
+            print(f"  {name:>20} / {yardstick}, {clock:>4}: {ratios[name, clock]}")
+    return ratios["deep500", "CPU"]
+
+
+def ratio_of(times: Times, name: str, yardstick: str, clock: str = "CPU") -> Interval:
+    """Of the times of two variants."""
+    first, second = ([pair[CLOCKS[clock]] for pair in times[key]] for key in (name, yardstick))
+    return paired_ratio(first, second)
+
+
+def inverse(ratio: Interval) -> Interval:
+    """Of the second to the first."""
+    median, high, low = (value and 1 / value for value in ratio)
+    return Interval(median, low, high, ratio.n)
+
+
+def geometric_mean(ratios: Sequence[Interval]) -> Interval:
+    """Of medians; its ends are those of the intervals' ends, which are further apart than need be."""
+    ends = [None if None in column else statistics.geometric_mean(column) for column in zip(*ratios, strict=True)]
+    return Interval(*ends, n=len(ratios))  # type: ignore[misc, arg-type]

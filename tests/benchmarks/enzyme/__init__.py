@@ -2,7 +2,8 @@
 
 ``--part gradients`` (one thread, float32): the shipped operators' gradients against those written by hand, same
 compiler and flags, and against PyTorch eager; and the time to build an operator. ``--part openmp``: what a second
-thread gains. Compared functions take turns in random order; gradients are compared before they are timed.
+thread gains. Compared functions take turns in random order; gradients are compared before they are timed. Without
+``--part`` both run, each in a process of its own.
 """
 
 FIGURES = {
@@ -12,3 +13,4 @@ FIGURES = {
     "gradients: building one operator, compiler's cache warm": "at most 3 s",
     "openmp: a map and a sum, primal and gradient, 1 thread over 2": "no bar",
 }
+HAND, EAGER, SIZES, BUILD, OPENMP = FIGURES

@@ -6,6 +6,7 @@ import argparse
 from importlib import import_module
 
 import tests.benchmarks.enzyme
+from tests.benchmarks.filling import in_turn
 
 
 def main() -> int:
@@ -15,8 +16,11 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="Other options are those of the part: --part NAME -- --help names them.",
     )
-    parser.add_argument("--part", choices=["gradients", "openmp"], default="gradients")
+    parts = ["gradients", "openmp"]
+    parser.add_argument("--part", choices=parts, help="only this one")
     options, others = parser.parse_known_args()
+    if options.part is None:
+        return in_turn("tests.benchmarks.enzyme", "--part", parts, *others)
     part = import_module(f"tests.benchmarks.enzyme.{options.part}")
     return int(part.main([word for word in others if word != "--"]) or 0)
 

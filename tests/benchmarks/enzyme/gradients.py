@@ -26,10 +26,13 @@ from deep500.measure.statistics import Interval, median_interval, paired_ratio
 from deep500.operators.cpp import CompiledOp
 from deep500.operators.enzyme.engine import find_clang, find_engine
 from deep500.tensors import TensorDescriptor
+from tests.benchmarks.enzyme import BUILD, EAGER, HAND, SIZES
 from tests.benchmarks.enzyme.by_hand import BACKWARD
+from tests.benchmarks.filling import say, say_ratio
+from tests.benchmarks.turns import geometric_mean
 
 PLUGINS = Path(d5.__file__).resolve().parent / "custom_ops"
-BARS = {"hand": 1.10, "torch": 0.6, "size": 1.5, "build": 3.0}
+WAYS = {True: "fast_math", False: "strict"}
 Work = Callable[[], object]
 
 SHAPES: dict[str, tuple[list[tuple[int, ...]], tuple[int, ...], dict[str, Any]]] = {  # inputs, output, macros
@@ -166,11 +169,6 @@ def measure(variants: Mapping[str, Work], rounds: int, seconds: float = 0.02) ->
     return times
 
 
-def verdict(value: float, bar: float) -> str:
-    """Met or missed."""
-    return f"bar {bar:g}: {'met' if value <= bar else 'MISSED'}"
-
-
 def against_hand(name: str, fast: bool, rounds: int) -> Interval:
     """Enzyme's gradient over the one by hand."""
     rng = np.random.default_rng(0)
@@ -189,7 +187,7 @@ def against_hand(name: str, fast: bool, rounds: int) -> Interval:
     return ratio
 
 
-def against_torch(name: str, function: Callable[[torch.Tensor], torch.Tensor], rounds: int) -> None:
+def against_torch(name: str, function: Callable[[torch.Tensor], torch.Tensor], rounds: int) -> Interval:
     """Forward and backward at a million elements over PyTorch's eager mode."""
     rng = np.random.default_rng(0)
     x, dy = (rng.standard_normal(1_000_000).astype(np.float32) for _ in range(2))
@@ -216,10 +214,11 @@ def against_torch(name: str, function: Callable[[torch.Tensor], torch.Tensor], r
     times = measure({"enzyme": call.both, "torch": eager}, rounds)
     ratio = paired_ratio(times["enzyme"], times["torch"])
     both = ", ".join(f"{way} {median_interval(t).median * 1e3:.3f} ms" for way, t in times.items())
-    print(f"  {name:>20}: {both}, ratio {ratio}  {verdict(ratio.median, BARS['torch'])}")
+    print(f"  {name:>20}: {both}, ratio {ratio}")
+    return ratio
 
 
-def at_size(name: str, size: str, fast: bool, rounds: int) -> None:
+def at_size(name: str, size: str, fast: bool, rounds: int) -> Interval:
     """Forward and backward at a size that models have, over PyTorch eager; gradients in float64 are compared first."""
     shapes, output, macros, function = REALISTIC[name, size]
     rng = np.random.default_rng(0)
@@ -254,11 +253,12 @@ def at_size(name: str, size: str, fast: bool, rounds: int) -> None:
     times = measure({"ours": call.both, "torch": eager}, rounds, 0.2)
     ratio = paired_ratio(times["ours"], times["torch"])
     both = ", ".join(f"{way} {median_interval(t).median * 1e3:.1f} ms" for way, t in times.items())
-    print(f"  {name:>20}, {size}: {both}, ratio {ratio}  {verdict(ratio.median, BARS['size'])}")
+    print(f"  {name:>20}, {size}: {both}, ratio {ratio}")
+    return ratio
 
 
-def build_time() -> None:
-    """Seconds to build one operator that is in no cache of ours, checked and all; the compiler's own cache is warm."""
+def build_times() -> list[float]:
+    """Seconds to build one operator, three times, not from our cache, checked and all; the compiler's own is warm."""
     any_shape = [TensorDescriptor("float32", None)]
     os.environ["DEEP500_ENZYME"] = str(find_engine().path)
     kept, taken = os.environ.get("DEEP500_CACHE"), []
@@ -270,14 +270,11 @@ def build_time() -> None:
             d5.compile_custom_cppop_inline("gelu", source, any_shape, any_shape, gradient="enzyme", fast_math=True)
             taken.append(time.perf_counter() - start)
     os.environ.pop("DEEP500_CACHE") if kept is None else os.environ.update(DEEP500_CACHE=kept)
-    print(
-        f"build of one operator (gelu, checked): {min(taken):.2f} s (best of {len(taken)}, others "
-        f"{', '.join(f'{t:.2f}' for t in sorted(taken)[1:])})  {verdict(min(taken), BARS['build'])}"
-    )
+    return sorted(taken)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the command line, measure, print."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line, measure, print; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--quick", action="store_true", help="few rounds: does it run, not how fast")
@@ -286,18 +283,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rounds = 8 if options.quick else options.rounds
     engine = find_engine()
     print(f"{engine.version}, {find_clang(engine).version}, torch {torch.__version__}, 1 thread, float32")
+    means: dict[str, Interval] = {}
     for fast in (True, False):
-        print(f"gradient over gradient by hand, {'fast_math' if fast else 'strict'}:")
-        ratios = [against_hand(name, fast, rounds).median for name in SHAPES]
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        print(f"  {'geometric mean':>20}: {mean:.3f}  {verdict(mean, BARS['hand'])}")
+        print(f"gradient over gradient by hand, {WAYS[fast]}:")
+        means[WAYS[fast]] = geometric_mean([against_hand(name, fast, rounds) for name in SHAPES])
+    met = say_ratio(HAND, means, at_most=1.1)
     print("forward and backward over PyTorch eager, 1e6 elements, fast_math:")
-    against_torch("ipow", lambda x: x**5, rounds)
-    against_torch("gelu", lambda x: torch.nn.functional.gelu(x, approximate="tanh"), rounds)
+    eager: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "ipow": lambda x: x**5,
+        "gelu": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    }
+    ratios = {name: against_torch(name, function, rounds) for name, function in eager.items()}
+    met &= say_ratio(EAGER, ratios, at_most=0.6)
+    ratios = {}
     for fast in (True, False):
-        print(
-            f"forward and backward over PyTorch eager at sizes that models have, {'fast_math' if fast else 'strict'}:"
-        )
+        print(f"forward and backward over PyTorch eager at sizes that models have, {WAYS[fast]}:")
         for name, size in REALISTIC:
-            at_size(name, size, fast, rounds)
-    build_time()
+            ratios[f"{name}, {size}, {WAYS[fast]}"] = at_size(name, size, fast, rounds)
+    met &= say_ratio(SIZES, ratios, at_most=1.5)
+    taken = build_times()
+    met &= say(BUILD, f"{taken[0]:.2f} to {taken[-1]:.2f} s, {len(taken)} builds of gelu, checked", taken[-1] <= 3)
+    return 0 if met else 1

@@ -17,8 +17,10 @@ from collections.abc import Sequence
 import numpy as np
 
 import deep500 as d5
-from deep500.measure.statistics import MINIMUM_SAMPLES, median_interval, paired_ratio
+from deep500.measure.statistics import MINIMUM_SAMPLES, Interval, median_interval, paired_ratio
 from deep500.operators.cpp import CompiledOp
+from tests.benchmarks.enzyme import OPENMP
+from tests.benchmarks.filling import say_ratio
 
 SOURCE = """
 #include <cmath>
@@ -114,15 +116,17 @@ def measure(call: Call, threads: Sequence[int], rounds: int) -> dict[tuple[str, 
     return times
 
 
-def report(kind: str, threads: Sequence[int], times: dict[tuple[str, int], list[float]]) -> None:
-    """Times, what more threads gain, and what the gradient costs in primals."""
-    first = threads[0]
+def report(kind: str, threads: Sequence[int], times: dict[tuple[str, int], list[float]]) -> dict[str, Interval]:
+    """Print times and what the gradient costs in primals; what more threads gain is returned, too."""
+    first, gains = threads[0], {}
     for count in threads:
         for part in ("primal", "gradient"):
             print(f"{kind} {part}, {count} thread(s): {median_interval([1e3 * s for s in times[part, count]])} ms")
             if count != first:
-                print(f"  {first} thread(s) / {count}: {paired_ratio(times[part, first], times[part, count])}")
+                gain = gains[f"{kind}, {part}, {count}"] = paired_ratio(times[part, first], times[part, count])
+                print(f"  {first} thread(s) / {count}: {gain}")
         print(f"  gradient / primal: {paired_ratio(times['gradient', count], times['primal', count])}")
+    return gains
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -140,9 +144,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     others = os.getloadavg()[0]
     if others + max(threads) > len(os.sched_getaffinity(0)) + 0.5:
         print(f"WARNING: load is {others:.1f} already; threads wait for each other, and gains are not to be believed")
+    gains: dict[str, Interval] = {}
     for kind in BODIES:
         call = Call(compiled(kind), x)
         for count in threads:
             call.threads(count)
             call.check()
-        report(kind, threads, measure(call, threads, options.rounds))
+        gains |= report(kind, threads, measure(call, threads, options.rounds))
+    say_ratio(OPENMP, gains)

@@ -22,14 +22,18 @@ import torch
 
 import deep500.frameworks.pytorch as d5fw
 import tests.benchmarks.imported
-from deep500.measure.statistics import paired_ratio
+from deep500.measure.statistics import Interval
 from deep500.networks import Network
 from deep500.networks.emit import Emitter
+from tests.benchmarks.filling import say, say_ratio
+from tests.benchmarks.imported import COMPILED, FIRST, INFERENCE, RUNTIME, STEP
 from tests.benchmarks.imported.models import MODELS
-from tests.benchmarks.turns import Comparison, Work, measure, report
+from tests.benchmarks.turns import Comparison, Work, compare, geometric_mean, measure, ratio_of
 
 OPSET = 18
 BAR, RUNTIME_BAR, COMPILED_BAR = 1.05, 1.01, 0.80
+SOME = ("resnet", "unet", "bert", "gru")
+"""What is compiled unless others are named: each takes minutes."""
 TOLERANCE = 1e-4  # of outputs, in float32
 
 
@@ -129,7 +133,7 @@ def agree(subject: Subject) -> float:
     return apart
 
 
-def compare_with_module(subject: Subject, rounds: int) -> Iterator[bool]:
+def compare_with_module(subject: Subject, rounds: int) -> tuple[Interval, Interval]:
     """A training step, then an inference, against the module."""
     found = Counter(d5fw.from_model(subject.network).module.recognised.values())
     kinds = ", ".join(f"{count} {kind}" for kind, count in found.items()) or "nothing"
@@ -137,31 +141,26 @@ def compare_with_module(subject: Subject, rounds: int) -> Iterator[bool]:
         f"{subject.name}: {len(subject.network.nodes)} nodes, outputs within {agree(subject):.0e}; recognised: {kinds}"
     )
     steps = {"module": native_step(subject), "deep500": deep500_step(subject)}
-    yield judge(Comparison(f"{subject.name}, step", lambda: steps, 2, BAR), rounds)
+    step = compare(Comparison(f"{subject.name}, step", lambda: steps, 2), rounds)
     subject.module.eval()
     inferences = {"module": native_inference(subject), "deep500": deep500_inference(subject)}
-    yield judge(Comparison(f"{subject.name}, inference", lambda: inferences, 8, BAR), rounds)
+    return step, compare(Comparison(f"{subject.name}, inference", lambda: inferences, 8), rounds)
 
 
-def judge(comparison: Comparison, rounds: int) -> bool:
-    """Measure and print."""
-    return report(comparison, measure(comparison.variants(), rounds, comparison.calls))
-
-
-def compare_with_eager(subject: Subject, rounds: int) -> Iterator[float]:
-    """Ratios of the executor with ``compile=True`` to the one without; prints the first call's time."""
+def compare_with_eager(subject: Subject, rounds: int) -> Iterator[tuple[Interval, float]]:
+    """Ratios of the executor with ``compile=True`` to the one without, and CPU seconds of its first call."""
     for what, work in (("step", deep500_step), ("inference", deep500_inference)):
         compiled, eager = work(subject, compile=True), work(subject)
         start = time.process_time()
         compiled()
         first = time.process_time() - start
         times = measure({"eager": eager, "compiled": compiled}, rounds, 2)
-        ratio = paired_ratio([cpu for cpu, _ in times["compiled"]], [cpu for cpu, _ in times["eager"]])
+        ratio = ratio_of(times, "compiled", "eager")
         print(f"{subject.name}, {what}: compiled / eager, CPU: {ratio}; first call {first:.1f} s of CPU")
-        yield ratio.median
+        yield ratio, first
 
 
-def compare_with_session(subject: Subject, rounds: int) -> bool:
+def compare_with_session(subject: Subject, rounds: int) -> Interval:
     """ONNX Runtime's executor against a bare session of the file."""
     import onnxruntime as ort
 
@@ -175,7 +174,7 @@ def compare_with_session(subject: Subject, rounds: int) -> bool:
     apart = np.abs(session.run(None, feeds)[0] - executor.inference(feeds)["y"]).max()
     print(f"{subject.name}: outputs within {apart:.0e} of the bare session's")
     works: dict[str, Work] = {"bare": lambda: session.run(None, feeds), "deep500": lambda: executor.inference(feeds)}
-    return judge(Comparison(f"{subject.name}, ONNX Runtime's inference", lambda: works, 16, RUNTIME_BAR), rounds)
+    return compare(Comparison(f"{subject.name}, ONNX Runtime's inference", lambda: works, 16), rounds)
 
 
 def main() -> int:
@@ -183,33 +182,40 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=tests.benchmarks.imported.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default=",".join(MODELS), help="models, separated by commas")
+    parts = ("module", "compile", "runtime")
+    parser.add_argument("--part", nargs="+", choices=parts, default=parts, help="only these")
+    parser.add_argument("--only", help="models, separated by commas")
     parser.add_argument("--exporter", choices=("legacy", "dynamo"), default="legacy")
     parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--compile", action="store_true", help="compare compile=True with eager")
-    parser.add_argument("--runtime", action="store_true", help="compare ONNX Runtime's executor with a bare session")
     options = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     print(f"torch {torch.__version__}, exporter {options.exporter}, opset {OPSET}, 1 thread")
-    met, ratios = [], []
+    names = options.only.split(",") if options.only else list(MODELS)
+    steps, inferences, runtimes, compiled = {}, {}, {}, []
     try:
-        for name in options.only.split(","):
+        for name in names:
             subject = export(name, options.exporter)
-            if options.compile:
-                ratios += compare_with_eager(subject, options.rounds)
-            elif options.runtime:
-                met.append(compare_with_session(subject, options.rounds))
-            else:
-                met += compare_with_module(subject, options.rounds)
+            if "module" in options.part:
+                steps[name], inferences[name] = compare_with_module(subject, options.rounds)
+            if "compile" in options.part and (options.only or name in SOME):
+                compiled += compare_with_eager(subject, options.rounds)
+            if "runtime" in options.part:
+                runtimes[name] = compare_with_session(subject, options.rounds)
     except ModuleNotFoundError as error:
         print(f"got no package {error.name!r}; expected it installed: pip install {error.name}", file=sys.stderr)
         return 3
-    if ratios:
-        mean = float(np.exp(np.mean(np.log(ratios))))
-        met.append(mean <= COMPILED_BAR)
-        print(f"compiled / eager, geometric mean of {len(ratios)}: {mean:.3f}, bar {COMPILED_BAR}")
-    return 0 if all(met) else 1
+    met = True
+    if steps:
+        met &= say_ratio(STEP, steps, at_most=BAR)
+        met &= say_ratio(INFERENCE, inferences, at_most=BAR)
+    if compiled:
+        ratios, first = zip(*compiled, strict=True)
+        met &= say_ratio(COMPILED, geometric_mean(ratios), at_most=COMPILED_BAR, unit="of steps and inferences")
+        say(FIRST, f"{min(first):.1f} to {max(first):.1f} s of CPU, {len(first)} steps and inferences")
+    if runtimes:
+        met &= say_ratio(RUNTIME, runtimes, at_most=RUNTIME_BAR)
+    return 0 if met else 1
 
 
 if __name__ == "__main__":

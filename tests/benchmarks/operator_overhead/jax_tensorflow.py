@@ -21,8 +21,10 @@ import deep500 as d5
 import deep500.frameworks.jax as d5jax
 import deep500.frameworks.tensorflow as d5tf
 from deep500.frameworks.tensorflow.runtime import tf
-from deep500.measure.statistics import median_interval, paired_ratio
-from tests.benchmarks.turns import Work, measure
+from deep500.measure.statistics import Interval, median_interval
+from tests.benchmarks.filling import say_ratio
+from tests.benchmarks.operator_overhead import CALL
+from tests.benchmarks.turns import Work, measure, ratio_of
 from tests.frameworks.compiled import softsign
 
 CALLS = 200
@@ -74,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=25)
     rounds = parser.parse_args(arguments).rounds
-    operators = {"compiled": softsign(), "Python": PythonSoftsign()}
+    operators, ratios = {"compiled": softsign(), "Python": PythonSoftsign()}, {}
     for name, build, d5fw, own in (
         ("JAX", in_jax, d5jax, jax.nn.soft_sign),
         ("TensorFlow", in_tensorflow, d5tf, tf.nn.softsign),
@@ -82,14 +84,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         variants = {"own": build(own), "own again": build(own)}
         variants |= {key: build(d5fw.custom_op(op)) for key, op in operators.items()}
         for way in variants["own"]:
-            report(f"{name}, {way}", {key: works[way] for key, works in variants.items()}, rounds)
+            found = report(f"{name}, {way}", {key: works[way] for key, works in variants.items()}, rounds)
+            ratios |= {f"{key}, {name}, {way}": found[key] for key in operators}
+    say_ratio(CALL, ratios)
 
 
-def report(title: str, works: dict[str, Work], rounds: int) -> None:
-    """Time the variants in turns and print microseconds per call with ratios to the first."""
-    times = {name: [wall for _, wall in pairs] for name, pairs in measure(works, rounds, CALLS, CALLS).items()}
-    own = times.pop("own")
-    print(f"{title}: own {1e6 * median_interval(own).median:.1f} us")
-    for name, seconds in times.items():
-        ratio = paired_ratio(seconds, own)
-        print(f"    {name:10s} {1e6 * median_interval(seconds).median:8.1f} us; ratio {ratio}")
+def report(title: str, works: dict[str, Work], rounds: int) -> dict[str, Interval]:
+    """Time the variants in turns and print microseconds per call with ratios to the first, which are returned."""
+    times, ratios = measure(works, rounds, CALLS, CALLS), {}
+    for name, pairs in times.items():
+        ratios[name] = ratio_of(times, name, "own", "wall")
+        microseconds = 1e6 * median_interval([wall for _, wall in pairs]).median
+        print(f"{title}: {name:10s} {microseconds:8.1f} us; over own {ratios[name]}")
+    return ratios

@@ -23,9 +23,11 @@ from torch.utils.cpp_extension import load_inline
 import deep500 as d5
 import deep500.frameworks.pytorch as d5fw
 import deep500.operators
-from deep500.measure.statistics import median_interval, paired_ratio
+from deep500.measure.statistics import Interval, median_interval
 from deep500.tensors import TensorDescriptor
-from tests.benchmarks.turns import Times, Work, measure
+from tests.benchmarks.filling import say_ratio
+from tests.benchmarks.operator_overhead import BOTH, FORWARD
+from tests.benchmarks.turns import Times, Work, measure, ratio_of
 
 BAR = 1.1
 
@@ -137,17 +139,12 @@ def forward(function: Callable[..., Any], size: int) -> Work:
     return lambda: function(x)
 
 
-def report(what: str, pairs: Times) -> bool:
-    """One line per ratio; whether the bars are met."""
-    met, times = True, {name: [wall for _, wall in each] for name, each in pairs.items()}
-    for name, seconds in times.items():
-        print(f"{what}, {name}: {median_interval(seconds).median * 1e9:.0f} ns a call ({len(seconds)} rounds)")
-    for yardstick in ("pybind11", "TORCH_LIBRARY"):
-        ratio = paired_ratio(times["deep500"], times[yardstick])
-        met &= ratio.median <= BAR
-        print(f"{what}, deep500 / {yardstick}: {ratio}  bar {BAR}: {'met' if ratio.median <= BAR else 'MISSED'}")
-    print(f"{what}, pybind11 again / pybind11: {paired_ratio(times['pybind11 again'], times['pybind11'])}")
-    return met
+def report(pairs: Times) -> dict[str, Interval]:
+    """Print one line per variant; returns our ratios to the two forms of PyTorch's."""
+    for name, each in pairs.items():
+        nanoseconds = 1e9 * median_interval([wall for _, wall in each]).median
+        print(f"{name}: {nanoseconds:.0f} ns a call; over pybind11 {ratio_of(pairs, name, 'pybind11', 'wall')}")
+    return {key: ratio_of(pairs, "deep500", key, "wall") for key in ("pybind11", "TORCH_LIBRARY")}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -166,6 +163,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     trained = {**plain, "pybind11": differentiable, "pybind11 again": differentiable}
     with torch.no_grad():
         times = measure({k: forward(f, options.size) for k, f in plain.items()}, options.rounds, options.calls)
-    met = report(f"forward, {options.size} elements", times)
+    met = say_ratio(FORWARD, report(times), BAR)
     times = measure({k: training(f, options.size) for k, f in trained.items()}, options.rounds, options.calls // 5)
-    return 0 if report(f"forward and backward, {options.size} elements", times) and met else 1
+    return 0 if say_ratio(BOTH, report(times), BAR) and met else 1

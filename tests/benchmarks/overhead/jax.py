@@ -15,6 +15,7 @@ from jax import lax
 
 import deep500.frameworks.jax as d5fw
 from deep500.networks import add_loss, create
+from tests.benchmarks.overhead import JAX
 from tests.benchmarks.turns import Comparison, Work
 
 LR, MOMENTUM = 0.01, 0.9
@@ -134,8 +135,8 @@ def version() -> str:
 def comparisons(sizes: Sequence[int]) -> Iterator[Comparison]:
     """A training step, then an inference of one image."""
     for size in sizes:
-        yield Comparison(f"training step, batch {size}", lambda size=size: steps(size), max(1, 16 // size), 1.05)
-    yield Comparison("inference, batch 1", inferences, 8, 1.05)
+        yield Comparison(f"training step, batch {size}", lambda size=size: steps(size), max(1, 16 // size), JAX, 1.05)
+    yield Comparison("inference, batch 1", inferences, 8, JAX, 1.05)
 
 
 def batch_of(size: int) -> tuple[np.ndarray, np.ndarray]:

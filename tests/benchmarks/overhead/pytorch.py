@@ -16,6 +16,7 @@ from deep500.training.data.dataset import NumpyDataset
 from deep500.training.data.samplers import ShuffleSampler
 from deep500.training.listeners import DefaultTrainerEvents, ProgressBar
 from deep500.training.trainer import Trainer
+from tests.benchmarks.overhead import EPOCH, STEP
 from tests.benchmarks.turns import Comparison, Work
 
 LR, MOMENTUM = 0.01, 0.9
@@ -151,9 +152,9 @@ def version() -> str:
 def comparisons(sizes: Sequence[int]) -> Iterator[Comparison]:
     """A training step, then an epoch."""
     for size in sizes:
-        yield Comparison(f"step, batch {size}", lambda size=size: steps(size), max(1, 16 // size), 1.02)
+        yield Comparison(f"step, batch {size}", lambda size=size: steps(size), max(1, 16 // size), STEP, 1.02)
     for size in sizes:
-        yield Comparison(f"epoch, batch {size}", lambda size=size: epochs(size), 1, 1.03, share=1 / 3)
+        yield Comparison(f"epoch, batch {size}", lambda size=size: epochs(size), 1, EPOCH, 1.03, share=1 / 3)
 
 
 def steps(size: int) -> dict[str, Work]:

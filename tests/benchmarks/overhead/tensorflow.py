@@ -14,6 +14,7 @@ import numpy as np
 import deep500.frameworks.tensorflow as d5fw
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.networks import add_loss, create
+from tests.benchmarks.overhead import TENSORFLOW
 from tests.benchmarks.turns import Comparison, Work
 
 LR, MOMENTUM = 0.01, 0.9
@@ -152,8 +153,10 @@ def version() -> str:
 def comparisons(sizes: Sequence[int]) -> Iterator[Comparison]:
     """A training step, then an inference of one image."""
     for size in sizes:
-        yield Comparison(f"step, batch {size}", lambda size=size: steps(size), max(1, 16 // size), 1.05, 0.75)
-    yield Comparison("inference, batch 1", inferences, 16, 1.05, 0.75)
+        yield Comparison(
+            f"step, batch {size}", lambda size=size: steps(size), max(1, 16 // size), TENSORFLOW, 1.05, 0.75
+        )
+    yield Comparison("inference, batch 1", inferences, 16, TENSORFLOW, 1.05, 0.75)
 
 
 def steps(size: int) -> dict[str, Work]:
