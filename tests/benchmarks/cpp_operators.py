@@ -25,6 +25,7 @@ import numpy as np
 
 import deep500 as d5
 from deep500.measure.statistics import median_interval, paired_ratio
+from tests.benchmarks.filling import say, say_ratio
 from tests.operators.cpp_sources import power
 
 FIGURES = {
@@ -33,6 +34,7 @@ FIGURES = {
     "a forward call on 16 elements over bare ctypes": "no bar",
     "the same call under isolate": "no bar",
 }
+SECOND, FIRST, CALL, ISOLATED = FIGURES
 
 BAR = 50.0
 CALLS = 2000
@@ -77,9 +79,8 @@ def main() -> int:
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as folder:
         os.environ["DEEP500_CACHE"] = folder
-        print(f"first build         {seconds(compiled):8.2f} s")
-        again = median_interval([1e3 * second_use() for _ in range(rounds)])
-        print(f"second use, ms      {again}; bar {BAR}")
+        say(FIRST, f"{seconds(compiled):.2f} s")
+        met = say_ratio(SECOND, median_interval([1e3 * second_use() for _ in range(rounds)]), BAR, unit="ms")
         op, isolated, x = compiled(), compiled(isolate=True), np.ones(16, "float32")
         ways = {
             "forward": lambda: op.forward([x]),
@@ -92,8 +93,9 @@ def main() -> int:
                 times[name].append(1e6 * seconds(ways[name], CALLS))
         for name, values in times.items():
             print(f"{name + ', us':20}{median_interval(values)}")
-        print(f"forward / bare      {paired_ratio(times['forward'], times['bare ctypes'])}")
-    return int(again.median > BAR)
+        say_ratio(CALL, paired_ratio(times["forward"], times["bare ctypes"]))
+        say_ratio(ISOLATED, median_interval(times["isolate"]), unit="us")
+    return 0 if met else 1
 
 
 if __name__ == "__main__":

@@ -34,20 +34,22 @@ from deep500.distributed.launch import find_mpiexec
 from deep500.distributed.schemes import ConsistentDecentralized
 from deep500.distributed.transports.mpi import MPI
 from deep500.errors import Deep500Error
-from deep500.measure.statistics import paired_ratio
+from deep500.measure.statistics import Interval, paired_ratio
 from deep500.networks import add_loss, create
 from deep500.training.optimizers import MomentumOptimizer, Optimizer
+from tests.benchmarks.filling import say_ratio
 from tests.distributed import ranks
 
 FIGURES = {
     "sum: all-reduce of 25 MB over gloo's": "at most 1.00",
     "step: ResNet-20, batch 64, 2 ranks, over DistributedDataParallel": "at most 1.05",
     "alone: a step of the wrapped optimizer on one rank over its own": "at most 1.01",
-    "schemes: 8 steps over DistributedDataParallel's, bytes per step": "no bar",
+    "schemes: 8 steps over DistributedDataParallel's, by scheme": "no bar",
+    "schemes: MB that the ranks send in a step, by scheme": "no bar",
 }
+SUM, STEP, ALONE, SCHEMES, BYTES = FIGURES
 
 BATCH, LR, MOMENTUM, STEPS = 64, 0.01, 0.9, 8
-BARS = {"sum": 1.0, "step": 1.05, "alone": 1.01}
 NEED = {"TopK": {"ratio": 0.01}}
 """Arguments of schemes that have no default."""
 THREE_STEP = ("Pipeline", "ShardedOptimizer", "ShardedParameters")
@@ -69,23 +71,15 @@ def in_turns(comm: Communicator, variants: Mapping[str, Work], rounds: int, warm
     return times
 
 
-def show(comm: Communicator, part: str, times: Mapping[str, np.ndarray], baseline: str) -> None:
-    """Medians of paired ratios; the bar is that of the part's first variant."""
-    if comm.rank:
-        return
-    milliseconds = 1e3 * float(np.median(times[baseline]))
-    print(f"\n{part}: {baseline} {milliseconds:.3g} ms (median of {len(times[baseline])})", flush=True)
-    for number, (name, samples) in enumerate(times.items()):
-        if name == baseline:
-            continue
-        ratio = paired_ratio(samples, times[baseline])
-        interval = "no interval, too few rounds" if ratio.low is None else f"{ratio.low:.3f} to {ratio.high:.3f}"
-        verdict = ""
-        if number == 0 and part in BARS:
-            decided = ratio.low is not None and not ratio.low <= BARS[part] <= (ratio.high or 0.0)
-            verdict = f"  bar {BARS[part]:.2f}: {'met' if ratio.median <= BARS[part] else 'MISSED'}"
-            verdict += "" if decided else ", but the interval holds the bar: measure longer or on a quieter machine"
-        print(f"  {name:32} {ratio.median:.3f} ({interval}){verdict}", flush=True)
+def show(comm: Communicator, part: str, times: Mapping[str, np.ndarray], baseline: str) -> Interval:
+    """Print medians of paired ratios on rank 0; returns that of the part's first variant."""
+    ratios = {name: paired_ratio(samples, times[baseline]) for name, samples in times.items() if name != baseline}
+    if comm.rank == 0:
+        milliseconds = 1e3 * float(np.median(times[baseline]))
+        print(f"\n{part}: {baseline} {milliseconds:.3g} ms (median of {len(times[baseline])})", flush=True)
+        for name, ratio in ratios.items():
+            print(f"  {name:32} {ratio}", flush=True)
+    return next(iter(ratios.values()))
 
 
 def sums(comm: Communicator, rounds: int) -> None:
@@ -99,7 +93,9 @@ def sums(comm: Communicator, rounds: int) -> None:
         "gloo again": lambda: dist.all_reduce(tensor),
         "gloo": lambda: dist.all_reduce(tensor),
     }
-    show(comm, "sum", in_turns(comm, variants, rounds), "gloo")
+    ratio = show(comm, "sum", in_turns(comm, variants, rounds), "gloo")
+    if comm.rank == 0:
+        say_ratio(SUM, ratio, at_most=1.0)
     other.close()
 
 
@@ -154,7 +150,9 @@ def steps(comm: Communicator, rounds: int) -> None:
         "DDP again": ddp_step(inputs),
         "DDP": ddp_step(inputs),
     }
-    show(comm, "step", in_turns(comm, variants, rounds), "DDP")
+    ratio = show(comm, "step", in_turns(comm, variants, rounds), "DDP")
+    if comm.rank == 0:
+        say_ratio(STEP, ratio, at_most=1.05)
     other.close()
 
 
@@ -167,7 +165,7 @@ def alone(rounds: int) -> None:
         "bare again": lambda: base.step(inputs),
         "bare": lambda: base.step(inputs),
     }
-    show(Serial(), "alone", in_turns(Serial(), variants, rounds), "bare")
+    say_ratio(ALONE, show(Serial(), "alone", in_turns(Serial(), variants, rounds), "bare"), at_most=1.01)
 
 
 def scheme_names() -> list[str]:
@@ -182,7 +180,7 @@ def block_of(step: Work) -> Work:
 
 def compare_schemes(comm: Communicator, rounds: int, names: list[str]) -> None:
     """Schemes with their defaults; blocks of steps, for some exchange only now and then."""
-    ddp = ddp_step(batch_of(BATCH // comm.size, comm.rank))
+    ddp, ratios, sent = ddp_step(batch_of(BATCH // comm.size, comm.rank)), {}, {}
     for name in names:
         kind = getattr(schemes, name)
         workers = list(kind.computing_ranks(comm.size))
@@ -202,12 +200,14 @@ def compare_schemes(comm: Communicator, rounds: int, names: list[str]) -> None:
             scheme.step(inputs)
         each = comm.all_gather(np.array([(comm.traffic.payload_bytes - before) / STEPS]))
         times = in_turns(comm, variants, rounds, warm_up=0)
-        show(comm, f"schemes, {STEPS} steps", times, "DDP")
+        ratios[name] = show(comm, f"schemes, {STEPS} steps", times, "DDP")
+        sent[name] = float(each.sum()) / 1e6
         if comm.rank == 0:
             who = "" if len(workers) == comm.size else f"; {len(workers)} of {comm.size} ranks compute"
-            print(
-                f"  {'bytes per step':32} {', '.join(f'{sent:,.0f}' for sent in each.ravel())} by rank{who}", flush=True
-            )
+            print(f"  {'bytes per step':32} {', '.join(f'{n:,.0f}' for n in each.ravel())} by rank{who}", flush=True)
+    if comm.rank == 0:
+        say_ratio(SCHEMES, ratios)
+        say_ratio(BYTES, sent)
 
 
 def work(folder: str, parts: list[str], rounds: int, names: list[str]) -> None:

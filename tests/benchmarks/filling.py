@@ -44,7 +44,7 @@ def say_not(name: str, why: str) -> None:
 
 def say_ratio(
     name: str,
-    ratios: Interval | Mapping[str, Interval] | Mapping[str, float],
+    ratios: Interval | Mapping[str, Interval | float],
     at_most: float | None = None,
     at_least: float | None = None,
     unit: str = "",

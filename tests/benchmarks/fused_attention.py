@@ -21,13 +21,15 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from deep500.measure.statistics import median_interval
+from deep500.measure.statistics import Interval, median_interval
 from recipes.studies.graph_substitutions.networks import cell
 from recipes.studies.graph_substitutions.timing import in_turns
 from tests.benchmarks.exported.check import distance
+from tests.benchmarks.filling import say_ratio
 from tests.benchmarks.held_out import Sessions
 
-FIGURES = {"separate nodes / fused operators, time of one layer's attention": "to be read"}
+FIGURES = {"separate nodes / fused operators, time of one layer's attention": "no bar"}
+(FIGURE,) = FIGURES
 TOLERANCE = 1e-4
 
 
@@ -173,8 +175,8 @@ def _model(layer: Layer, b: Builder) -> onnx.ModelProto:
 KINDS = ("separate", "rotary", "attention", "grouped")
 
 
-def measure(name: str, folder: Path, seconds: float) -> str:
-    """A line: time of the separate nodes, and that over each of the others."""
+def measure(name: str, folder: Path, seconds: float) -> dict[str, Interval]:
+    """Print a line: time of the separate nodes, and that over each of the others, which is returned."""
     layer, rng = LAYERS[name], np.random.default_rng(1)
     shapes = {"x": (1, layer.new, layer.widths[0])}
     shapes |= {f"past_{side}": (1, layer.groups, layer.past, layer.size) for side in "kv"}
@@ -189,8 +191,10 @@ def measure(name: str, folder: Path, seconds: float) -> str:
     if any(not error <= TOLERANCE for error in wrong.values()):
         raise SystemExit(f"{name}: answers differ: {wrong}")
     samples: Mapping[str, np.ndarray] = in_turns(runs, seconds, "cpu", 0, 200).samples
-    cells = [f"{cell(median_interval(samples['separate'] / samples[kind])):>20}" for kind in KINDS[1:]]
-    return f"{name:40} {1e6 * float(np.median(samples['separate'])):7.0f} {' '.join(cells)}"
+    gains = {f"{kind}, {name}": median_interval(samples["separate"] / samples[kind]) for kind in KINDS[1:]}
+    cells = " ".join(f"{cell(gain):>20}" for gain in gains.values())
+    print(f"{name:40} {1e6 * float(np.median(samples['separate'])):7.0f} {cells}", flush=True)
+    return gains
 
 
 def main() -> None:
@@ -199,9 +203,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="of timing for each line, about")
     options = parser.parse_args()
     print(f"{'separate nodes / this':40} {'us':>7} {' '.join(f'{kind:>20}' for kind in KINDS[1:])}")
+    gains: dict[str, Interval] = {}
     with TemporaryDirectory() as folder:
         for name in LAYERS:
-            print(measure(name, Path(folder), options.seconds), flush=True)
+            gains |= measure(name, Path(folder), options.seconds)
+    say_ratio(FIGURE, gains)
 
 
 if __name__ == "__main__":

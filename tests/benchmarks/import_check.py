@@ -20,14 +20,15 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
 import torch
 
-from deep500.measure.statistics import paired_ratio
+from deep500.measure.statistics import median_interval, paired_ratio
 from deep500.networks import as_network
-from tests.benchmarks.filling import say
+from tests.benchmarks.filling import say_ratio
 from tests.benchmarks.turns import Work, measure
 from tests.models.architectures.architecture import offline
 
 BAR = 2.0
 FIGURES = {"import with its check, CPU time over without, median of ten models": "at most 2.0"}
+(FIGURE,) = FIGURES
 TEXT, WORDS = (2, 64), 1000
 SIZES = {"vocab_size": WORDS, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4}
 
@@ -90,9 +91,7 @@ def main() -> int:
         ratio = paired_ratio(checked, alone)
         ratios[name] = ratio.median
         print(f"{name:>20}: {statistics.median(alone):.2f} s without; with over without, CPU: {ratio}", flush=True)
-    middle = statistics.median(ratios.values())
-    say(next(iter(FIGURES)), f"{middle:.2f}, median of {len(ratios)}", middle <= BAR)
-    return 0 if middle <= BAR else 1
+    return 0 if say_ratio(FIGURE, median_interval(list(ratios.values())), at_most=BAR) else 1
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ FIGURES = {
     "careful lies flagged, written down before the relations": "at least 20 of 25",
     "honest runs with an alarm": "none of 200",
 }
-"""Figures that are printed, and their bars."""
+DETERMINED, EVERY, LIED, HONEST = FIGURES
 
 
 def main() -> int:
@@ -39,15 +39,14 @@ def main() -> int:
         results = _mutations(place, args.mutations)
         print(table(results))
         determined = [flagged for mutation, flagged in results if not is_unknowable(mutation)]
-        first, every, by_hand, honestly = FIGURES
-        say(first, f"{sum(determined)} of {len(determined)}", sum(determined) >= 0.99 * len(determined))
-        say(every, f"{sum(flagged for _, flagged in results)} of {len(results)}")
+        met = say(DETERMINED, f"{sum(determined)} of {len(determined)}", sum(determined) >= 0.99 * len(determined))
+        say(EVERY, f"{sum(flagged for _, flagged in results)} of {len(results)}")
         print(f"not counted: {', '.join(f'{file}:{path}' for file, paths in UNKNOWABLE.items() for path in paths)}")
         lies = _lies(place)
-        say(by_hand, f"{lies} of {len(LIES)}", lies >= 0.8 * len(LIES))
+        met &= say(LIED, f"{lies} of {len(LIES)}", lies >= 0.8 * len(LIES))
         alarms = sum(_alarms(place, args.honest))
-    say(honestly, f"{alarms} of {args.honest}", not alarms)
-    return 0 if sum(determined) >= 0.99 * len(determined) and lies >= 0.8 * len(LIES) and not alarms else 1
+    met &= say(HONEST, f"{alarms} of {args.honest}", not alarms)
+    return 0 if met else 1
 
 
 def _mutations(place: Path, number: int) -> list[tuple[Mutation, bool]]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from deep500.race.judging import judge
 from deep500.race.scores import StudyTable
+from tests.benchmarks.filling import say
 
 FIGURES = {
     "equals told apart in one of two questions, 2 submissions, 5 workloads, 3 studies, noise .10": (
@@ -24,7 +25,6 @@ FIGURES = {
     "15 % found for these workloads, 2 submissions, noise .10": "at least 80 % of 400",
     "15 % found for these workloads, 4 submissions (6 pairs), noise .10": "no bar",
 }
-"""What is printed, and its bar."""
 
 RECORDED = Path(__file__).parents[1] / "race" / "algoperf_v05.csv"
 
@@ -67,15 +67,16 @@ def main() -> int:
     """Print each figure with its shares; returns 1 if a bar is missed."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.races", description=__doc__)
     parser.add_argument("--races", type=int, default=400)
-    races, shape, missed = parser.parse_args().races, recorded_shape(), False
+    races, shape, met = parser.parse_args().races, recorded_shape(), True
     cases = [(2, 1.0, 0.0), (2, 1.0, 0.2), (2, 1.15, 0.0), (4, 1.15, 0.0)]
     for figure, (submissions, gain, missing) in zip(FIGURES, cases, strict=True):
         shares = words(shape, submissions, gain, races, missing)
         print(f"{figure}: " + ", ".join(f"{word} {100 * share:.1f} %" for word, share in shares.items()))
         resolved = {word: share for word, share in shares.items() if word.endswith(("faster", "slower"))}
-        missed |= gain == 1 and max(resolved.values(), default=0) > 0.05
-        missed |= gain > 1 and submissions == 2 and shares.get("here faster", 0) < 0.8
-    return int(missed)
+        good = max(resolved.values(), default=0) <= 0.05 if gain == 1 else shares.get("here faster", 0) >= 0.8
+        text = ", ".join(f"{word} {100 * share:.1f} %" for word, share in resolved.items()) or "none"
+        met &= say(figure, f"{text}, of {races}", good if submissions == 2 else None)
+    return 0 if met else 1
 
 
 if __name__ == "__main__":

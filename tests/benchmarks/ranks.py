@@ -24,6 +24,7 @@ FIGURES = {
     "imbalance of a rank that is slower by 200 us": "within 5 % of 1.0 / 0.85 - 1",
     "samples of unlike ranks": "not pooled",
 }
+OFFSET, IMBALANCE, POOLED = FIGURES
 
 
 def measured(sync: str, summary: str) -> dict[str, Any]:
@@ -56,11 +57,10 @@ def main() -> None:
             f"{result['imbalance']:.1%}, {off:+.1%} from the truth\n  {result['text']}"
         )
         if sync == "window":
-            offset, imbalance, _ = FIGURES
-            say(offset, f"{wrong:.1f} us wrong at most", wrong <= 20)
-            say(imbalance, f"{result['imbalance']:.1%}, {off:+.1%} from the truth", abs(off) <= 0.05)
+            say(OFFSET, f"{wrong:.1f} us wrong at most", wrong <= 20)
+            say(IMBALANCE, f"{result['imbalance']:.1%}, {off:+.1%} from the truth", abs(off) <= 0.05)
     refused = measured("window", "pooled").get("refused")
-    say("samples of unlike ranks", refused or "pooled", bool(refused))
+    say(POOLED, refused or "pooled", bool(refused))
 
 
 if __name__ == "__main__":

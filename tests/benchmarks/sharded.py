@@ -2,7 +2,7 @@
 
 Memory: over MPI with 1 to 4 ranks, bytes between steps and at most in a step by the allocators' own counts, in units of
 the parameters (tests/distributed/memory_cases.py); the fullest rank. Work: processor time of a step of both of two
-ranks that take turns in one process, over ConsistentDecentralized's; nine pairs, their median and range.
+ranks that take turns in one process, over ConsistentDecentralized's, in nine pairs.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 
 from deep500.distributed import Communicator, Threads, schemes
+from deep500.measure.statistics import paired_ratio
 from deep500.networks import Network, add_loss, create
 from deep500.registry import load_backend
 from deep500.training.optimizers import AdamOptimizer
+from tests.benchmarks.filling import say, say_ratio
 from tests.distributed import ranks as driver
 from tests.distributed.memory_cases import held_and_peak
 
@@ -28,6 +30,7 @@ FIGURES = {
     "memory: bytes a rank holds and at most, over the parameters": "no bar",
     "work: a step of two ranks over ConsistentDecentralized's": "no bar",
 }
+MEMORY, WORK = FIGURES
 SCHEMES = ("ConsistentDecentralized", "ShardedOptimizer", "ShardedParameters", "Pipeline")
 NETWORKS: dict[str, tuple[Callable[[], Network], int]] = {
     "perceptron": (lambda: create("mlp", shape=(512,), hidden=(512,) * 8, classes=10), 64),
@@ -76,21 +79,21 @@ def main() -> None:
     """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backends", default="reference,pytorch")
+    counts, ratios, most = (1, 2, 3, 4), {}, []
     for backend in parser.parse_args().backends.split(","):
         load_backend(backend)
         for name in NETWORKS:
             times = Threads(2).run(work, backend, name)[0]
-            for scheme, seconds in times.items():
-                ratios = np.divide(seconds, times[SCHEMES[0]])
-                print(
-                    f"work: {backend} {name} {scheme}: {1e3 * np.median(seconds):.1f} ms, ratio "
-                    f"{np.median(ratios):.2f} [{ratios.min():.2f}-{ratios.max():.2f}]",
-                    flush=True,
-                )
+            for scheme in SCHEMES[1:]:
+                key = f"{scheme}, {name}, {backend}"
+                ratios[key] = paired_ratio(times[scheme], times[SCHEMES[0]])
+                print(f"work: {key}: {1e3 * np.median(times[scheme]):.1f} ms, ratio {ratios[key]}", flush=True)
         for scheme in SCHEMES:
-            found = [memory(backend, scheme, count) for count in (1, 2, 3, 4)]
-            cells = ", ".join(f"{held:.2f} and {peak:.2f}" for held, peak in found)
-            print(f"memory: {backend} {scheme} on 1, 2, 3, 4 ranks: {cells}", flush=True)
+            cells = ["{:.2f} and {:.2f}".format(*memory(backend, scheme, count)) for count in counts]
+            print(f"memory: {backend} {scheme} on {counts} ranks: {', '.join(cells)}", flush=True)
+            most.append(f"{scheme}, {backend} {cells[-1]}")
+    say_ratio(WORK, ratios)
+    say(MEMORY, f"{', '.join(most)}, {counts[-1]} ranks")
 
 
 if __name__ == "__main__":

@@ -24,8 +24,10 @@ from deep500.transformations.substitutions.cost.timing import Runner
 from deep500.transformations.substitutions.graph.importing import import_network
 from deep500.transformations.substitutions.graph.units import Units
 from deep500.transformations.substitutions.graph.writing import export_network
+from tests.benchmarks.filling import say_ratio
 
 FIGURES = {"predicted over measured time of whole networks": "no bar"}
+(FIGURE,) = FIGURES
 
 NETWORKS = ("mlp(batch=1)", "lenet(batch=1)", "simple_cnn(batch=1)", "resnet(depth=20, batch=1)")
 
@@ -104,10 +106,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--limit", type=float, default=0.05, help="seconds per unit")
     chosen = parser.parse_args(arguments)
     print(HEAD)
+    ratios = {}
     for backend in chosen.backends:
         cost = Measured(backend, chosen.database, limit=chosen.limit)
         for text in chosen.networks:
-            print(predict(text, backend, cost), flush=True)
+            found = predict(text, backend, cost)
+            ratios[f"{text}, {backend}"] = found.predicted / found.whole
+            print(found, flush=True)
+    say_ratio(FIGURE, ratios)
 
 
 if __name__ == "__main__":

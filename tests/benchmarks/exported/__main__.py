@@ -10,8 +10,10 @@ from pathlib import Path
 
 from tests.benchmarks.exported.check import Outcome, optimize
 from tests.benchmarks.exported.models import LIGHT, MODELS
+from tests.benchmarks.filling import say
 
 FIGURES = {"outputs that open in ONNX Runtime, equal the original, and are faster or the same bytes": "all of 30"}
+(FIGURE,) = FIGURES
 
 
 def main() -> int:
@@ -31,9 +33,9 @@ def main() -> int:
         for name in names:
             outcomes.append(optimize(name, folder, options.budget, measure=not options.formula))
             print(outcomes[-1].row(), flush=True)
-    good = sum(outcome.good for outcome in outcomes)
-    print(f"\n{good} of {len(outcomes)} open, are equal, and are faster or the same bytes")
-    return 0 if good == len(outcomes) else 1
+    bad = [outcome.name for outcome in outcomes if not outcome.good]
+    text = f"{len(outcomes) - len(bad)} of {len(outcomes)}" + (f", not {', '.join(bad)}" if bad else "")
+    return 0 if say(FIGURE, text, not bad) else 1
 
 
 if __name__ == "__main__":

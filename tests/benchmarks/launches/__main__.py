@@ -19,8 +19,8 @@ def main() -> int:
     )
     parts = ("simulated", "apart", "turns", "planted")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts)
-    parser.add_argument("--trials", type=int, default=2000, help="of each simulation (2000)")
-    parser.add_argument("--comparisons", type=int, default=30, help="real ones of each kind (30)")
+    parser.add_argument("--trials", type=int, default=200, help="of each simulation (200)")
+    parser.add_argument("--comparisons", type=int, default=2, help="real ones of each kind (2)")
     parser.add_argument("--pairs", type=int, default=24, help="launches of each side in turns at most (24)")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:

@@ -13,6 +13,8 @@ from typing import Any
 
 from deep500.compare.runs import HEADLINE, compare_runs
 from deep500.measure.comparison import FASTER, SLOWER
+from tests.benchmarks.filling import say
+from tests.benchmarks.launches import APART, PLANTED, SECONDS, TURNS
 
 RECIPE = Path(__file__).with_name("recipe.py")
 LAUNCHES = 12
@@ -26,18 +28,18 @@ def apart(comparisons: int, folder: Path) -> None:
         lonely = [shutil.copytree(run, folder / f"pair-{number}" / run.name) for run in pair]
         alone.append(_headline(compare_runs(*lonely).as_dict()))
         known.append(_headline(compare_runs(*pair).as_dict()))
-        print(f"apart {number + 1}: alone {_say(alone[-1])}; with earlier runs {_say(known[-1])}{_load()}", flush=True)
-    for words, series in (("alone", alone), ("beside earlier runs", known)):
-        print(f"apart, {LAUNCHES} launches each, {words}: {_wrong(series)} of {comparisons} false verdicts", flush=True)
+        print(f"apart {number + 1}: alone {_text(alone[-1])}; with earlier {_text(known[-1])}{_load()}", flush=True)
+    wrong = [_wrong(series) for series in (alone, known)]
+    say(APART, f"alone {wrong[0]}, beside earlier runs {wrong[1]} of {comparisons}", max(wrong) <= 0.05 * comparisons)
 
 
 def turns(comparisons: int, pairs: int, folder: Path) -> None:
     """The recipe against itself, and what that costs over two plain runs."""
     found, seconds = _against(comparisons, pairs, folder / "turns", "", "turns")
-    print(f"turns, {pairs} pairs each: {_wrong(found)} of {comparisons} false verdicts", flush=True)
+    say(TURNS, f"{_wrong(found)} of {comparisons}, {pairs} pairs each", _wrong(found) <= 0.05 * comparisons)
     plain = sum(_plain(folder / "plain", pairs)[1] for _ in range(2))
     mean = sum(seconds) / len(seconds)
-    print(f"turns: {mean:.0f} s for {pairs} pairs, two plain runs of as many launches {plain:.0f} s", flush=True)
+    say(SECONDS, f"{mean / plain:.2f}: {mean:.0f} s for {pairs} pairs, {plain:.0f} s for as many plain launches")
 
 
 def planted(comparisons: int, pairs: int, folder: Path) -> None:
@@ -45,7 +47,8 @@ def planted(comparisons: int, pairs: int, folder: Path) -> None:
     found, _ = _against(comparisons, pairs, folder / "planted", f"events={RECIPE}:MoreWork", "planted")
     seen = sum(one["verdict"] == FASTER for one in found)  # the base takes longer
     wrong = sum(one["verdict"] == SLOWER for one in found)
-    print(f"planted 3 %, {pairs} pairs each: found in {seen} of {comparisons}, the wrong way in {wrong}", flush=True)
+    text = f"{seen} of {comparisons}, the wrong way in {wrong}, {pairs} pairs each"
+    say(PLANTED, text, seen >= 0.8 * comparisons and not wrong)
 
 
 def _against(
@@ -57,7 +60,7 @@ def _against(
         said = _deep500("run", str(RECIPE), "--against", words, "--pairs", str(pairs), "--out", str(out))
         seconds.append(time.monotonic() - begin)
         found.append(_headline(said))
-        print(f"{name} {number + 1}: {_say(found[-1])} ({seconds[-1]:.0f} s){_load()}", flush=True)
+        print(f"{name} {number + 1}: {_text(found[-1])} ({seconds[-1]:.0f} s){_load()}", flush=True)
     return found, seconds
 
 
@@ -83,7 +86,7 @@ def _headline(comparison: dict[str, Any]) -> dict[str, Any]:
     return next(series for series in comparison["series"] if series["series"] == HEADLINE)
 
 
-def _say(one: dict[str, Any]) -> str:
+def _text(one: dict[str, Any]) -> str:
     ends = "" if one["low"] is None else f" [{one['low']:.3f}, {one['high']:.3f}]"
     return f"{one['verdict']} {one['ratio']:.3f}{ends}" + (f" ({one['reason']})" if one["reason"] else "")
 

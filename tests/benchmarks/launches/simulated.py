@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.stats import mannwhitneyu
@@ -13,8 +15,12 @@ from deep500.measure.launches import over_launches
 from deep500.measure.quantiles import quantile
 from deep500.measure.sequential import FEWEST, anytime_p, depends
 from deep500.measure.statistics import Interval
+from tests.benchmarks.filling import say
+from tests.benchmarks.launches import APART_SIMULATED, BY_PAIRS, DEPENDENT, FOUND, KNOWN, LOOKED
 
 SAMPLES, NOISE = 500, 0.02  # of each launch
+BAR = 0.06
+"""Of false verdicts."""
 EARLIER = 6
 SPREADS, COUNTS, RUNS = (0.01, 0.02, 0.05), (1, 3, 12), (0.0, 0.01, 0.03)
 
@@ -25,26 +31,40 @@ def tables(trials: int) -> None:
     """False verdicts, power and coverage."""
     print(f"no effect: 'faster' or 'slower' in % of {trials}; {SAMPLES} samples of {NOISE:.0%} a launch")
     print("launches  spread  runs apart | two medians' intervals | launches alone | floor declared | earlier runs")
-    for count in COUNTS:
-        for spread in SPREADS:
-            for run in RUNS:
-                shares = false_verdicts(count, spread, run, trials)
-                cells = "  ".join(f"{100 * share:5.1f}" for share in shares.values())
-                print(f"{count:8d}  {spread:6.0%}  {run:10.0%} | {cells}", flush=True)
+    cells: dict[tuple[int, float, float], dict[str, float]] = {}
+    for cell in itertools.product(COUNTS, SPREADS, RUNS):
+        cells[cell] = false_verdicts(*cell, trials)
+        shares = "  ".join(f"{100 * share:5.1f}" for share in cells[cell].values())
+        print("{:8d}  {:6.0%}  {:10.0%} | ".format(*cell) + shares, flush=True)
+    many = [shares["alone"] for (count, _, run), shares in cells.items() if count == COUNTS[-1] and not run]
+    few = [shares["alone"] for (count, _, run), shares in cells.items() if count < COUNTS[-1] and not run]
+    say(APART_SIMULATED, f"{percent(many)} of {trials}; of fewer {percent(few)}", max(many) <= BAR and not any(few))
+    known = [shares["earlier"] for shares in cells.values()]
+    say(KNOWN, f"{percent([min(known), max(known)])} of {trials} in {len(known)} cells", max(known) <= BAR)
     print("2 % effect, launches 1 % apart, runs 0 % apart: found, coverage")
     for count in (12, 16, 24):
         found, covered, before = power(count, trials)
         print(f"{count:8d} | {100 * found:.1f} %, {100 * covered:.1f} % (two medians' intervals {100 * before:.1f} %)")
+        if count == COUNTS[-1]:
+            text = f"{percent([found])} of those compared of {trials}, coverage {percent([covered])}"
+            say(FOUND, text, found >= 0.8 and covered >= 0.94)
     print("no effect, launches that depend on those before them (AR): 'faster' or 'slower', and compared at all")
+    wrong = []
     for memory in (0.0, 0.3, 0.5, 0.9):
-        cells = [" {:.1f} of {:.0f} %".format(*(100 * s for s in remembered(memory, n, trials))) for n in (12, 16, 30)]
-        print(f"{memory:8.1f} | 12, 16, 30 launches:{','.join(cells)}", flush=True)
-    print("in turns, looked at after every pair, 24 pairs at most: a verdict, ever")
-    for memory in (0.0, 0.5, 0.9):
-        print(f"{memory:8.1f} | no effect: {100 * in_turns(memory, 0.0, trials):.1f} %", flush=True)
-    for effect in (1.0, 1.5, 3.0):
-        found = 100 * in_turns(0.0, effect, trials)
-        print(f"{effect:8.1f} | standard deviations of pairs, independent: {found:.1f} %", flush=True)
+        pairs = [remembered(memory, count, trials) for count in (12, 16, 30)]
+        wrong += [share for share, _ in pairs] if memory else []
+        shown = ",".join(" {:.1f} of {:.0f} %".format(*(100 * share for share in pair)) for pair in pairs)
+        print(f"{memory:8.1f} | 12, 16, 30 launches:{shown}", flush=True)
+    say(DEPENDENT, f"{percent(wrong)} of {trials}", max(wrong) <= BAR)
+    looked = [in_turns(memory, 0.0, trials) for memory in (0.0, 0.5, 0.9)]
+    say(LOOKED, f"{percent(looked)} of {trials}, 24 pairs at most", max(looked) <= BAR)
+    seen = [in_turns(0.0, effect, trials) for effect in (1.0, 1.5, 3.0)]
+    say(BY_PAIRS, f"{percent(seen)} of {trials}, independent pairs", min(seen) >= 0.8)
+
+
+def percent(shares: Sequence[float]) -> str:
+    """``3.2, 4.5 %``."""
+    return f"{', '.join(f'{100 * share:.1f}' for share in shares)} %"
 
 
 def in_turns(memory: float, effect: float, trials: int, most: int = 24) -> float:

@@ -11,7 +11,7 @@ import sys
 import time
 import warnings
 
-from tests.benchmarks.filling import say
+from tests.benchmarks.filling import say, say_not
 from tests.benchmarks.measuring import comparing, frameworks, hardware, recording, records, rules, sampling
 from tests.benchmarks.measuring.outcome import FIGURES, Options, Outcome
 
@@ -28,8 +28,10 @@ def main() -> int:
     options = Options(asked.trials, asked.seed)
     warnings.simplefilter("ignore")  # the tests make errors of them
     missed = 0
-    for number in asked.only:
-        figure, begin = FIGURES[number], time.perf_counter()
+    for number, figure in sorted(FIGURES.items()):
+        if number not in asked.only:
+            continue
+        begin = time.perf_counter()
         try:
             outcome = figure.measure(options)
         except Exception as error:  # noqa: BLE001 - one figure that breaks must not take the others with it
@@ -40,8 +42,10 @@ def main() -> int:
             f"{number:2d} {figure.what}: {outcome.measured} | bar: {figure.bar} | {outcome.word} [{seconds:.0f} s]",
             flush=True,
         )
-        if outcome.met is not None:
-            say(f"{number}. {figure.what}", outcome.measured, outcome.met)
+        if outcome.met is None:
+            say_not(figure.name, f"{outcome.measured}: {outcome.reason}")
+        else:
+            say(figure.name, outcome.measured + (f" ({outcome.reason})" if outcome.reason else ""), outcome.met)
     return 1 if missed else 0
 
 

@@ -49,6 +49,11 @@ class Figure:
     bar: str
     measure: Callable[[Options], Outcome]
 
+    @property
+    def name(self) -> str:
+        """As it stands in docs/figures.md."""
+        return f"{self.number}. {self.what}"
+
 
 FIGURES: dict[int, Figure] = {}
 

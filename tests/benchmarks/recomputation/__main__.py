@@ -13,6 +13,7 @@ import tests.benchmarks.recomputation
 from deep500.errors import BudgetError
 from deep500.frameworks.reference.compiler import KernelProgram
 from deep500.frameworks.reference.operators.table import Random
+from deep500.measure.statistics import median_interval
 from deep500.networks import add_loss, create
 from deep500.transformations.recomputation.chain import optimal_chain
 from deep500.transformations.recomputation.counting import peak_bytes
@@ -21,19 +22,22 @@ from deep500.transformations.recomputation.planning import plan_network
 from deep500.transformations.recomputation.region_tree import simulate
 from deep500.transformations.recomputation.rewriting import planned_step
 from deep500.transformations.workshop.recomputation.baselines import greedy, segmented
+from tests.benchmarks.filling import say, say_ratio
+from tests.benchmarks.recomputation import GREEDY, MIXED, PLACED, PREDICTED, SLOWEST, UNIFORM
 from tests.transformations.recomputation.chains import random_chain, unit_chain
 from tests.transformations.recomputation.test_rewriting import inputs_of, run
 from tests.transformations.recomputation.trees import best_by_trying, mismatches, random_tree
 
 
 def profiler() -> None:
+    wrong = every = 0
     for label, places in (("own", None), ("shared", 8)):
         for kept in (False, True):
             counts = [mismatches(random_tree(seed, 4 + seed % 27, places=places), kept) for seed in range(210)]
-            print(
-                f"profiler, {label} locations, snapshots {'kept' if kept else 'dropped'}: "
-                f"{sum(w for _, w in counts)} mismatches of {sum(t for t, _ in counts)} (bar: 0)"
-            )
+            more, total = sum(w for _, w in counts), sum(t for t, _ in counts)
+            print(f"{label} locations, snapshots {'kept' if kept else 'dropped'}: {more} mismatches of {total}")
+            wrong, every = wrong + more, every + total
+    say(PREDICTED, f"{wrong} of {every}", not wrong)
 
 
 def nested() -> None:
@@ -49,7 +53,7 @@ def nested() -> None:
                     got = None
                 wrong += got != best_by_trying(root, budget, kept)
                 solved += 1
-    print(f"placements on 60 trees that differ from the best of all: {wrong} of {solved} (bar: 0)")
+    say(PLACED, f"{wrong} of {solved}", not wrong)
     ratios, slowest = [], 0.0
     for seed in range(3):
         root = random_tree(seed, 150)
@@ -58,16 +62,14 @@ def nested() -> None:
             best = optimal_placement(root, share)
             slowest = max(slowest, time.perf_counter() - begin)
             ratios.append(greedy(root, share).outcome.extra / best.outcome.extra)
-    print(f"150 regions, budgets 30, 50, 70 %: at most {slowest:.1f} s (bar: 30 s)")
-    print(
-        f"recomputed by the greedy guide, over the optimum: {min(ratios):.2f} to {max(ratios):.2f}, "
-        f"mean {statistics.mean(ratios):.2f} (bars: never below 1, mean 1.10)"
-    )
+    say(SLOWEST, f"at most {slowest:.1f} s, {len(ratios)} plans", slowest <= 30)
+    mean = statistics.mean(ratios)
+    say(GREEDY, f"{min(ratios):.2f} to {max(ratios):.2f}, mean {mean:.2f}", min(ratios) >= 1 and mean >= 1.10)
 
 
 def chains() -> None:
     plan = optimal_chain(unit_chain(100), 11)
-    print(f"mixed schedule, 100 steps and 10 slots: {plan.outcome.time:.0f} forward steps (published: 237)")
+    say(MIXED, f"{plan.outcome.time:.0f}", plan.outcome.time == 237)
     least, root = [], []
     for seed in range(20):
         chain = random_chain(seed, 20)
@@ -75,11 +77,8 @@ def chains() -> None:
         smallest, square = min(rivals, key=lambda o: o.peak), min(rivals[2:4], key=lambda o: o.peak)
         for gains, rival in ((least, smallest), (root, square)):
             gains.append(optimal_chain(chain, rival.peak, slots=10**9).outcome.extra / rival.extra)
-    print(
-        f"added time over 4 or 5 equal segments of 20 random stages, by the model, at equal peak: median "
-        f"{statistics.median(root):.2f}; over the segments with the least peak: {statistics.median(least):.2f} "
-        "(bar, on a measured chain: 0.65)"
-    )
+    of = {"over 4 or 5 segments of 20 random stages": root, "over those with the least peak": least}
+    say_ratio(UNIFORM, {which: median_interval(gains) for which, gains in of.items()})
 
 
 def steps() -> None:

@@ -23,6 +23,8 @@ from deep500.frameworks.reference.compiler import KernelProgram
 from deep500.frameworks.reference.meter import HeldBytes, Marks
 from deep500.measure.statistics import paired_ratio
 from deep500.networks import Network, add_loss, create
+from tests.benchmarks.filling import say_ratio
+from tests.benchmarks.recomputation import CLOCK
 from tests.transformations.recomputation.test_rewriting import inputs_of
 
 BAR = 1.05
@@ -56,13 +58,14 @@ def main(words: list[str] | None = None) -> None:
     """Print one line per network."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--turns", type=int, default=41)
-    turns = parser.parse_args(words).turns
+    turns, ratios = parser.parse_args(words).turns, {}
     for name, (make, batch) in SUBJECTS.items():
         net = make()
         plan = Executor(net)._training("loss").program
         (plain, timed, counted), nodes = compare(plan, inputs_of(net, batch), turns)
-        ratio, bytes_too = (paired_ratio(way, plain) for way in (timed, counted))
+        ratios[name], bytes_too = (paired_ratio(way, plain) for way in (timed, counted))
         print(
-            f"{name}: {nodes} nodes in {1e3 * np.median(plain):.1f} ms; with the clock {ratio.median:.4f} "
-            f"[{ratio.low:.4f}, {ratio.high:.4f}] (bar: {BAR}); counting bytes {bytes_too.median:.4f}"
+            f"{name}: {nodes} nodes in {1e3 * np.median(plain):.1f} ms; with the clock {ratios[name]}; counting bytes "
+            f"{bytes_too.median:.4f}"
         )
+    say_ratio(CLOCK, ratios, at_most=BAR)

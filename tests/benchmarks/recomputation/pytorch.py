@@ -21,6 +21,7 @@ import torch
 import deep500.frameworks.pytorch as d5fw
 from deep500.errors import BudgetError
 from deep500.frameworks.pytorch.memory import footprint
+from deep500.measure.statistics import Interval, median_interval
 from deep500.networks import add_loss, create
 from deep500.transformations.recomputation import CheckpointingPlan, Stage, find_regions
 from deep500.transformations.recomputation.chain import (
@@ -35,6 +36,8 @@ from deep500.transformations.recomputation.chain import (
 )
 from deep500.transformations.recomputation.region_tree import Region
 from deep500.transformations.workshop.recomputation.baselines import every_stage, greedy, segmented
+from tests.benchmarks.filling import say, say_ratio, with_ends
+from tests.benchmarks.recomputation import ADDED, PEAKS, RIVAL, STEPS
 
 BATCH, ROUNDS = 8, 9
 BARS = {0.5: 1.15, 0.35: 1.20, 0.3: 1.30}
@@ -97,14 +100,14 @@ def peaks(setting: Setting) -> None:
     held = len(plans)
     plans += [setting.rival(segmented(setting.chain, n)) for n in range(2, 9)]
     plans.append(setting.rival(every_stage(setting.chain)))
-    for way, bar in (("explicit", "1 %"), ("checkpoint", "5 %")):
+    texts, good = [], True
+    for way, bar in (("explicit", 0.01), ("checkpoint", 0.05)):
         measured = [setting.executor(plan, way).step_memory(setting.inputs) for plan in plans]
         off = [peak / plan.predicted_peak - 1 for peak, plan in zip(measured, plans, strict=True)]
         over = sum(peak > plan.budget for peak, plan in zip(measured[:held], plans, strict=False))
-        print(
-            f"{way}: {len(plans)} plans, peak off the prediction by {min(off):+.5f} to {max(off):+.5f} (bar: {bar}); "
-            f"{over} of {held} above their budget (bar: 0)"
-        )
+        texts.append(f"{way} {min(off):+.2%} to {max(off):+.2%} in {len(plans)} plans, {over} of {held} above")
+        good &= max(map(abs, off)) <= bar and not over
+    say(PEAKS, "; ".join(texts), good)
 
 
 def recomputed(setting: Setting) -> None:
@@ -118,10 +121,9 @@ def recomputed(setting: Setting) -> None:
         except BudgetError:
             continue
         ratios.append(setting.plan(budget).predicted_extra / guide)
-    print(
-        f"recomputed, over the greedy guide at {len(ratios)} budgets: {min(ratios):.2f} to {max(ratios):.2f}, mean "
-        f"{statistics.mean(ratios):.2f} (bars: never above 1, mean 0.90)"
-    )
+    mean = statistics.mean(ratios)
+    text = f"{min(ratios):.2f} to {max(ratios):.2f}, mean {mean:.2f} of what the greedy guide runs again"
+    say(RIVAL, f"{text}, {len(ratios)} plans", max(ratios) <= 1 and mean <= 0.9)
 
 
 def _tree(setting: Setting) -> Region:
@@ -175,19 +177,24 @@ def times(setting: Setting) -> None:
         model = (
             "" if plan is None else f", model {plan.predicted_time / (plan.predicted_time - plan.predicted_extra):.3f}"
         )
-        bar = next((f" (bar: {most})" for share, most in BARS.items() if name.startswith(f"{share} ")), "")
-        print(f"    {name}: peak {subjects[name].step_memory(setting.inputs) / full:.3f}, step {ratio:.3f}{bar}{model}")
+        peak = subjects[name].step_memory(setting.inputs) / full
+        print(f"    {name}: peak {peak:.3f}, step {with_ends(median_interval(ratio))}{model}")
+    planned = {share: median_interval(step_ratios[f"{share} explicit"]) for share in BARS}
+    met = all(ratio.high is not None and ratio.high <= BARS[share] for share, ratio in planned.items())
+    say(STEPS, "; ".join(f"{share:.0%}: {with_ends(ratio)}" for share, ratio in planned.items()), met)
+    added: dict[str, Interval] = {}
     for name, rival in (("sqrt(n)", best), ("least", least), ("every", every_stage(chain))):
-        ours, theirs = step_ratios[f"ours at the peak of {name}"] - 1, step_ratios[f"{name}, {rival.method}"] - 1
-        print(f"added time over {name} ({rival.method}) at its peak: {ours / theirs:.2f} (bar: 0.65)")
+        ours, theirs = (step_ratios[key] for key in (f"ours at the peak of {name}", f"{name}, {rival.method}"))
+        added[rival.method] = median_interval((ours - 1) / (theirs - 1))
+    say_ratio(ADDED, added, at_most=0.65)
 
 
 def _step(executor: Any, inputs: dict[str, np.ndarray]) -> Callable[[], Any]:
     return lambda: executor.inference_and_backprop(inputs)
 
 
-def ratios(subjects: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, float]:
-    """Median over rounds of every subject's time to the first one's in the same round."""
+def ratios(subjects: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, np.ndarray]:
+    """Every subject's time over the first one's in the same round."""
     taken: dict[str, list[float]] = {name: [] for name in subjects}
     for turn in range(rounds + 1):
         for name, step in subjects.items():
@@ -196,7 +203,7 @@ def ratios(subjects: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict
             if turn:  # the first compiles
                 taken[name].append(time.process_time() - begin)
     first = next(iter(taken.values()))
-    return {n: statistics.median(a / b for a, b in zip(times, first, strict=True)) for n, times in taken.items()}
+    return {name: np.divide(times, first) for name, times in taken.items()}
 
 
 def memory_budget(setting: Setting) -> None:
@@ -229,7 +236,7 @@ def memory_budget(setting: Setting) -> None:
                 subjects["ours"] = _step(setting.executor(setting.plan(min(peak, full))), setting.inputs)
             except BudgetError:
                 pass
-            step_ratios = ratios(subjects, 5)
+            step_ratios = {name: float(np.median(found)) for name, found in ratios(subjects, 5).items()}
         ours = f"{step_ratios['ours']:.3f}" if "ours" in step_ratios else "none fits"
         print(
             f"    activation_memory_budget {budget}: peak {peak / full:.3f}, step {step_ratios['theirs']:.3f}; ours at "

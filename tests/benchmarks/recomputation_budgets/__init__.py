@@ -8,7 +8,7 @@ an executor of its own then holds is counted by the allocator, gradients and sta
 steps take turns with those without a plan, with PyTorch's own planner (``activation_memory_budget``, backend
 ``aot_eager``) and with ``torch.utils.checkpoint`` around equal segments and every block: shown are the quickest of
 those that hold no more than was asked. Times are processor time of one thread. Finished networks are rows of a file,
-and skipped in the next run unless it names them. torchvision's three need torchvision.
+and skipped in the next run at the same commit unless it names them. torchvision's three need torchvision.
 """
 
 FIGURES = {
@@ -20,3 +20,4 @@ FIGURES = {
     "time predicted over measured": ".95 to 1.05",
     "CPU seconds of planning": "at most 20",
 }
+HELD, OFF, BITS, BUDGET, BLOCKS, PREDICTED, PLANNING = FIGURES

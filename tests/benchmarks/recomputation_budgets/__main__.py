@@ -17,8 +17,12 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of tensors tha
 from tqdm import tqdm
 
 import tests.benchmarks.recomputation_budgets as program
+from deep500.measure.statistics import Interval
 from deep500.results.files import write_atomic
+from tests.benchmarks.filling import commit_here, say, say_not, say_ratio
+from tests.benchmarks.recomputation_budgets import BITS, BLOCKS, BUDGET, HELD, OFF, PLANNING, PREDICTED
 from tests.benchmarks.recomputation_budgets.networks import IMPORTED, NETWORKS
+from tests.benchmarks.turns import inverse
 
 SHARES, ROWS = "0.7,0.5,0.35", Path("results/recomputation_budgets.json")
 HEAD = (
@@ -43,7 +47,7 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--network", nargs="+", choices=NETWORKS, help="only these, also if they have rows")
     parser.add_argument("--shares", default=SHARES, help=f"of the measured peak ({SHARES})")
-    parser.add_argument("--rounds", type=int, default=8, help="timed steps of each way; 0: nothing is timed (8)")
+    parser.add_argument("--rounds", type=int, default=6, help="timed steps of each way; 0: nothing is timed (6)")
     parser.add_argument("--recompute", choices=("explicit", "checkpoint"), default="explicit")
     parser.add_argument("--no-torch", action="store_true", help="without PyTorch's own ways")
     parser.add_argument("--rows", type=Path, default=ROWS, help=f"where rows are kept ({ROWS})")
@@ -51,9 +55,10 @@ def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure what has no rows yet, print all; 1 if a plan holds more than asked, is 2 % off, or changes a bit."""
-    chosen = options(argv)
-    rows = json.loads(chosen.rows.read_text("utf-8")) if chosen.rows.exists() else {}
+    """Measure what has no rows of this commit, print all; 1 if a bar is missed."""
+    chosen, commit = options(argv), commit_here()
+    kept = json.loads(chosen.rows.read_text("utf-8")) if chosen.rows.exists() else {}
+    rows = {name: network for name, network in kept.items() if network.get("commit") == commit}
     todo = chosen.network or [name for name in NETWORKS if name not in rows]
     shares = [float(word) for word in chosen.shares.split(",")]
     with tqdm(todo, file=sys.stderr, disable=None, unit="network") as bar:
@@ -62,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             from tests.benchmarks.recomputation_budgets.measuring import measure
 
             try:
-                rows[name] = measure(name, shares, chosen.rounds, chosen.recompute, not chosen.no_torch)
+                found = measure(name, shares, chosen.rounds, chosen.recompute, not chosen.no_torch)
+                rows[name] = {**found, "commit": commit}
             except ModuleNotFoundError as error:
                 if error.name != "torchvision":
                     raise
@@ -72,29 +78,38 @@ def main(argv: Sequence[str] | None = None) -> int:
             write_atomic(chosen.rows, json.dumps(rows, indent=1) + "\n")
     measured = [rows[name] for name in NETWORKS if name in rows]
     print(table(measured))
-    wrong = [line for network in measured for line in faults(network)]
-    print(
-        "\n".join(
-            [f"{len(measured)} networks, {sum(n['network'] in IMPORTED for n in measured)} of them imported", *wrong]
-        )
-    )
-    return int(bool(wrong))
+    print(f"{len(measured)} networks, {sum(n['network'] in IMPORTED for n in measured)} of them imported")
+    return 0 if say_figures(measured) else 1
 
 
-def faults(network: Mapping[str, Any]) -> list[str]:
-    """What is not as it should be."""
-    found = []
-    for row in network["rows"]:
-        where = f"WRONG: {network['network']}, {row['asked']}:"
-        if row["held"] is None:
-            continue
-        if row["held"] > row["asked"]:
-            found.append(f"{where} held {row['held']:.4f}")
-        if abs(row["off"]) > 0.02:
-            found.append(f"{where} prediction off by {row['off']:+.2%}")
-        if not row["same"]:
-            found.append(f"{where} gradients or statistics differ")
-    return found
+def say_figures(networks: Sequence[Mapping[str, Any]]) -> bool:
+    """All of them, of the rows under whose share a plan fits; whether every bar is met."""
+    every = {f"{network['network']} {row['asked']:.0%}": row for network in networks for row in network["rows"]}
+    rows = {key: row for key, row in every.items() if row["held"] is not None}
+    above = [key for key, row in rows.items() if row["held"] > row["asked"]]
+    text = f"{len(above)} of {len(rows)} above it, {len(networks)} networks, {len(every) - len(rows)} without a plan"
+    met = say(HELD, ": ".join([text, *above]), not above)
+    off = {key: row["off"] for key, row in rows.items()}
+    met &= say_ratio(OFF, off, at_most=0.02, at_least=-0.02)
+    unlike = [key for key, row in rows.items() if not row["same"]]
+    met &= say(BITS, ": ".join([f"{len(unlike)} of {len(rows)} plans", *unlike]), not unlike)
+    timed = {key: row for key, row in rows.items() if row["time"] is not None}
+    for figure, rival in ((BUDGET, "budget"), (BLOCKS, "blocks")):
+        others = {key: row[rival]["time"] for key, row in timed.items() if row[rival] and row[rival]["time"]}
+        if others:
+            met &= say_ratio(figure, {key: _time_over(rows[key], time) for key, time in others.items()}, at_most=1.0)
+        else:
+            say_not(figure, "none of PyTorch's ways that hold no more was timed")
+    if timed:
+        predicted = {key: inverse(_time_over(row, row["predicted"])) for key, row in timed.items()}
+        met &= say_ratio(PREDICTED, predicted, at_most=1.05, at_least=0.95)
+    return say_ratio(PLANNING, {key: row["planning"] for key, row in rows.items()}, at_most=20) and met
+
+
+def _time_over(row: Mapping[str, Any], other: float) -> Interval:
+    """The time of a plan's step over another time, with its own interval."""
+    time, low, high = (row[key] and row[key] / other for key in ("time", "low", "high"))
+    return Interval(time, low, high, row["rounds"])
 
 
 def table(networks: Sequence[Mapping[str, Any]]) -> str:

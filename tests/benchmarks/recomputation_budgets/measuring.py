@@ -54,6 +54,7 @@ class Row:
         regions, planning: how many run again, and seconds of processor time to plan.
         predicted: time of the step over that without, by the plan.
         time, low, high: of the step over that without, median and interval; None: not timed.
+        rounds: in which it was timed.
         note: why there is no plan.
         budget, segments, blocks: PyTorch's own planner, and its checkpoints around equal segments and every block.
     """
@@ -68,6 +69,7 @@ class Row:
     time: float | None = None
     low: float | None = None
     high: float | None = None
+    rounds: int = 0
     note: str = ""
     budget: Rival | None = None
     segments: Rival | None = None
@@ -100,7 +102,7 @@ def measure(name: str, shares: Sequence[float], rounds: int, way: str, rivals: b
     shown = []
     for row in rows:
         own = timed.get(f"planned {row.asked}")
-        times = {} if own is None else {"time": own.ratio.median, "low": own.ratio.low, "high": own.ratio.high}
+        times = {} if own is None else {**dict(zip(("time", "low", "high"), own.ratio, strict=True)), "rounds": rounds}
         kinds = {"budget": "activation_memory_budget", "segments": "checkpoint", "blocks": "every block"}
         found = {key: _best(row.asked, base.peak, kind, others, timed) for key, kind in kinds.items()}
         shown.append(asdict(row) | times | {key: rival and asdict(rival) for key, rival in found.items()})
