@@ -36,6 +36,60 @@ def test_recorded_figures_are_printed_by_a_program():
         assert set(figures) <= set(known[program]), program
 
 
+SAYING = {"say", "say_ratio", "Comparison"}
+"""What a figure is given to."""
+
+
+def unsaid(sources, figures):
+    """Figures of a program that no call in its sources says.
+
+    Their names are unpacked once, ``A, B = FIGURES``. One is said where its name is an argument of a call of
+    :data:`SAYING`, or what a loop over such names, or over FIGURES, calls it within that loop.
+    """
+    nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
+    named, said = {}, set().union(*map(given, nodes))
+    for node in nodes:
+        if isinstance(node, ast.Assign) and getattr(node.value, "id", "") == "FIGURES":
+            named |= dict(zip((name.id for name in node.targets[0].elts), figures, strict=True))
+        if isinstance(node, ast.For) and names_in(node.target) & set().union(*map(given, ast.walk(node))):
+            said |= names_in(node.iter)
+    return [] if "FIGURES" in said else sorted(set(figures) - {named.get(name) for name in said})
+
+
+def given(node):
+    """Names within what a call says: the first argument, of a Comparison any."""
+    name = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
+    values = [*node.args, *(keyword.value for keyword in node.keywords)] if name in SAYING else []
+    return set().union(*map(names_in, values if name == "Comparison" else values[:1]))
+
+
+def names_in(node):
+    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+
+
+@pytest.mark.parametrize("program", catalog.programs(), ids=NAMES)
+def test_every_figure_is_said_by_its_program(program):
+    path = catalog.FOLDER / program.name
+    files = path.glob("*.py") if path.is_dir() else [path.with_suffix(".py")]
+    assert unsaid([file.read_text(encoding="utf-8") for file in files], program.figures) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "missing"),
+    [
+        ("A, B = FIGURES\nsay(A, '1')\nprint(B)", ["b"]),
+        ("A, B = FIGURES\nsay_ratio(A, x)\nyield_(Comparison('x', f, 1, B))", []),
+        ("A, B = FIGURES\nfor figure, bar in ((A, 1), (B, 2)):\n    say(figure, '', bar)", []),
+        ("for figure, case in zip(FIGURES, cases):\n    say(figure, case)", []),
+        ("for n, figure in FIGURES.items():\n    say(figure.name, '')", []),
+        ("for figure in FIGURES:\n    print(figure)", ["a", "b"]),
+        ("say('a', '1')\nsay_not(B, 'why')", ["a", "b"]),
+    ],
+)
+def test_a_figure_that_nobody_says_is_noticed(source, missing):
+    assert unsaid([source], {"a": "", "b": ""}) == missing
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_program_can_be_started(name):
     path = catalog.FOLDER / name
