@@ -42,6 +42,8 @@ PATIENCE = 12.0
 WRONG = ("silent", "warned", "died", "hang")
 ROW = re.compile(r"\bat \[(\d), \d+\]")
 """The number of the program that a check finds wrong beside others."""
+LINE = re.compile(r"generated\.cpp:(\d+):|^line (\d+): ", re.MULTILINE)
+START = operator("generated", [program(0, 0)]).partition("\n\n")[0].count("\n") + 1
 NAMED = re.compile(r"C\+\+ operator '\w+': |\bp\d+(?:_\d+)?(?:_\w+)?")
 
 Outcome = dict[str, Any]
@@ -151,11 +153,11 @@ class Bench:
                 again = [len(together) > 1 and o["how"] not in ("right", "open") for o in some]
                 pairs = zip(together, some, again, strict=True)
                 return ended | {p.name: self.apart([p], mode)[0] if more else o for p, o, more in pairs}
-            row = ROW.search(some[0]["text"])
+            row = _row(together, some[0]["text"])
             if row is None:
                 half = len(together) // 2
                 return ended | self.outcomes(together[:half], mode) | self.outcomes(together[half:], mode)
-            blamed = together.pop(int(row[1]))
+            blamed = together.pop(row)
             ended[blamed.name] = self.apart([blamed], mode)[0]
         return ended
 
@@ -173,6 +175,18 @@ class Bench:
                     self.blamed.update({(kind, why) for kind, _ in smaller.blocks if size == 1})
                     return smaller
         return whole
+
+
+def _row(programs: Sequence[Program], text: str) -> int | None:
+    """The number of the program that a refusal is about: by the row that is wrong, or by a line of the source."""
+    if row := ROW.search(text):
+        return int(row[1])
+    line, end = LINE.search(text), START
+    for number, p in enumerate(programs if line else ()):
+        end += p.text().count("\n")
+        if line and int(line[1] or line[2]) <= end:
+            return number
+    return None
 
 
 def _reason(outcome: Outcome) -> str:
