@@ -198,6 +198,30 @@ def reading_products(ir: str) -> str:
     )
 
 
+_UNKNOWN = re.compile(r"@llvm\.(tan|atan2|exp10)\.(f32|f64)\b")
+_SUFFIXES = {"f32": "f", "f64": ""}
+
+
+def library_calls(ir: str) -> str:
+    """The module with calls of the C library for LLVM's own functions that Enzyme does not know, though it knows those.
+
+    Clang writes them where no function sets errno, as with ``-ffast-math``.
+
+    Args:
+        ir: LLVM's text form, as clang writes it, before Enzyme.
+
+    Example:
+        >>> library_calls("  %1 = call fast double @llvm.atan2.f64(double %a, double %b)")
+        '  %1 = call fast double @atan2(double %a, double %b)'
+    """
+    for function, width in set(_UNKNOWN.findall(ir)):
+        name = f"{function}{_SUFFIXES[width]}"
+        if re.search(rf"^declare [^\n]*@{name}\(", ir, re.MULTILINE):
+            ir = re.sub(rf"^declare [^\n]*@llvm\.{function}\.{width}\(.*$", "", ir, flags=re.MULTILINE)
+        ir = ir.replace(f"@llvm.{function}.{width}(", f"@{name}(")
+    return ir
+
+
 _OURS = re.compile(r"^(define [^\n]*@d5_\w+\([^\n]*) #(\d+)( [^\n]*)?\{$", re.MULTILINE)
 _GROUP = r"^attributes #{number} = \{{([^\n]*)\}}$"
 

@@ -29,6 +29,7 @@ from deep500.operators.enzyme.ir import (
     fix_reductions,
     inline_functions,
     keep_outputs,
+    library_calls,
     own_messages,
     plain_updates,
     reading_products,
@@ -207,7 +208,7 @@ def _modules(before: Path, options: BuildOptions) -> list[Path]:
 def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options: BuildOptions) -> None:
     """C++ to what the engine reads: LLVM's text form with OpenMP corrected and the gate opened."""
     front(clang, tu, target, flags, options)
-    ir = reading_products(target.read_text(encoding="utf-8"))
+    ir = library_calls(reading_products(target.read_text(encoding="utf-8")))
     refuse_messages(ir, options)
     refuse_catches(ir, options)
     if kept_in_members(ir):

@@ -93,6 +93,18 @@ def test_strict_arithmetic_stays_strict(tmp_path: Path) -> None:
     assert "fmul fast" in ir_of[True]
 
 
+def test_functions_that_llvm_has_of_its_own_are_those_of_the_library(build: Build) -> None:
+    """With ``-ffast-math`` clang writes llvm.tan and llvm.atan2, beside calls that say themselves what they want."""
+    body = "y[i] = __builtin_tan(x[i]) + __builtin_atan2(x[i], c[i]) + __builtin_tanf(float(x[i])) + own(&tan, x[i]);"
+    before = (
+        'extern "C" double tan(double);\n'
+        "__attribute__((noinline)) static double own(double (*f)(double), double x) { return f(x); }"
+    )
+    x, c, dy = np.linspace(-1, 1, 7), np.linspace(0.5, 2, 7), np.linspace(1, 2, 7)
+    gradient = run(build(unit(f"for (long i = 0; i < n; ++i) {body}", before), fast_math=True), x, c, dy)
+    np.testing.assert_allclose(gradient, dy * (3 * (1 + np.tan(x) ** 2) + c / (x * x + c * c)), rtol=1e-6)
+
+
 def test_what_the_source_computes_is_not_reordered_in_the_reverse_pass(build: Build) -> None:
     """Adding 1.5 * 2^52 and taking it off rounds to a whole number k; reordered, k would not be rounded.
 
