@@ -26,7 +26,9 @@ class Staged(DistributedOptimizer):
 
     waits = "together"
     whole = False
-    computes_once: ClassVar[str] = "whose stages run again by themselves; expected one of them: leave checkpointing out"
+    computes_once: ClassVar[str] = (
+        "whose stages run again by themselves; expected one of them: leave checkpointing out, or use FSDP"
+    )
     """Why a checkpointing plan is refused, and what to do."""
     stages: list[TrainingStage]
     absent: list[str]
@@ -120,7 +122,7 @@ class Staged(DistributedOptimizer):
         return int(np.random.SeedSequence(words).generate_state(1)[0])
 
 
-def check_options(base: Optimizer, scheme: str, advice: str, modifier: bool) -> None:
+def check_options(base: Optimizer, scheme: str, advice: str, modifier: bool, pieces: bool = False) -> None:
     """Raise InputError for what takes the gradients of all parameters at once.
 
     Args:
@@ -128,9 +130,10 @@ def check_options(base: Optimizer, scheme: str, advice: str, modifier: bool) -> 
         scheme: its name.
         advice: the end of the message.
         modifier: whether a gradient modifier is allowed.
+        pieces: whether ``accumulate`` and loss scaling are.
     """
     odd = {
-        "accumulate or loss scaling": base.in_pieces,
+        "accumulate or loss scaling": not pieces and base.in_pieces,
         "a gradient_modifier": not modifier and base.gradient_modifier is not None,
         "a gradient_transform other than ClipGradientNorm": not isinstance(
             base.gradient_transform, ClipGradientNorm | None

@@ -26,6 +26,8 @@ class Traits:
     """Whether all ranks have the same parameters, bit by bit, after every step."""
     whole: ClassVar[bool] = True
     """Whether every rank holds all parameters between steps."""
+    joins_parts: ClassVar[bool] = False
+    """Whether it can make wholes of parts that ranks hold, such as averages of weights."""
     changes_parameters: ClassVar[bool] = False
     """Whether it changes parameters itself; then it refuses a base optimizer that would not notice."""
     agrees_on_overflow: ClassVar[bool] = False

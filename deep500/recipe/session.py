@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,7 +139,8 @@ class Session:
         """Choose or take over the plan of the key ``memory``; returns the parts with the network that it makes."""
         asked, sampler = self.plan.values["memory"], parts.train_sampler.sampler
         earlier = None if record is None else record.path / MEMORY_PLAN_FILE
-        self.memory = memory_plan_of_run(asked, parts.executor, sampler, self.comm, self.source.folder, earlier)
+        with _whole(parts.optimizer):
+            self.memory = memory_plan_of_run(asked, parts.executor, sampler, self.comm, self.source.folder, earlier)
         if self.memory is None:
             return parts
         self.console.say(f"memory: {self.memory}")
@@ -149,15 +151,16 @@ class Session:
         """Choose or take over the plan, say what it promises, and in a dry run what a step really takes."""
         asked, sampler = self.plan.values["checkpointing"], parts.train_sampler.sampler  # what is prefetched from
         folder = self.source.folder
-        plan = plan_of_run(asked, parts.executor, sampler, self.comm, folder, earlier)
-        if plan is None:
-            return
-        self.checkpointing = plan
-        self.console.say(sentence(plan))
-        if self.options.dry_run and self.comm.rank == 0:
-            with self.notes.collecting(self.options.strict):
-                self.verified = verify_plan(parts.executor, plan, first_batch(sampler))
-            self.console.say(f"checkpointing: {self.verified}")
+        with _whole(parts.optimizer):
+            plan = plan_of_run(asked, parts.executor, sampler, self.comm, folder, earlier)
+            if plan is None:
+                return
+            self.checkpointing = plan
+            self.console.say(sentence(plan))
+            if self.options.dry_run and self.comm.rank == 0:
+                with self.notes.collecting(self.options.strict):
+                    self.verified = verify_plan(parts.executor, plan, first_batch(sampler))
+                self.console.say(f"checkpointing: {self.verified}")
 
     def _new_record(self, data: tuple[Dataset, ...], parts: Parts) -> Record:
         manifest = self._manifest(data, parts)
@@ -489,6 +492,11 @@ def _training_facts(values: Mapping[str, Any], optimizer: Any) -> dict[str, Any]
     if base.groups:
         facts["groups"] = [{**part.values, "parameters": list(part.names)} for part in base.parts()]
     return {"training": facts} if facts else {}
+
+
+def _whole(optimizer: Any) -> AbstractContextManager[None]:
+    """Within it this rank holds the whole network, also where its scheme lets it hold a part."""
+    return nullcontext() if getattr(optimizer, "whole", True) else optimizer.evaluation()
 
 
 def _data_facts(data: tuple[Dataset, ...]) -> dict[str, Any]:

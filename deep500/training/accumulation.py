@@ -133,19 +133,23 @@ def backprop_in_pieces(
         terms, weights = ([fetched], [share / scale]) if sums is None else ([sums, fetched], [1.0, share / scale])
         sums = network.weighted_sum(terms, weights)
     network.leave_gradients(dict(zip(parameters, sums or [], strict=True)))
+    return outputs_together(network, results, [size or 1 for size, _ in parts])
+
+
+def outputs_together(
+    network: BoundNetwork, results: Sequence[Mapping[str, Any]], sizes: Sequence[int]
+) -> dict[str, Any]:
+    """Outputs of a batch from those of its pieces, of so many samples each, without the scaled loss."""
     names = [name for name in results[0] if name != SCALED]
-    if len(parts) == 1:
+    if len(results) == 1:
         return {name: results[0][name] for name in names}
-    sizes = [size or 1 for size, _ in parts]
-    return {name: _whole(network, name, [result[name] for result in results], sizes, shares) for name in names}
+    return {name: _whole(network, name, [result[name] for result in results], sizes) for name in names}
 
 
-def _whole(
-    network: BoundNetwork, name: str, values: Sequence[Any], sizes: Sequence[int], shares: Sequence[float]
-) -> Any:
+def _whole(network: BoundNetwork, name: str, values: Sequence[Any], sizes: Sequence[int]) -> Any:
     shapes = [tuple(value.shape) for value in values]
     if all(shape == () for shape in shapes):
-        return network.weighted_sum([[value] for value in values], shares)[0]
+        return network.weighted_sum([[value] for value in values], [size / sum(sizes) for size in sizes])[0]
     if all(shape and shape[0] == size for shape, size in zip(shapes, sizes, strict=True)):
         return network.concatenate(values)
     raise InputError(

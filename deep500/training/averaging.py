@@ -27,6 +27,8 @@ class WeightAverage:
     Args:
         executor: whose network's weights are averaged.
         decay: in (0, 1): 0.999 remembers about 1000 updates.
+        parts: an optimizer whose ranks hold parts of weights (``joins_parts``), which are averaged; all ranks then call
+            :meth:`evaluation` and :meth:`state` together.
 
     Attributes:
         count: updates taken in so far.
@@ -48,11 +50,12 @@ class WeightAverage:
         ['0.100', '0.100']
     """
 
-    def __init__(self, executor: GraphExecutor, decay: float) -> None:
+    def __init__(self, executor: GraphExecutor, decay: float, parts: Any = None) -> None:
         if isinstance(decay, bool) or not isinstance(decay, (int, float)) or not 0 < decay < 1:
             raise InputError(f"got ema={decay!r}; expected a number between 0 and 1, such as 0.999: choose another")
         self.executor, self.decay, self.count = executor, float(decay), 0
         self._averages: dict[str, Any] = {}
+        self._parts = parts
 
     @property
     def network(self) -> BoundNetwork:
@@ -88,13 +91,13 @@ class WeightAverage:
     def apply(self) -> None:
         """Overwrite the network's weights with their averages, for good: to export them, say."""
         network, names = self.network, list(self._averages)
-        copies = network.weighted_sum([list(self._averages.values())], [1.0]) if names else []
+        copies = network.weighted_sum([list(self._whole().values())], [1.0]) if names else []
         for name, tensor in zip(names, copies, strict=True):
             network.assign_tensor(name, tensor)
 
     def state(self) -> dict[str, np.ndarray]:
         """The averages as arrays by parameter, and their ``"count"``."""
-        arrays = {f"weight/{n}": np.array(self.network.to_numpy(t)) for n, t in self._averages.items()}
+        arrays = {f"weight/{n}": np.array(self.network.to_numpy(t)) for n, t in self._whole().items()}
         return {"count": np.asarray(self.count, np.int64), **arrays}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
@@ -109,3 +112,8 @@ class WeightAverage:
             )
         self.count = int(state["count"])
         self._averages = {name: self.network.to_tensor(array) for name, array in arrays.items()}
+        if self._parts is not None:
+            self._averages = self._parts.divided(self._averages)
+
+    def _whole(self) -> dict[str, Any]:
+        return self._averages if self._parts is None else self._parts.joined(self._averages)

@@ -18,7 +18,6 @@ from deep500.events import SILENT, Event, Events, StopTraining
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.tasks.classification import Classification
 from deep500.tasks.task import Task, batch_length
-from deep500.training.averaging import WeightAverage
 from deep500.training.listeners import DefaultTrainerEvents
 from deep500.training.optimizers.base import Optimizer
 from deep500.training.run import Run
@@ -101,7 +100,12 @@ class Trainer:
         if hasattr(optimizer, "count_samples"):
             optimizer.count_samples = task.weight  # shares of a batch weigh by what the task's loss is a mean over
         self.validate_first, self.seed = validate_first, seed
-        self.average = None if ema is None else WeightAverage(executor, ema)
+        self.average: Any = None
+        if ema is not None:
+            from deep500.training.averaging import WeightAverage  # here, because few runs have one
+
+            parts = optimizer if getattr(optimizer, "joins_parts", False) else None
+            self.average = WeightAverage(executor, ema, parts)
         self._calibrates = self._check_judged(ema)
         self.statistics = TrainingStatistics()
         self.epoch = self.step = 0
@@ -119,11 +123,12 @@ class Trainer:
                 "scheme that keeps them the same, such as ConsistentDecentralized: choose one, or leave ema out"
             )
         sharded = optimizer.judges_other and optimizer.owned is not None
-        if self.average is not None and (sharded or not getattr(optimizer, "whole", True)):
+        joined = getattr(optimizer, "whole", True) or getattr(optimizer, "joins_parts", False)
+        if self.average is not None and (sharded or not joined):
             raise InputError(
                 f"got ema={ema} with {type(optimizer).__name__}, whose ranks hold parts of the parameters or of "
-                "the weights by which they are judged; expected a scheme that keeps them whole, such as "
-                "ConsistentDecentralized: choose one, or leave ema out"
+                "the weights by which they are judged; expected a scheme that keeps them whole or joins them, such as "
+                "ConsistentDecentralized or FSDP: choose one, or leave ema out"
             )
         normalizes = any(node.op_type == "BatchNormalization" for node in self.executor.network.nodes)
         calibrates = optimizer.judges_other and normalizes

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -25,6 +25,7 @@ from deep500.frameworks.pytorch.distributed import OF_RANKS, failures
 from deep500.frameworks.pytorch.layers import in_layers
 from deep500.frameworks.pytorch.meeting import group_of, parts_of_group
 from deep500.frameworks.pytorch.pipelining import PipeliningEngine
+from deep500.frameworks.pytorch.recompute import checkpoint_within
 from deep500.networks.losses import find_loss
 from deep500.transformations.stages import layers
 
@@ -55,7 +56,8 @@ class Driver:
 
     Attributes:
         weight: of this rank's gradients in the mean of the coming step; asked for between forward and backward.
-        sent: bytes that the last step handed to the engine's collectives, by kind.
+        sent: bytes that the last run handed to the engine's collectives, by kind.
+        first, last: whether the coming run is the first, or the last, of those whose gradients are added up.
     """
 
     fuses = False  # optimizers update by themselves, after a backward run that has exchanged
@@ -64,11 +66,13 @@ class Driver:
         self.executor, self.comm, self.loss = executor, comm, loss
         self.weight: Callable[[], float] = lambda: 1.0
         self.sent: dict[str, int] = {}
+        self.first = self.last = True
         self.group, self.saving_group = group_of(comm, executor.torch_device), None
 
-    def weigh_by(self, weight: Callable[[], float]) -> None:
-        """Let the gradients of the coming step count by what this function says when it is asked."""
-        self.weight = weight
+    def weigh_by(self, weight: Callable[[], float], number: int = 0, count: int = 1) -> None:
+        """Let the gradients of the coming run count by what this function says when it is asked; the run has a number
+        among those whose gradients are added up."""
+        self.weight, self.first, self.last = weight, number == 0, number == count - 1
 
     def training(self, compiled: Any, loss: str) -> Any:
         """Return what an executor calls to train by a loss, for what it called without the engine."""
@@ -133,7 +137,7 @@ class ReplicatingEngine(Driver):
         self.bucket_bytes, self.compression, self.rank, self.begin = bucket_bytes, compression, rank, begin
         self.native: Any = None
         self.powersgd: Any = None
-        self._laid = False
+        self._laid, self._sums = False, list[Any]()
 
     def training(self, compiled: Any, loss: str) -> Any:
         """See the base class; gradients of the loss are means over ranks."""
@@ -173,10 +177,19 @@ class ReplicatingEngine(Driver):
         def run(*tensors: Any) -> Any:
             if not self._laid:
                 self._lay(call, tensors, place)
-            self.sent = {"all_reduce": self._size if self.compression is None else 0}
-            return call(*tensors)
+            self.sent = {"all_reduce": self._size if self.compression is None and self.last else 0}
+            with nullcontext() if self.last else self.native.no_sync():
+                return call(*tensors)
 
-        return replace(compiled, call=run, backward=self.seeded)
+        return replace(compiled, call=run, backward=self._backward)
+
+    def _backward(self, goal: torch.Tensor) -> None:
+        """Go backward; gradients of runs before this one, which an executor drops, are there to be added to."""
+        parameters = list(self.native.parameters())
+        for parameter, gradient in zip(parameters, [] if self.first else self._sums, strict=not self.first):
+            parameter.grad = gradient
+        self.seeded(goal)
+        self._sums = [] if self.last else [parameter.grad for parameter in parameters]
 
     def _lay(self, call: Callable[..., Any], tensors: Sequence[Any], place: int) -> None:
         """Let DDP arrange its buckets, which it does by the order of the first step's gradients: then the first step
@@ -296,7 +309,8 @@ class ShardingEngine(Driver):
             )
         _check_scalars(program.module)
         numbers = layers(network, loss, crossing)
-        self._layered = in_layers(program.module, numbers)
+        self._layered, self._plan = in_layers(program.module, numbers), None
+        self._plain = {module: module.graph for module in (self._layered.root, *self._layered.layers)}
         self._shard({name for name, _ in network.gradient(loss)})
         self.release()
 
@@ -343,24 +357,33 @@ class ShardingEngine(Driver):
                 "got a network that was edited, or another loss, after FSDP had shared it out; expected the same: edit "
                 "the network before the scheme is made"
             )
-        if self.executor.checkpointing is not None:
-            raise InputError(
-                "got a checkpointing plan with FSDP, which cuts the network in layers of its own; expected one of "
-                "them: leave checkpointing out"
-            )
+        if self.executor.checkpointing is not self._plan:
+            self._recompute(self.executor.checkpointing)
         # It warns of views, into which nobody writes here: lines of a network's code give new values.
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
         module = self._layered.root
         return replace(compiled, module=module, call=self.guarded(module), backward=self._backward)
 
+    def _recompute(self, plan: Any) -> None:
+        """Let the regions of a plan run again, each within the layers that it is of; None: no longer."""
+        if plan is not None and self.executor.recompute == "explicit":
+            raise InputError(
+                "got recompute='explicit' with FSDP, which listens to PyTorch's own differentiation; expected "
+                "recompute='checkpoint': use that, or ConsistentDecentralized"
+            )
+        regions = [] if plan is None else [region.values for region in plan.regions]
+        for module, plain in self._plain.items():
+            checkpoint_within(module, plain, self.executor.network, regions)
+        self._plan = plan
+
     def _backward(self, goal: torch.Tensor) -> None:
         parts = self.parts.values()
-        for part in parts:
+        for part in parts if self.first else ():
             part.sharded.grad = None
         self.seeded(goal)
         self.sent = self._sent
         with torch.no_grad():  # else each to_local() is noted for differentiation, which takes longer than an update
-            for part in parts:
+            for part in parts if self.last else ():  # until then fully_shard adds them up
                 gradient = part.sharded.grad
                 part.tensor.grad = None if gradient is None else gradient.to_local()
                 part.sharded.grad = None

@@ -74,6 +74,8 @@ def in_layers(module: NetworkModule, numbers: Mapping[str, int]) -> Layered:
     graph.output(fx.map_arg(end.args[0], copies.__getitem__))
     whole = NetworkModule(root, graph, "Layers")
     whole.meta.update(module.meta)
+    for layer in layers:
+        layer.meta.update(sources=module.meta["sources"], places=module.meta["places"])
     places = {
         name: (homes.get(attribute, whole), attribute)
         for attribute, name in module.names.items()

@@ -72,9 +72,8 @@ def checkpointed(module: NetworkModule, cutter: Cutter) -> NetworkModule:
         cutter: knows the plan's regions.
     """
     leaves = cutter.leaves
-    root: dict[str, Any] = {
-        str(line.target): getattr(module, str(line.target)) for line in leaves if line.op == "get_attr"
-    }
+    named = [line for line in module.graph.nodes if line.op in ("get_attr", "call_module")]
+    root: dict[str, Any] = {str(line.target): getattr(module, str(line.target)) for line in named}
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     for line in sorted(leaves, key=lambda line: line.op != "placeholder"):
         copies[line] = graph.node_copy(line)
@@ -83,6 +82,24 @@ def checkpointed(module: NetworkModule, cutter: Cutter) -> NetworkModule:
     planned = NetworkModule(root, graph, "Network")
     planned.meta.update(module.meta)
     return planned
+
+
+def checkpoint_within(
+    module: NetworkModule, plain: fx.Graph, network: Graph, regions: Sequence[Collection[str]]
+) -> None:
+    """Let regions run again in a part of a network that an engine has taken, which goes on with the same module.
+
+    Args:
+        module: the part; its code is changed, its parameters and hooks stay.
+        plain: its code without a plan.
+        network: the whole.
+        regions: for each region the values that its nodes write; a region that other parts share ends at their borders.
+    """
+    module.graph = plain
+    planned = checkpointed(module, Cutter(module, network.nodes, regions, None))
+    for name, child in planned.named_children():
+        module.add_module(name, child)
+    module.graph = planned.graph
 
 
 def _write(graph: fx.Graph, copies: dict[fx.Node, fx.Node], stretches: Sequence[Section], root: dict[str, Any]) -> None:

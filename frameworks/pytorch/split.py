@@ -54,17 +54,19 @@ class Cutter:
         module: a :class:`~deep500.frameworks.pytorch.compiler.NetworkModule`.
         nodes: the network's, which the module was compiled from.
         regions: for each region the values that its nodes write; nested or disjoint.
-        loss: the output that is differentiated.
+        loss: the output that is differentiated; None: all of them, of a module that is a part of a network.
     """
 
-    def __init__(self, module: Any, nodes: Iterable[Node], regions: Sequence[Collection[str]], loss: str) -> None:
+    def __init__(
+        self, module: Any, nodes: Iterable[Node], regions: Sequence[Collection[str]], loss: str | None
+    ) -> None:
         self.graph: fx.Graph = module.graph
         self.homes, self.drawing = _homes(nodes, regions)
         self.sources = {line: origin(name, self.homes) for line, name in module.meta["sources"].items()}
         self.output = next(line for line in self.graph.nodes if line.op == "output")
         results = self.output.args[0]
         self.results = list(results) if isinstance(results, tuple) else [results]
-        self.loss = self.results[module.program.outputs.index(loss)]
+        self.loss: Any = None if loss is None else self.results[module.program.outputs.index(loss)]
 
     def cut(self) -> list[Section]:
         """The outermost stretches, in an order in which they can run."""
@@ -82,7 +84,7 @@ class Cutter:
         """The lines that compute, those off the loss's path (a measure of quality, say) moved behind a region."""
         # A region must be one stretch, or its values would be kept between its parts. Lines of none of the regions that
         # the loss does not need may stand in the midst of one; they can wait until the outermost region ends.
-        needed, waiting = set(), [self.loss]
+        needed, waiting = set(), list(self.results) if self.loss is None else [self.loss]
         while waiting:
             line = waiting.pop()
             if line not in needed:

@@ -19,9 +19,11 @@ from deep500.distributed import Communicator, schemes
 from deep500.errors import Deep500Error
 from deep500.frameworks import pytorch, reference
 from deep500.frameworks.pytorch.layers import in_layers
+from deep500.networks.hashing import structure_hash
 from deep500.networks.network import Network
 from deep500.training import optimizers
 from deep500.training.clipping import ClipGradientNorm
+from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion
 from deep500.transformations.stages import layers
 from tests.distributed.scheme_table import digest, flat, parameters
 
@@ -327,6 +329,10 @@ def refused(comm: Communicator) -> dict[str, str]:
     odd = schemes.FSDP(plain(), comm)
     feeds = batches(1, [2] * comm.size, comm.rank, 1)[0]
     module = pytorch.from_native(torch.nn.Linear(4, 3), torch.zeros(1, 4))
+    explicit = schemes.FSDP(
+        pytorch.GradientDescent(pytorch.from_model(network(1), "cpu", recompute="explicit"), "loss", lr=0.1), comm
+    )
+    explicit.executor.set_checkpointing(plan_of(network(1), 2))
     edited = schemes.FSDP(plain(), comm)
     edited.network.add_output("score")
     own = optimizers.LAMBOptimizer(pytorch.from_model(network(1), "cpu"), "loss")
@@ -336,11 +342,7 @@ def refused(comm: Communicator) -> dict[str, str]:
             lambda: schemes.DDP(optimizers.GradientDescent(reference.from_model(network(1)), "loss", lr=0.1), comm)
         ),
         "mixed": _said(lambda: here(plain(), comm)),
-        "accumulate": _said(
-            lambda: schemes.DDP(
-                pytorch.GradientDescent(pytorch.from_model(network(1), "cpu"), "loss", lr=0.1, accumulate=2), comm
-            )
-        ),
+        "explicit": _said(lambda: explicit.step(feeds)),
         "compression": _said(lambda: schemes.DDP(plain(), comm, compression="fp15")),
         "scalar": _said(
             lambda: schemes.FSDP(pytorch.GradientDescent(pytorch.from_model(scalar, "cpu"), "scaled", lr=0.1), comm)
@@ -351,6 +353,15 @@ def refused(comm: Communicator) -> dict[str, str]:
         "edited": _said(lambda: edited.step(feeds)),
         "state": _said(lambda: odd.network.load_state({"w": np.zeros(1)})),
     }
+
+
+def plan_of(net: Network, batch: int) -> CheckpointingPlan:
+    """Three regions, each of which ends in another layer."""
+    values = [value for node in net.nodes[:-4] for value in node.writes]
+    third = len(values) // 3
+    regions = [values[:third], values[third : 2 * third], values[2 * third :]]
+    named = tuple(PlannedRegion(f"region {i}", f"region {i}", tuple(region)) for i, region in enumerate(regions))
+    return CheckpointingPlan(structure_hash(net), batch, "loss", "none", named, 0, 0, 0.0, 0.0, "FLOP", "by hand")
 
 
 def cut_alike(seeds: Sequence[int]) -> list[tuple[int, bool, bool]]:

@@ -5,8 +5,9 @@ A backend has engines where its executor :class:`TrainsByEngines`. An engine has
 
 * ``fuses``: whether it weighs gradients by itself, by the attribute ``samples`` that is set before each step, counts
   what it sends, and may run network and update in one;
-* where it does not, ``weigh_by``: takes a function that gives the weight of this rank's gradients, before each step;
-  and ``sent``: bytes that the last step handed to collectives, by kind;
+* where it does not, ``weigh_by``: takes a function that gives the weight of this rank's gradients, before each run
+  forward and backward, and which of how many runs it is whose gradients are added up; and ``sent``: bytes that the last
+  run handed to collectives, by kind;
 
 and that of :class:`FSDP` what is called below.
 """
@@ -15,8 +16,9 @@ from __future__ import annotations
 
 import abc
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -28,6 +30,8 @@ from deep500.distributed.stage_runs import clip_factor
 from deep500.distributed.staged import check_elementwise, check_options
 from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError, nearest
+from deep500.networks.losses import SCALE, SCALED
+from deep500.training.accumulation import outputs_together, pieces
 from deep500.training.data.samplers import checked_integer
 from deep500.training.optimizers.base import Optimizer
 
@@ -77,7 +81,13 @@ class NativeScheme(DistributedOptimizer):
                 f"got {kind} on backend {self.executor.backend!r}, which has no engine for it; expected 'pytorch' or "
                 f"'jax': add --backend pytorch, or use {self.definition}, which runs on every backend"
             )
-        self.engine = self.executor.start_engine(kind, self.comm, self.loss, options)
+        goal = self.loss if self.loss_scaling is None else SCALED
+        self.engine = self.executor.start_engine(kind, self.comm, goal, options)
+        if self.engine.fuses and self.accumulate > 1:
+            raise InputError(
+                f"got accumulate={self.accumulate} with {kind} on backend {self.executor.backend!r}, whose engine runs "
+                f"whole batches; expected none: leave it out, or use --backend pytorch or {self.definition}"
+            )
 
     @property
     def passes_steps(self) -> bool:  # type: ignore[override]
@@ -102,15 +112,38 @@ class NativeScheme(DistributedOptimizer):
         count = np.array([float(self.samples)])
         pending = self.comm.start_all_reduce(count, control=count.nbytes)  # done when the forward run is
 
-        def weight() -> float:
+        def weight(share: float = 1.0) -> float:
             pending.wait()
-            return self.comm.size * self.samples / float(count[0])
+            return self.comm.size * self.samples * share / float(count[0])
 
+        if self.accumulate > 1:
+            return self._in_pieces(inputs, weight)
         self.engine.weigh_by(weight)
         outputs = self.base_optimizer.backprop(inputs)
+        self._count_sent()
+        return outputs
+
+    def _count_sent(self) -> None:
         for kind, size in self.engine.sent.items():
             self.comm.traffic.add(kind, size, 0)
-        return outputs
+
+    def _in_pieces(self, inputs: Mapping[str, Any], weight: Callable[[float], float]) -> dict[str, Any]:
+        """A batch in pieces, as many on every rank, whose gradients the engine adds up."""
+        base, network, scaling = self.base_optimizer, self.network, self.loss_scaling
+        base.backprops += 1
+        rows = sum(size for size, _ in pieces(network, inputs, 1))
+        parts = list(pieces(network, inputs, min([self.accumulate, *self.comm.gather_facts(rows)])))
+        more = {} if scaling is None else {SCALE: np.array(scaling.scale, np.float32)}
+        results = []
+        for number, (size, part) in enumerate(parts):
+            self.engine.weigh_by(partial(weight, size / rows), number, len(parts))
+            goal = self.loss if scaling is None else SCALED
+            results.append(self.executor.inference_and_backprop({**part, **more}, goal))
+            self._count_sent()
+        if scaling is not None:
+            sums = network.weighted_sum([network.fetch_tensors(base.gradient_names())], [1 / scaling.scale])
+            network.leave_gradients(dict(zip(base.parameter_names(), sums, strict=True)))
+        return outputs_together(network, results, [size for size, _ in parts])
 
     def _step_without_samples(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Take part with weight 0."""
@@ -127,7 +160,8 @@ class DDP(NativeScheme):
     Shares of a batch are weighted: the loss is multiplied by a rank's share before it goes backward. Running statistics
     stay each rank's until a validation, as in all schemes (``broadcast_buffers=False``).
 
-    Payload per step and rank: the bytes of all gradients; half of them with ``"fp16"``; by shape with ``"powersgd"``.
+    Payload per step and rank: the bytes of all gradients, once with ``accumulate`` too (``no_sync``); half of them with
+    ``"fp16"``; by shape with ``"powersgd"``.
 
     Args:
         base_optimizer, comm: see :class:`~deep500.distributed.optimizer.DistributedOptimizer`.
@@ -138,7 +172,8 @@ class DDP(NativeScheme):
         begin: how many steps pass before PowerSGD compresses, at least 2.
 
     Raises:
-        InputError: another backend than PyTorch and JAX, threads as ranks, ``accumulate``, an unknown compression.
+        InputError: another backend than PyTorch and JAX, threads as ranks, an unknown compression, ``accumulate`` on
+            JAX.
         UnsupportedOperator: ``compression`` on JAX.
 
     Example (``deep500 run recipe.py --ranks 2 scheme=DDP``, or in a recipe):
@@ -162,11 +197,6 @@ class DDP(NativeScheme):
             known = [name for name in COMPRESSIONS if name]
             raise InputError(
                 f"got compression={compression!r}; expected None, 'fp16' or 'powersgd': {nearest(compression, known)}"
-            )
-        if base_optimizer.accumulate > 1 and self.comm.size > 1:
-            raise InputError(
-                f"got accumulate={base_optimizer.accumulate} with DDP, which exchanges in every backward run; expected "
-                "whole batches: leave it out, or use ConsistentDecentralized, which exchanges once"
             )
         self.start(
             bucket_bytes=checked_integer("bucket_bytes", bucket_bytes, 1),
@@ -196,7 +226,8 @@ class FSDP(NativeScheme):
     must ask together.
 
     Payload per step and rank (n: bytes of parameters, rows filled up to equal numbers): n of gradients, 2n/P of
-    parameters less n/P of the last layer and of what several layers read, which are gathered once.
+    parameters less n/P of the last layer and of what several layers read, which are gathered once. With ``accumulate``
+    as much for each piece: no rank holds whole gradients.
 
     Args:
         base_optimizer: PyTorch's own, or one with an update rule that is elementwise.
@@ -217,7 +248,7 @@ class FSDP(NativeScheme):
         False
     """
 
-    changes_parameters = True
+    changes_parameters = joins_parts = True
     whole = False
     definition = "ShardedParameters"
 
@@ -235,7 +266,8 @@ class FSDP(NativeScheme):
             self.sharing = self.comm.split("shard", self.comm.rank // (self.comm.size // replicas))
         if self.comm.size > 1:
             advice = ", as no rank has whole gradients: leave it out, or use DDP"
-            check_options(base_optimizer, type(self).__name__, advice, modifier=False)
+            divided = base_optimizer.executor.backend == "pytorch"
+            check_options(base_optimizer, type(self).__name__, advice, modifier=False, pieces=divided)
         self.start(crossing=checked_integer("crossing", crossing, 1), sharing=self.sharing)
         if self.engine is not None:
             self.network.sharded = self
@@ -293,16 +325,27 @@ class FSDP(NativeScheme):
         base: Any = self.base_optimizer
         state = {"step": np.asarray(base.steps, np.int64), **base.number_arrays()}
         for slot, tensors in sorted(base.state.items()):
-            names = list(tensors)
-            rows = [np.ravel(array) for array in self.arrays(list(tensors.values()))]
-            everyone = self.sharing.all_gather_ragged(np.concatenate(rows))
-            state.update({f"{slot}/{n}": array for n, array in self._joined(names, everyone).items()})
+            state.update({f"{slot}/{n}": array for n, array in self._joined(tensors).items()})
         return {**state, "scheme.steps": np.asarray(self.steps, np.int64)}
 
-    def _joined(self, names: Sequence[str], everyone: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        """Whole arrays of the rows of all ranks, which have those of all names in a row."""
+    def joined(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """Wholes of this rank's rows; all ranks must call it."""
+        mine = {} if self.engine is None else {n: t for n, t in tensors.items() if n in self.engine.parts}
+        wholes = self._joined(mine) if mine else {}
+        return {name: self.network.to_tensor(wholes[name]) if name in wholes else t for name, t in tensors.items()}
+
+    def divided(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """This rank's rows of wholes."""
+        parts = {} if self.engine is None else self.engine.parts
+        rows = {n: self.engine.mine(n, self.network.to_numpy(t)) for n, t in tensors.items() if n in parts}
+        return {name: self.network.to_tensor(rows[name]) if name in rows else t for name, t in tensors.items()}
+
+    def _joined(self, tensors: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Whole arrays of the rows of all ranks, which travel in a row."""
+        rows = [np.ravel(array) for array in self.arrays(list(tensors.values()))]
+        everyone = self.sharing.all_gather_ragged(np.concatenate(rows))
         ends, wholes = [0] * len(everyone), {}
-        for name in names:
+        for name in tensors:
             pieces = []
             for rank, size in enumerate(self.engine.sizes(name)):
                 pieces.append(everyone[rank][ends[rank] : ends[rank] + size])

@@ -64,6 +64,9 @@ class NativePipeline(Pipeline, NativeScheme):
     """
 
     definition = "Pipeline"
+    computes_once = (
+        "whose schedule holds what stages computed; expected none: leave checkpointing out, or use Pipeline or FSDP"
+    )
     agrees_on_overflow = False
 
     def __init__(

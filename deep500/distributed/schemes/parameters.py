@@ -84,8 +84,8 @@ class ShardedParameters(Staged):
         if self.comm.size == 1:
             return
         advice = (
-            ", as no rank has whole gradients: leave it out, or use ShardedOptimizer, whose ranks have those of some "
-            "parameters"
+            ", as no rank has whole gradients: leave it out, or use FSDP, or ShardedOptimizer, whose ranks have those "
+            "of some parameters"
         )
         check_options(base_optimizer, "ShardedParameters", advice, modifier=False)
         network, executor = self.network, self.executor

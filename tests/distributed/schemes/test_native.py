@@ -21,6 +21,7 @@ from tests.distributed.ranks import missing, name_of
 load_backend("pytorch")
 from deep500.frameworks.pytorch import sharded_checkpoint  # noqa: E402 - needs PyTorch
 from tests.distributed import native_cases as cases  # noqa: E402
+from tests.distributed import native_options_cases as options_cases  # noqa: E402
 
 pytestmark = [pytest.mark.backend("pytorch"), pytest.mark.filterwarnings("ignore::UserWarning")]
 SEEDS = list(range(6))
@@ -55,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def results(folder: Path) -> Results:
     """Of all cases, on two ranks and on three."""
-    return on_forks(folder, cases.everything, 2, 3, seeds=RANDOM, under=str(folder))
+    return on_forks(folder, options_cases.everything, 2, 3, seeds=RANDOM, under=str(folder))
 
 
 def test_they_are_their_definitions(results: Results) -> None:
@@ -96,6 +97,35 @@ def test_ddp_is_what_one_writes_by_hand(compression: str | None, results: Result
         assert (row["from plain"] > 1e-6) == (compression is not None), "nothing was compressed"
 
 
+@pytest.mark.parametrize("kind", ["DDP", "FSDP"])
+def test_a_batch_in_pieces_is_the_whole(kind: str, results: Results) -> None:
+    """DDP exchanges once, ``fully_shard`` in every piece."""
+    for row in (each["options"][f"pieces {kind}"] for each in results[0]):
+        assert row["apart"] < 1e-12 and row["moved"] > 1e-2, row
+        assert row["payload"] == (row["gradients"] if kind == "DDP" else 2 * row["in one"]), row
+
+
+@pytest.mark.parametrize("kind", ["DDP", "FSDP"])
+def test_a_plan_runs_layers_again(kind: str, results: Results) -> None:
+    for row in (each["options"][f"plan {kind}"] for each in results[0]):
+        assert row["same"], "other bits with a plan"
+        assert row["peaks"][1] < 0.9 * row["peaks"][0], row
+
+
+@pytest.mark.parametrize("kind", ["DDP", "FSDP"])
+def test_float16_overflows_on_all_ranks_together(kind: str, results: Results) -> None:
+    for row in (each["options"][f"float16 {kind}"] for each in results[0]):
+        assert row["apart"] < 5e-4 and row["scales"] == [True, True], row  # weights count before rounding to float16
+        assert row["skipped"] > 0 and row["steps"] > 1, row
+
+
+@pytest.mark.parametrize("kind", ["DDP", "FSDP"])
+def test_an_average_judges_though_ranks_hold_parts(kind: str, results: Results) -> None:
+    rows = [each["options"][f"averages {kind}"] for each in results[0]]
+    assert all(row["judged"] < 1e-12 and row["apart"] < 1e-12 and row["moved"] > 1e-3 for row in rows), rows
+    assert sum(row["share"] for row in rows) == (2 if kind == "DDP" else 1), rows
+
+
 def test_layers_compute_what_the_network_does() -> None:
     rows = cases.cut_alike(list(range(30)))
     assert all(count >= 2 and same and alone for count, same, alone in rows)
@@ -105,7 +135,7 @@ def test_layers_compute_what_the_network_does() -> None:
 WANTED = {
     "backend": "InputError: got DDP on backend 'reference', which has no engine for it; expected 'pytorch' or 'jax'",
     "mixed": "CommunicationError: got ranks that train by different schemes: DDP with pytorch on rank 0, FSDP with",
-    "accumulate": "InputError: got accumulate=2 with DDP, which exchanges in every backward run",
+    "explicit": "InputError: got recompute='explicit' with FSDP, which listens to PyTorch's own differentiation",
     "compression": "InputError: got compression='fp15'; expected None, 'fp16' or 'powersgd': did you mean 'fp16'",
     "scalar": "InputError: got parameter 'factor' without dimensions for FSDP",
     "whole": "InputError: got deep500.training.optimizers.lamb.LAMBOptimizer for FSDP, whose ranks update some",
