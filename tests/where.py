@@ -148,6 +148,7 @@ TABLE: dict[str, dict[str, str]] = {
         "export_*": "test_export",
         "formats layout": "test_broken_folders",
         "ledger quiet": "test_rules",
+        "course": "recipes/test_requeue",
         "ranks": "test_scaling",
         "*": "test_verify",
     },

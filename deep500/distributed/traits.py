@@ -53,6 +53,12 @@ class Traits:
         return "" if cls.consistent else "parameters of its own"
 
     @classmethod
+    def on_other_ranks(cls) -> str:
+        """In words, how a run that goes on on another number of ranks relates to one that was never stopped."""
+        same = cls.waits == "together" and cls.consistent
+        return f"{'' if same else 'not '}equal to a run that was never stopped{', up to the order of sums' * same}"
+
+    @classmethod
     def put_together(cls, states: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """The :meth:`state_dict` of a run on any number of ranks, from those of all ranks in their order.
 

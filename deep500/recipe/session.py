@@ -7,7 +7,7 @@ import dataclasses
 import datetime
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +139,7 @@ class Session:
         """Choose or take over the plan of the key ``memory``; returns the parts with the network that it makes."""
         asked, sampler = self.plan.values["memory"], parts.train_sampler.sampler
         earlier = None if record is None else record.path / MEMORY_PLAN_FILE
-        with _whole(parts.optimizer):
+        with nullcontext() if getattr(parts.optimizer, "whole", True) else parts.optimizer.evaluation():
             self.memory = memory_plan_of_run(asked, parts.executor, sampler, self.comm, self.source.folder, earlier)
         if self.memory is None:
             return parts
@@ -151,7 +151,7 @@ class Session:
         """Choose or take over the plan, say what it promises, and in a dry run what a step really takes."""
         asked, sampler = self.plan.values["checkpointing"], parts.train_sampler.sampler  # what is prefetched from
         folder = self.source.folder
-        with _whole(parts.optimizer):
+        with nullcontext() if getattr(parts.optimizer, "whole", True) else parts.optimizer.evaluation():
             plan = plan_of_run(asked, parts.executor, sampler, self.comm, folder, earlier)
             if plan is None:
                 return
@@ -418,9 +418,11 @@ class Session:
         entry: dict[str, Any] = {"at": _now(), "environment_changed": changed}
         began, now = manifest.get("ranks", 1), self.comm.size
         if self.comm.rank == 0 and began != now:
-            put_together(record, scheme_of(self.plan.values), began, now)
-            self.console.warn(f"goes on on another number of ranks, {now} instead of {began}: times are of both")
-            entry.update(ranks=[began, now], processes=manifest.get("processes"))
+            scheme = scheme_of(self.plan.values)
+            put_together(record, scheme, began, now)
+            promise = scheme.on_other_ranks()
+            self.console.warn(f"goes on on {now} ranks instead of {began}: {promise}; times are of both")
+            entry.update(ranks=[began, now], processes=manifest.get("processes"), promise=promise)
             manifest.update(ranks=now, processes=self.ranks)
         manifest["resumed"].append(entry)
         record.write_manifest(manifest)
@@ -492,11 +494,6 @@ def _training_facts(values: Mapping[str, Any], optimizer: Any) -> dict[str, Any]
     if base.groups:
         facts["groups"] = [{**part.values, "parameters": list(part.names)} for part in base.parts()]
     return {"training": facts} if facts else {}
-
-
-def _whole(optimizer: Any) -> AbstractContextManager[None]:
-    """Within it this rank holds the whole network, also where its scheme lets it hold a part."""
-    return nullcontext() if getattr(optimizer, "whole", True) else optimizer.evaluation()
 
 
 def _data_facts(data: tuple[Dataset, ...]) -> dict[str, Any]:

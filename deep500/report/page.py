@@ -26,7 +26,7 @@ from deep500.results.division import read_division
 from deep500.results.exhibits import read_exhibits
 from deep500.results.files import read_json, write_atomic
 from deep500.results.network import read_network
-from deep500.results.quiet import BUSY, disturbed
+from deep500.results.quiet import BUSY, disturbed, mixed
 from deep500.results.ranks import Ranks, is_of_rank
 from deep500.results.recomputation import RecomputationRecord
 from deep500.results.record import REPORT, Record
@@ -133,8 +133,12 @@ def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | N
 
 
 def _plans(record: Record) -> dict[str, Any]:
-    """The views of plans, which few runs have: their code is loaded for these alone."""
-    views: dict[str, Any] = {"division": None, "recomputation": None}
+    """The views that few runs have, plans and changes of ranks: their code is loaded for these alone."""
+    views: dict[str, Any] = {"division": None, "recomputation": None, "course": []}
+    if mixed(manifest := record.manifest()):
+        from deep500.results.course import course
+
+        views["course"] = course(manifest, record.epochs())
     if (division := read_division(record.path)) is not None:
         from deep500.report.division import division_view
 

@@ -91,7 +91,7 @@ MANIFEST = {
     "warnings": [str],
     "recipe_file": (str, None),
     "recipe_sha256": (str, None),
-    "resumed": [{"at": str, "ranks?": [number(1, 2**31, whole=True)], "processes?": PROCESSES}],
+    "resumed": [{"at": str, "ranks?": [number(1, 2**31, whole=True)], "processes?": PROCESSES, "promise?": str}],
     "opened?": [str],
     "name?": str,
     "tags?": [str],

@@ -150,6 +150,8 @@ def test_the_same_bits_as_never_stopped(tmp_path: Path, whole: Any, course: tupl
     assert changes == [list(pair) for pair in pairwise(course)]
     assert manifest["ranks"] == course[-1] and len(manifest["processes"]["each"]) == course[-1]
     assert verify(resumed.path) == [] and "number of ranks changed" in resumed.summary()["labels"]
+    page = (resumed.path / "report.html").read_text(encoding="utf-8")
+    assert all(f" on {count} rank" in page for count in course) and "the same bits as of a run" in page
     folders = sorted(path.name for path in (resumed.path / "checkpoints" / "seed-0").glob("*/"))
     assert folders == [f"rank-{rank}" for rank in range(1, course[-1])]
     if course[-1] > 1:

@@ -90,6 +90,10 @@ class QSGD(Encoded):
 
     error_feedback = False
 
+    @classmethod
+    def on_other_ranks(cls) -> str:
+        return f"{super().on_other_ranks()}, and to its draws"
+
     def __init__(
         self,
         base_optimizer: Optimizer,

@@ -84,6 +84,10 @@ class ReproducibleDecentralized(DistributedOptimizer):
         self._terms: list[dict[str, np.ndarray]] = []
         self.exchanges_gradients, base_optimizer.exchange = True, self  # also with one rank
 
+    @classmethod
+    def on_other_ranks(cls) -> str:
+        return "the same bits as of a run that was never stopped"
+
     def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """One step of the base optimizer, whose gradients are those of all blocks."""
         outputs = self.base_optimizer.step(inputs if self.samples else self.made_up(inputs))
