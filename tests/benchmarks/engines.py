@@ -1,7 +1,8 @@
 """The cost of a scheme by an engine of PyTorch's over that engine by hand: ``python -m tests.benchmarks.engines``.
 
 Two ranks with one thread each train ResNet-20 and a transformer of four blocks. By hand: ``DistributedDataParallel``
-or ``fully_shard`` around the same modules, and the fused optimizer of torch.optim. Variants take turns in random order,
+or ``fully_shard`` around the same modules, or ``torch.distributed.pipelining`` with 1F1B and 8 micro-batches, and the
+fused optimizer of torch.optim. Variants take turns in random order,
 the same on both ranks; a sample is the slower rank's time, each round gives one pair. Ours stand beside: the definition
 of each scheme. Bytes are those of PyTorch's allocator, at most in a step beyond what was held before it.
 """
@@ -22,11 +23,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn.parallel import DistributedDataParallel
 
 import deep500.frameworks.pytorch as d5fw
 from deep500.distributed import Communicator, schemes
-from deep500.frameworks.pytorch.layers import in_layers
+from deep500.frameworks.pytorch.layers import in_layers, in_stages
 from deep500.frameworks.pytorch.memory import footprint, settle
 from deep500.measure.statistics import paired_ratio
 from deep500.networks import Network, add_loss, create
@@ -38,9 +40,10 @@ from tests.distributed import forked
 
 FIGURES = {
     "step: DDP and FSDP over the engine by hand, ResNet-20 and a transformer of four blocks, 2 ranks": "at most 1.02",
+    "step: NativePipeline over the schedule by hand, the same networks, 2 ranks": "at most 1.02",
     "bytes: at most in a step, over the engine by hand": "at most 1.02",
 }
-STEP, BYTES = FIGURES
+STEP, PIPED, BYTES = FIGURES
 BAR = 1.02
 ADAM = {"lr": 1e-3}
 BATCH = 32
@@ -63,6 +66,9 @@ def transformer() -> tuple[Network, dict[str, np.ndarray]]:
 
 
 NETWORKS = {"ResNet-20": resnet, "transformer": transformer}
+DEFINITIONS = {"DDP": "ConsistentDecentralized", "FSDP": "ShardedParameters", "NativePipeline": "Pipeline"}
+MICRO = 8
+"""Micro-batches of a batch of a pipeline, whose first rank has it all."""
 
 
 def by_hand(engine: str, network: Network, feeds: dict[str, np.ndarray]) -> Step:
@@ -91,20 +97,49 @@ def by_hand(engine: str, network: Network, feeds: dict[str, np.ndarray]) -> Step
     return step
 
 
+def pipeline_by_hand(network: Network, feeds: dict[str, np.ndarray]) -> Step:
+    """A step of stages by PyTorch's schedule, on the same modules."""
+    rank, size, executor = dist.get_rank(), dist.get_world_size(), d5fw.from_model(network, "cpu")
+    parts = in_stages(executor.module, layers(executor.network, count=size), size)
+    tensors = [torch.from_numpy(np.concatenate([feeds[name]] * size)) for name in network.inputs]
+    crossing = [[tensor[: len(tensor) // MICRO] for tensor in tensors]]
+    for part in parts:
+        crossing.append(list(part(*crossing[-1])))
+    examples = {"input_args": tuple(crossing[rank]), "output_args": tuple(crossing[rank + 1])}
+    stage, place = (
+        PipelineStage(parts[rank], rank, size, torch.device("cpu"), **examples),
+        network.outputs.index("loss"),
+    )
+    schedule: Any = Schedule1F1B(stage, MICRO, loss_fn=lambda results, _: results[place])
+    optimizer = torch.optim.Adam(parts[rank].parameters(), fused=True, **ADAM)
+    given, target = tensors if rank == 0 else [], torch.zeros(MICRO) if rank == size - 1 else None
+
+    def step() -> None:
+        optimizer.zero_grad()
+        schedule.step(*given, target=target, return_outputs=False)
+        optimizer.step()
+
+    return step
+
+
 def compared(comm: Communicator, rounds: int, names: list[str]) -> dict[str, Any]:
     """Seconds of every variant in every round, and bytes at most in a step, by network."""
     found = {}
     for name in names:
         network, feeds = NETWORKS[name]()
         steps: dict[str, Step] = {}
-        for engine, definition in (("DDP", "ConsistentDecentralized"), ("FSDP", "ShardedParameters")):
-            steps[f"{engine} by hand"] = by_hand(engine, network, feeds)
-            steps[f"{engine} by hand again"] = by_hand(engine, network, feeds)
-            native = getattr(schemes, engine)(d5fw.AdamOptimizer(d5fw.from_model(network, "cpu"), **ADAM), comm)
-            steps[engine] = partial(native.step, feeds)
+        count = comm.size if comm.rank == 0 else 0
+        whole = {n: np.concatenate([array] * count) if count else array[:0] for n, array in feeds.items()}
+        for engine, definition in DEFINITIONS.items():
+            pipes = engine == "NativePipeline"
+            make = pipeline_by_hand if pipes else partial(by_hand, engine)
+            steps[f"{engine} by hand"], steps[f"{engine} by hand again"] = make(network, feeds), make(network, feeds)
+            options, given = ({"micro_batches": MICRO}, whole) if pipes else ({}, feeds)
+            adam = d5fw.AdamOptimizer(d5fw.from_model(network, "cpu"), **ADAM)
+            steps[engine] = partial(getattr(schemes, engine)(adam, comm, **options).step, given)
             source = d5fw if engine == "DDP" else optimizers
-            ours = getattr(schemes, definition)(source.AdamOptimizer(d5fw.from_model(network, "cpu"), **ADAM), comm)
-            steps[definition] = partial(ours.step, feeds)
+            adam = source.AdamOptimizer(d5fw.from_model(network, "cpu"), **ADAM)
+            steps[definition] = partial(getattr(schemes, definition)(adam, comm, **options).step, given)
         times = in_turns(comm, steps, rounds)
         peaks = {}
         for variant, step in steps.items():
@@ -138,14 +173,18 @@ def main() -> int:
     for name, figures in found.items():
         times, peaks = figures["seconds"], figures["bytes"]
         for variant in times:
-            base = f"{'DDP' if variant.startswith(('DDP', 'Consistent')) else 'FSDP'} by hand"
+            engine = next(e for e, definition in DEFINITIONS.items() if variant.startswith((f"{e} by", definition, e)))
+            base = f"{engine} by hand"
             if variant != base:
                 key, ratio = f"{variant}, {name}", paired_ratio(times[variant], times[base])
                 steps[key], sizes[key] = ratio, peaks[variant] / peaks[base]
                 print(f"{key:36} over {base}: step {ratio}, bytes {sizes[key]:.3f} of {peaks[base] / 1e6:.2f} MB")
-    engines = [f"{engine}, {name}" for name in found for engine in ("DDP", "FSDP")]
-    met = say_ratio(STEP, {key: steps[key] for key in engines}, at_most=BAR)
-    return 0 if say_ratio(BYTES, {key: sizes[key] for key in engines}, at_most=BAR) and met else 1
+    engines = [f"{engine}, {name}" for name in found for engine in DEFINITIONS]
+    met = say_ratio(BYTES, {key: sizes[key] for key in engines}, at_most=BAR)
+    for figure, pipes in ((STEP, False), (PIPED, True)):
+        mine = {key: steps[key] for key in engines if key.startswith("NativePipeline") is pipes}
+        met = say_ratio(figure, mine, at_most=BAR) and met
+    return 0 if met else 1
 
 
 if __name__ == "__main__":
