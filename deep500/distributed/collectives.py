@@ -113,18 +113,21 @@ def _all_reduce(array: np.ndarray, attributes: Mapping[str, Any], comm: Communic
 def _all_gather(array: np.ndarray, attributes: Mapping[str, Any], comm: Communicator) -> np.ndarray:
     axis, sizes = attributes["axis"], attributes["sizes"]
     rows = comm.all_gather(_filled(_front(array, axis), max(sizes)))
-    whole = np.concatenate([part[:n] for part, n in zip(rows, sizes, strict=True)])
-    return np.ascontiguousarray(np.moveaxis(whole, 0, axis))
+    if min(sizes) == max(sizes):
+        return _back(rows.reshape(sum(sizes), *rows.shape[2:]), axis)
+    return _back(np.concatenate([part[:n] for part, n in zip(rows, sizes, strict=True)]), axis)
 
 
 def _reduce_scatter(array: np.ndarray, attributes: Mapping[str, Any], comm: Communicator) -> np.ndarray:
     axis, sizes = attributes["axis"], attributes["sizes"]
     if attributes.get("reduction", "sum") != "sum":
         raise InputError(f"ReduceScatter: got reduction {attributes['reduction']!r}; expected 'sum', the only one here")
-    front = _front(array, axis)
-    parts = np.concatenate([_filled(front[begin:end], max(sizes)) for begin, end in _bounds(sizes)])
-    mine = comm.reduce_scatter(parts)[: sizes[comm.rank]]
-    return np.ascontiguousarray(np.moveaxis(mine, 0, axis))
+    parts = front = _front(array, axis)
+    if min(sizes) < max(sizes):
+        parts = np.concatenate([_filled(front[begin:end], max(sizes)) for begin, end in _bounds(sizes)])
+    elif np.shares_memory(front, array):
+        parts = front.copy()  # communicators may write into what they are given
+    return _back(comm.reduce_scatter(parts)[: sizes[comm.rank]], axis)
 
 
 def _all_to_all(array: np.ndarray, attributes: Mapping[str, Any], comm: Communicator) -> np.ndarray:
@@ -147,7 +150,11 @@ def _broadcast(array: np.ndarray, attributes: Mapping[str, Any], comm: Communica
 
 
 def _front(array: np.ndarray, axis: int) -> np.ndarray:
-    return np.ascontiguousarray(np.moveaxis(array, axis, 0))
+    return np.ascontiguousarray(np.moveaxis(array, axis, 0) if axis else array)
+
+
+def _back(array: np.ndarray, axis: int) -> np.ndarray:
+    return np.ascontiguousarray(np.moveaxis(array, 0, axis) if axis else array)
 
 
 def _filled(array: np.ndarray, rows: int) -> np.ndarray:

@@ -158,7 +158,7 @@ class RankRun:
     @staticmethod
     def _as_declared(value: Any, executor: GraphExecutor, name: str) -> Any:
         """NumPy kernels keep narrow floats in wider arrays: between pieces they are rounded as their dtype says."""
-        dtype = executor.network.inputs[name].dtype
-        if not isinstance(value, np.ndarray) or dtype is None or "(" in dtype:
+        if not isinstance(value, np.ndarray):
             return value
-        return value.astype(numpy_dtype(dtype), copy=False)
+        dtype = executor.network.inputs[name].dtype
+        return value if dtype is None or "(" in dtype else value.astype(numpy_dtype(dtype), copy=False)

@@ -74,6 +74,9 @@ def max_pool(x: Tensor, *, settings: Sliding, outputs: tuple[bool, ...] = (True,
 
 def _flat_indices(index: Tensor, padded: Sequence[int], shift: Sequence[int], shape: Any, column_major: int) -> Tensor:
     """torch's indices count inside one padded plane, ONNX's over the whole tensor."""
+    planes = torch.arange(shape[0] * shape[1], device=index.device).reshape(shape[0], shape[1], *[1] * (len(shape) - 2))
+    if tuple(padded) == tuple(shape[2:]) and not any(shift) and not column_major:
+        return index + planes * math.prod(padded)
     places = []
     for n, s in zip(reversed(padded), reversed(shift), strict=True):
         places.append(index % n - s)
@@ -84,7 +87,6 @@ def _flat_indices(index: Tensor, padded: Sequence[int], shift: Sequence[int], sh
     position, step = torch.zeros_like(index), 1
     for place, n in zip(places, sizes, strict=True):
         position, step = position + place * step, step * n
-    planes = torch.arange(shape[0] * shape[1], device=index.device).reshape(shape[0], shape[1], *[1] * (len(shape) - 2))
     return position + planes * step
 
 
