@@ -15,7 +15,7 @@ import numpy as np
 
 from deep500.distributed.clocks import as_control
 from deep500.distributed.transports.communicator import Communicator
-from deep500.transformations.parallel.costs import StepCosts
+from deep500.transformations.parallel.costs import USUAL_COSTS, StepCosts
 from deep500.transformations.parallel.shardings import PARTIAL, R, conversion
 
 SIZES = tuple(8 * 4**k for k in range(10))
@@ -60,7 +60,7 @@ def measured_costs(comm: Communicator, rounds: int = 12) -> tuple[StepCosts, str
     """Costs for plans on these ranks, of which the first two exchange messages and all make sums; all call it.
 
     Returns:
-        the default costs with latency, time of a byte and of a byte of a sum as measured, the same on every rank; and
+        the usual costs with latency, time of a byte and of a byte of a sum as measured, the same on every rank; and
         in words what was measured.
 
     Example:
@@ -81,7 +81,7 @@ def measured_costs(comm: Communicator, rounds: int = 12) -> tuple[StepCosts, str
         about = f"measured between {comm.size} ranks by messages and sums over {comm.transport}, misses them by "
         facts = comm.gather_facts([fit.values, f"{about}{fit.median:.0%}, at most {fit.worst:.0%}"])
     (latency, byte_time, sum_time), about = facts[0]
-    return replace(StepCosts(), latency=latency, byte_time=byte_time, sum_time=sum_time), about
+    return replace(USUAL_COSTS, latency=latency, byte_time=byte_time, sum_time=sum_time), about
 
 
 def _quickest(comm: Communicator, size: int, rounds: int) -> tuple[float, float]:

@@ -34,6 +34,7 @@ class StepCosts:
         memory_time: of a byte that a node reads or writes.
         start: of a node, or of a collective.
         sum_time: of a byte that is added to another rank's; 0 where ``byte_time`` has it in it.
+        cut: of a collective, at which a step is cut in pieces that frameworks run one by one.
     """
 
     latency: float = 2e-5
@@ -42,6 +43,7 @@ class StepCosts:
     memory_time: float = 1e-10
     start: float = 2e-6
     sum_time: float = 0.0
+    cut: float = 0.0
 
     def collective(self, resharding: Resharding) -> float:
         """Seconds of a change of sharding.
@@ -54,7 +56,7 @@ class StepCosts:
         if not resharding.messages:
             return 0.0
         moved = resharding.volume * self.byte_time + resharding.summed * self.sum_time
-        return self.start + resharding.messages * self.latency + moved
+        return self.start + self.cut + resharding.messages * self.latency + moved
 
     def data(self) -> dict[str, float]:
         """The constants as JSON holds them."""
@@ -64,8 +66,12 @@ class StepCosts:
         return (
             f"{1e6 * self.latency:.3g} us a message, {1e9 * self.byte_time:.3g} ns a byte"
             f"{f', {1e9 * self.sum_time:.3g} ns a byte of a sum' if self.sum_time else ''}, "
-            f"{1e9 * self.operation_time:.3g} ns an operation"
+            f"{1e6 * self.cut:.3g} us a collective, {1e9 * self.operation_time:.3g} ns an operation"
         )
+
+
+USUAL_COSTS = StepCosts(cut=1e-4)
+"""Round numbers for processes of one machine that train by :class:`~deep500.distributed.schemes.DividedNetwork`."""
 
 
 def node_seconds(graph: StepGraph, model: StepCosts) -> dict[str, float]:

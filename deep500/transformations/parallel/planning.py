@@ -27,7 +27,7 @@ from deep500.networks.hashing import structure_hash
 from deep500.networks.network import Network
 from deep500.transformations.integer_program import solve
 from deep500.transformations.parallel.blocks import alike
-from deep500.transformations.parallel.costs import ROUND_NUMBERS, StepCosts, node_seconds
+from deep500.transformations.parallel.costs import ROUND_NUMBERS, USUAL_COSTS, StepCosts, node_seconds
 from deep500.transformations.parallel.dividing import Division, StepGraph
 from deep500.transformations.parallel.joint import joint_network
 from deep500.transformations.parallel.plan_file import ParallelPlan
@@ -65,7 +65,7 @@ class Wishes:
     memory: int | None = None
     pins: Mapping[str, str] = field(default_factory=dict)
     copies: int = COPIES
-    model: StepCosts = field(default_factory=StepCosts)
+    model: StepCosts = USUAL_COSTS
     costs_from: str = ""
 
 
@@ -127,7 +127,7 @@ def described(
         nbytes=sum(crossing.resharding.nbytes for crossing in division.crossings),
         memory=held_bytes(graph, sources, wishes.copies),
         costs=wishes.model.data(),
-        costs_from=wishes.costs_from or (ROUND_NUMBERS if wishes.model == StepCosts() else "as given"),
+        costs_from=wishes.costs_from or (ROUND_NUMBERS if wishes.model == USUAL_COSTS else "as given"),
     )
 
 

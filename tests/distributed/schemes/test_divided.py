@@ -18,7 +18,7 @@ from deep500.networks import Network, add_loss, create
 from deep500.networks.dtype import to_dtype
 from deep500.training.clipping import ClipGradientNorm
 from deep500.training.optimizers import AdamOptimizer, MomentumOptimizer
-from deep500.transformations.parallel.costs import StepCosts
+from deep500.transformations.parallel.costs import USUAL_COSTS, StepCosts
 from deep500.transformations.parallel.plan_file import ParallelPlan, load_parallel_plan
 from deep500.transformations.parallel.planning import Wishes, parallelize
 from tests.conftest import load_backend
@@ -296,11 +296,11 @@ def test_a_plan_says_by_which_costs_it_was_made(tmp_path: Path) -> None:
     plans = {str(costs): Threads(2).run(go, costs) for costs in (None, given, "measured")}
     assert all(first == second for first, second in plans.values())
     by = {costs: found[0] for costs, found in plans.items()}
-    assert by["None"].costs == StepCosts().data() and "not measured" in by["None"].about()
+    assert by["None"].costs == USUAL_COSTS.data() and "not measured" in by["None"].about()
     assert by[str(given)].costs == given.data() and by[str(given)].costs_from == "as given"
     measured = by["measured"]
     assert measured.costs_from.startswith("measured between 2 ranks by messages and sums over threads")
-    assert measured.costs["latency"] != StepCosts().latency and measured.costs_from in measured.about()
+    assert measured.costs["latency"] != USUAL_COSTS.latency and measured.costs_from in measured.about()
     assert load_parallel_plan(measured.save(tmp_path / "plan.json")) == measured
     with pytest.raises(InputError, match="got costs='guessed'; expected 'measured', StepCosts"):
         Threads(2).run(go, "guessed")
