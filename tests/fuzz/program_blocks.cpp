@@ -478,8 +478,6 @@ inline std::size_t @_i(std::size_t n) { return n % 5 + 1; }
 const char *word = "abcab"; EACH o[i] = word[i % 5] == 'a' ? @e(a[i]) : word[i % 5] == 'b' ? a[i] * a[i] : a[i];
 //way
 const std::string way(@_i(n), 'x'); EACH o[i] = way[i % way.size()] == 'x' ? @e(a[i], a[0]) : a[i];
-//way
-std::string way; way += 's'; way += 't'; EACH o[i] = way == "st" && way[i % 2] == 's' ? @e(a[i]) : @e(a[i]);
 //// static tables
 //before
 static const double @_table[5] = {.3, -.8, 1.2, .1, @n(0, 9) / 4.};
@@ -640,6 +638,9 @@ EACH { T p = 1, q = std::sin(a[i]); for (int m = 2; m < @m; ++m) { const T r = 2
 //way
 T s = 0, q = 0; EACH s += a[i]; s /= T(n); EACH q += (a[i] - s) * (a[i] - s); q = std::sqrt(q / T(n) + @c);
   EACH o[i] = @e((a[i] - s) / q, @leaf);
+//// texts that grow [doubtful]
+//way
+std::string way; way += 's'; way += 't'; EACH o[i] = way == "st" && way[i % 2] == 's' ? @e(a[i]) : @e(a[i]);
 //// vectors that grow in vectors [doubtful]
 //way
 std::vector<std::vector<T>> v(@n(2, 4)); EACH v[i % v.size()].push_back(@e(a[i]));
