@@ -8,12 +8,11 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
-from deep500.errors import InputError
 from deep500.networks.graph import Graph
 from deep500.networks.node import Node
 from deep500.pages.rendering import render_page
 from deep500.transformations.substitutions.loading import Rules, texts_of
-from deep500.transformations.substitutions.result import Optimized
+from deep500.transformations.substitutions.result import Optimized, write_text
 from deep500.transformations.substitutions.rules.patterns import Pattern, arguments, parse
 from deep500.transformations.substitutions.rules.rule_file import PatternRule
 
@@ -162,9 +161,4 @@ def _look(node: Node) -> tuple[object, ...]:
 
 def save_page(result: Optimized, path: str | Path, rules: Rules = None) -> None:
     """Write the page; InputError where that cannot be."""
-    try:
-        Path(path).write_text(page(result, rules), encoding="utf-8")
-    except OSError as problem:
-        raise InputError(
-            f"got {problem.strerror or problem} while writing {path}; expected a folder that can be written"
-        ) from problem
+    write_text(page(result, rules), path)

@@ -41,6 +41,16 @@ REFUSED = 3
 """Neighbourhoods that were not merged, of which the summary tells."""
 
 
+def write_text(text: str, path: str | Path) -> None:
+    """Write a file; InputError where that cannot be."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise InputError(
+            f"got {problem.strerror or problem} while writing {path}; expected a folder that can be written"
+        ) from problem
+
+
 @dataclass(frozen=True)
 class History:
     """Steps by which a network was rewritten, so that they can be done again.
@@ -93,12 +103,7 @@ class History:
 
     def save(self, path: str | Path) -> None:
         """Write the history to a file; InputError where that cannot be."""
-        try:
-            Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
-        except OSError as problem:
-            raise InputError(
-                f"got {problem.strerror or problem} while writing {path}; expected a folder that can be written"
-            ) from problem
+        write_text(self.to_json() + "\n", path)
 
     @classmethod
     def load(cls, path: str | Path) -> History:
