@@ -145,7 +145,7 @@ def deliver(
     if history.unchanged and opset is None and ir_version is None:
         source.copy_to(Path(path))
         return "the file as it was"
-    reason = "as was asked for"
+    reason = "that was asked for, or is faster"
     if source.network is not None and history.steps and not history.anew and opset is None and ir_version is None:
         try:
             return _spliced(network, history, source, Path(path), rules)
