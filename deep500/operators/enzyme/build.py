@@ -166,11 +166,13 @@ class Build:
         if spec == job.spec or "D500_DTYPE" not in self._source():
             return None
         twin = replace(job, spec=spec, library=job.place / "twin.so")
-        try:
-            _compile(twin, "twin.cc", ['-DD500_NO_JVP=""', '-DD500_NO_HVP=""'], speculate=self.speculate)
-        except CompileError:
-            return None  # the source has other types beside D500_DTYPE
-        return twin.library
+        for flags in ([*EAGER], []) if self.eager else ([],):  # as the library that it judges, where that can be
+            try:
+                _compile(twin, "twin.cc", [*flags, '-DD500_NO_JVP=""', '-DD500_NO_HVP=""'], speculate=self.speculate)
+            except CompileError:
+                continue  # in the end: the source has other types beside D500_DTYPE
+            return twin.library
+        return None
 
     def _source(self) -> str:
         """The operator's text, all files of it."""
