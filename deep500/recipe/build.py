@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from deep500.devices import DeviceWarning
 from deep500.distributed import Communicator, Serial
 from deep500.errors import InputError, MissingDevice, RecipeError, UnknownDataset
-from deep500.measure.allocation import KEPT, keep_freed_memory
+from deep500.measure.allocation import set_allocator
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.operators.registry import load_plugin
@@ -163,8 +163,8 @@ def _three_splits(parts: tuple[Dataset, ...], share: float | None) -> tuple[Data
 
 def allocate(values: Mapping[str, Any]) -> None:
     """Tell the allocator of this process what the recipe says of it."""
-    if values["malloc"] == KEPT:
-        keep_freed_memory()
+    if values["malloc"] is not None:
+        set_allocator(values["malloc"])
 
 
 def make_executor(values: Mapping[str, Any], network: Network) -> GraphExecutor:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from deep500.distributed import Communicator
 from deep500.errors import BudgetError, Deep500Error, PlanError, RecipeError
+from deep500.measure.allocation import save_memory
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.results.recomputation import Choice, RecomputationRecord, record_of
 from deep500.transformations.recomputation.counting import peak_bytes
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, load_plan, plan_from
 from deep500.transformations.recomputation.regions import find_regions
+from deep500.transformations.recomputation.rehearsing import is_short
 from deep500.transformations.recomputation.verify import Verification
 
 if TYPE_CHECKING:
@@ -56,7 +58,9 @@ def plan_of_run(
         plan.check(executor.network, count)
         return plan.data()
 
-    return plan_from(agreed("checkpointing", make, sampler, comm), "the plan of this run")
+    plan = plan_from(agreed("checkpointing", make, sampler, comm), "the plan of this run")
+    _save_if_short(plan.peak_without)
+    return plan
 
 
 def memory_plan_of_run(
@@ -86,7 +90,15 @@ def memory_plan_of_run(
 
         return plan_memory(executor, asked, first_batch(sampler)).data()
 
-    return memory_plan_from(agreed("memory", make, sampler, comm), "the memory plan of this run")
+    plan = memory_plan_from(agreed("memory", make, sampler, comm), "the memory plan of this run")
+    _save_if_short(plan.peak_without)
+    return plan
+
+
+def _save_if_short(counted: int) -> None:
+    """What planning does where memory is short, for plans that came from a file."""
+    if is_short(counted):
+        save_memory()
 
 
 def memory_plan_of_record(asked: Any, folder: Path) -> MemoryPlan | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from deep500.errors import PlanError, RecipeError, nearest
 from deep500.events import HOOKS
-from deep500.measure.allocation import KEPT
+from deep500.measure.allocation import KEPT, RETURNED
 from deep500.recipe.parallel import is_wish
 from deep500.recipe.transformations import SUBSTITUTIONS
 from deep500.tasks import TASKS, Task
@@ -190,8 +190,9 @@ KEYS: dict[str, Key] = {
         named=False,
         check=(is_wish, "'auto', 'measured', bytes (an int above 0), a dict of pins, or the path of a plan"),
     ),
-    "malloc": Key("'kept': glibc keeps memory that is freed for the next allocation; its own way if absent",
-                  named=False, check=(lambda value: value in (None, KEPT), f"{KEPT!r} or None")),
+    "malloc": Key("'kept' or 'returned': glibc keeps memory that is freed for the next allocation, or returns it at "
+                  "once; its own way if absent", named=False,
+                  check=(lambda value: value in (None, KEPT, RETURNED), f"{KEPT!r}, {RETURNED!r} or None")),
     "precision": Key("'bf16' or 'f16': most operators run in 16 bits, weights stay float32", named=False,
                      check=PRECISION),
     "loss_pieces": Key("in how many pieces of the tokens the last layer and the loss run, differentiated one after the "

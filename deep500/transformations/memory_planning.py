@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from deep500.errors import BudgetError, NetworkError, PlanError
-from deep500.networks.execution.capabilities import step_memory
+from deep500.errors import BudgetError, NetworkError, OutOfMemory, PlanError
+from deep500.networks.execution.capabilities import CountsStepMemory
 from deep500.networks.hashing import structure_hash
 from deep500.networks.network import Network
 from deep500.progress import progress, stage
@@ -30,11 +30,13 @@ from deep500.transformations.recomputation.lower_bound import with_bound
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion
 from deep500.transformations.recomputation.planning import PLANNING, PlanningSubject, Target, planned
 from deep500.transformations.recomputation.regions import count_operations
+from deep500.transformations.recomputation.rehearsing import measured_peak
 from deep500.transformations.recomputation.rewriting import Recomputing, recomputing
 from deep500.transformations.recomputation.training_step import TrainingStep, training_step
 
 _PIECES = (2, 4, 8, 16, 32)
 _PER_NODE = 200_000  # operations that take about as long as a framework takes to start a node, some 20 microseconds
+SHORT = "; memory is short here: that of a step without a plan is counted, and what is freed is returned at once"
 _ROUNDS = 4  # choices that are tried for one budget
 
 
@@ -98,18 +100,36 @@ class _Planning:
 
     def plan(self, budget: float | int) -> MemoryPlan:
         """The candidate with the fewest operations of those that fit."""
-        full, measured = self._peak(self.network, None)
+        measured, whole = self._counts_bytes, ""
+        try:
+            full = self._peak(self.network, None)
+        except OutOfMemory:
+            full, whole = peak_bytes(self.regions.step.network), SHORT
         limit = budget_bytes(budget, full)
         empty = MemoryPlan(
-            structure_hash(self.network), (), None, limit, full, full, 1.0, 1.0, 1.0, measured, "no plan", self.loss
+            structure_hash(self.network),
+            (),
+            None,
+            limit,
+            full,
+            full,
+            1.0,
+            1.0,
+            1.0,
+            measured,
+            f"no plan{whole}",
+            self.loss,
         )
         if full <= limit:
             return empty
         tried = list[MemoryPlan]()
         for candidate in self._candidates(empty):
             stage(f"a step of {candidate.method}")
-            peak, _ = self._peak(candidate.apply(self.network), candidate.checkpointing)
-            tried.append(replace(candidate, peak=peak))
+            try:
+                peak = self._peak(candidate.apply(self.network), candidate.checkpointing)
+            except OutOfMemory:
+                peak = max(full, candidate.peak)
+            tried.append(replace(candidate, peak=peak, method=f"{candidate.method}{whole}"))
             self.peak, self.fits = peak, peak <= limit
         fitting = [candidate for candidate in tried if candidate.peak <= limit]
         if not fitting:
@@ -229,19 +249,26 @@ class _Planning:
         total = sum(times.values()) + extra
         return total, extra, (total + _PER_NODE * len(again.network.nodes)) / self.base
 
-    def _peak(self, network: Network, plan: CheckpointingPlan | None) -> tuple[int, bool]:
-        """Bytes that a step holds at most, and whether the backend counted them; else they are counted here."""
-        executor, inputs = self.subject.executor, self.subject.inputs
-        if executor is not None and inputs is not None:
-            twin = executor.like(network.copy())
-            twin.set_checkpointing(plan)
-            twin.inference_and_backprop(inputs, self.loss)  # compiles; libraries get their workspaces
-            if (peak := step_memory(twin, inputs, self.loss)) is not None:
-                return peak, True
-        step = training_step(network, self.batch, self.loss)
-        if plan is None:
-            return peak_bytes(step.network), False
-        return peak_bytes(recomputing(step, [region.values for region in plan.regions]).network), False
+    @property
+    def _counts_bytes(self) -> bool:
+        """Whether the backend counts what a step holds, and there is a batch for it; else it is counted here."""
+        return self.subject.inputs is not None and isinstance(self.subject.executor, CountsStepMemory)
+
+    def _peak(self, network: Network, plan: CheckpointingPlan | None) -> int:
+        """Bytes that a step holds at most; raises OutOfMemory where they are measured and memory does not hold it."""
+        step, executor, inputs = (
+            training_step(network, self.batch, self.loss),
+            self.subject.executor,
+            self.subject.inputs,
+        )
+        regions = () if plan is None else plan.regions
+        held = step if plan is None else recomputing(step, [region.values for region in regions])
+        counted = peak_bytes(held.network)
+        if executor is None or inputs is None:
+            return counted
+        whole = plan is None and network is self.network
+        peak = measured_peak(executor.like(network.copy()), plan, inputs, self.loss, counted if whole else 0)
+        return counted if peak is None else peak
 
     def _final(self, plan: MemoryPlan) -> MemoryPlan:
         inner = plan.checkpointing

@@ -28,11 +28,11 @@ import hashlib, json, resource, sys, time
 import numpy as np, torch
 import deep500 as d5
 import deep500.frameworks.pytorch as d5fw
-from deep500.measure.allocation import keep_freed_memory
+from deep500.measure.allocation import KEPT, set_allocator
 name, shape, kept, steps = json.loads(sys.argv[1])
 torch.set_num_threads(1)
 if kept:
-    keep_freed_memory()
+    set_allocator(KEPT)
 executor = d5fw.from_model(d5.add_loss(d5.networks.create(name, shape=tuple(shape[1:]))))
 optimizer = d5fw.GradientDescent(executor, "loss", lr=0.01)
 rng = np.random.default_rng(0)

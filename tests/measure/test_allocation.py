@@ -16,9 +16,9 @@ from deep500.recipe.schema import KEYS
 FAULTS = """
 import resource, sys
 import numpy as np
-from deep500.measure.allocation import keep_freed_memory
+from deep500.measure.allocation import set_allocator
 if sys.argv[1] == "kept":
-    keep_freed_memory()
+    set_allocator("kept")
 for turn in range(42):
     if turn == 2:
         begin = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -40,7 +40,7 @@ def test_pages_are_faulted_in_once():
 def test_another_c_library_is_refused(monkeypatch):
     monkeypatch.setattr(allocation.platform, "libc_ver", lambda: ("", ""))
     with pytest.raises(InputError, match="expected glibc"):
-        allocation.keep_freed_memory()
+        allocation.set_allocator("kept")
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
@@ -51,9 +51,34 @@ def test_a_setting_that_glibc_refuses_is_said(monkeypatch):
 
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Refusing())
     with pytest.raises(InputError, match="no answer of glibc"):
-        allocation.keep_freed_memory()
+        allocation.set_allocator("kept")
 
 
-def test_the_key_has_one_setting():
+HOLES = """
+import ctypes, re, sys
+import numpy as np
+from deep500.measure.allocation import set_allocator
+if sys.argv[1] == "returned":
+    set_allocator("returned")
+for turn in range(4):  # blocks of 2 to 30 MiB, of which every other one is freed
+    blocks = [np.ones((2 + (7 * n + turn) % 29) * 2**17) for n in range(16)]
+    del blocks[::2]
+print(int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1]) - sum(b.nbytes for b in blocks) // 1024)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_what_is_freed_leaves_the_process():
+    """Counted by the kernel: resident beyond what is in use."""
+    kept = {
+        word: int(subprocess.run([sys.executable, "-c", HOLES, word], capture_output=True, check=True).stdout)
+        for word in ("returned", "usual")
+    }
+    assert kept["returned"] < kept["usual"] - 20_000, kept
+
+
+def test_the_key_has_two_settings():
     fits, expected = KEYS["malloc"].check
-    assert fits("kept") and fits(None) and not fits("keep") and not fits(True) and "kept" in expected
+    assert (
+        fits("kept") and fits("returned") and fits(None) and not fits("keep") and not fits(True) and "kept" in expected
+    )

@@ -34,7 +34,7 @@ from deep500.transformations.recomputation.chain import (
     plan_chain,
     simulate_chain,
 )
-from deep500.transformations.recomputation.counting import Counted, Counter
+from deep500.transformations.recomputation.counting import Counted, Counter, peak_bytes
 from deep500.transformations.recomputation.lower_bound import with_bound
 from deep500.transformations.recomputation.measured_trees import plan_tree, staged_regions
 from deep500.transformations.recomputation.node_times import SAMPLES, batch_of, first_size, measured_regions
@@ -170,6 +170,7 @@ class PlanningSubject:
             raise PlanError(f"got batch={batch} and inputs of {self.batch} samples; expected the same: leave batch out")
         self.backend = "none" if self.executor is None else self.executor.backend
         self.counted = find_regions(self.network, self.batch, loss)
+        self.holds_whole = True  # memory does, a step without a plan; else nothing is measured but steps of plans
 
     def plan(self, budget: float | int, profile: NetworkRegions | None) -> CheckpointingPlan:
         """The quickest plan of the coarsest cuts and, if these leave a large stretch whole, of finer ones that gain."""
@@ -228,7 +229,8 @@ class PlanningSubject:
         """Steps on an executor like the given one, if there is one with inputs that counts bytes; else counts."""
         if self.executor is not None and self.inputs is not None:
             with self.executor.rehearsal() as twin:
-                measured = Rehearsals(twin, self.inputs, self.loss)
+                measured = Rehearsals(twin, self.inputs, self.loss, peak_bytes(self.counted.step.network))
+                self.holds_whole = measured.whole
                 if measured.full is not None:
                     yield measured
                     return
@@ -268,7 +270,7 @@ class PlanningSubject:
     @property
     def measures_stages(self) -> bool:
         """Return whether the executor keeps stages apart and there is a batch to measure them with."""
-        return self.inputs is not None and isinstance(self.executor, MeasuresStages)
+        return self.holds_whole and self.inputs is not None and isinstance(self.executor, MeasuresStages)
 
     def _of_blocks(self, regions: NetworkRegions) -> list[Planner]:
         """A planner of the network's own blocks; none where names have no scopes."""
@@ -292,7 +294,8 @@ class PlanningSubject:
 
     def _timed(self) -> NetworkRegions:
         """The regions, with times where they can be measured."""
-        if self.executor is None or self.inputs is None or len(self.counted.step.forward) < 2:
+        whole = self.holds_whole and len(self.counted.step.forward) > 1
+        if self.executor is None or self.inputs is None or not whole:
             return self.counted
         return measured_regions(self.executor, self.inputs, self.loss)
 

@@ -8,13 +8,16 @@ What its steps take is not added up from nodes either: the plan that is handed o
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
-from deep500.errors import BudgetError
+from deep500.errors import BudgetError, OutOfMemory
+from deep500.measure.allocation import save_memory
+from deep500.measure.memory import free_memory
 from deep500.networks.execution.capabilities import CountsStepMemory, step_memory
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.progress import numbered, stage
@@ -27,6 +30,8 @@ _ROUNDS = 5  # plans that are tried for one budget and one way of cutting
 _PAIRS, _SECONDS = (5, 25), 1.5  # timed steps with a plan and without: fewest, most, and when the most need not be
 
 _NEAR = 0.02  # of the peak: a plan that leaves no more than this is not improved
+
+ROOM = 1.5  # a step holds more than its values: what kernels need inside, and holes between blocks
 
 
 @dataclass(frozen=True)
@@ -51,11 +56,50 @@ class Planner:
             return self.within(error.smallest)
 
 
+def is_short(counted: int) -> bool:
+    """Return whether memory is short for a step that holds so many bytes of values."""
+    free = free_memory()
+    return free is not None and ROOM * counted > free
+
+
+def measured_peak(
+    twin: GraphExecutor, plan: CheckpointingPlan | None, inputs: Mapping[str, Any], loss: str, counted: int = 0
+) -> int | None:
+    """Bytes that a step under a plan holds at most, measured; None where the backend does not count them.
+
+    Args:
+        twin: an executor that is used for nothing else.
+        plan: None for a step without one.
+        inputs, loss: of the step.
+        counted: bytes of the values in it, if memory may be short: then such a step is not begun, as a system may end
+            who tries, and the allocator returns from now on what is freed.
+
+    Raises:
+        OutOfMemory: memory does not hold it.
+    """
+    if not isinstance(twin, CountsStepMemory):
+        return None
+    if is_short(counted):
+        save_memory()
+        raise OutOfMemory(
+            f"a step holds {counted} bytes of values; {free_memory()} are free: plan for less, or free some"
+        )
+    twin.set_checkpointing(plan)
+    try:
+        twin.inference_and_backprop(inputs, loss)  # compiles; libraries get their workspaces
+        return step_memory(twin, inputs, loss)
+    except OutOfMemory as error:
+        text = str(error)
+    gc.collect()  # the frames of the error, which hold what was computed, refer to each other
+    raise OutOfMemory(text)
+
+
 class Rehearsals:
     """Steps for the bytes that they hold, on an executor that is used for nothing else.
 
     Attributes:
         full: bytes of the step without a plan; None where the backend does not count them.
+        whole: whether memory holds that step; if not, ``full`` is counted and nothing is timed.
         how: they were found.
 
     Example:
@@ -70,25 +114,29 @@ class Rehearsals:
     """
 
     full: int | None
+    whole = True
     how = "measured"
 
-    def __init__(self, twin: GraphExecutor, inputs: Mapping[str, Any], loss: str) -> None:
+    def __init__(self, twin: GraphExecutor, inputs: Mapping[str, Any], loss: str, counted: int = 0) -> None:
         self.twin, self.inputs, self.loss = twin, inputs, loss
         stage("a step without a plan")
-        self.full = self.measured_peak(None)
-
-    def measured_peak(self, plan: CheckpointingPlan | None) -> int | None:
-        """Bytes that a step under a plan holds at most."""
-        if not isinstance(self.twin, CountsStepMemory):
-            return None
-        self.twin.set_checkpointing(plan)
-        self.twin.inference_and_backprop(self.inputs, self.loss)  # compiles; libraries get their workspaces
-        return step_memory(self.twin, self.inputs, self.loss)
+        try:
+            self.full = measured_peak(twin, None, inputs, loss, counted)
+        except OutOfMemory:
+            self.full, self.whole = counted, False
 
     def measured(self, plan: CheckpointingPlan) -> CheckpointingPlan:
-        """The plan with what was measured in the place of what was predicted; as it is where nothing is measured."""
-        peak = self.measured_peak(plan) if self.full is not None else None
-        if peak is None or self.full is None:
+        """The plan with what was measured in the place of what was predicted; as it is where nothing is measured.
+
+        What memory does not hold is as large as a step without a plan.
+        """
+        if self.full is None:
+            return plan
+        try:
+            peak = measured_peak(self.twin, plan, self.inputs, self.loss)
+        except OutOfMemory:
+            peak = max(self.full, plan.predicted_peak)
+        if peak is None:
             return plan
         return replace(plan, predicted_peak=peak, peak_without=self.full, measured=True)
 
@@ -97,6 +145,8 @@ class Rehearsals:
 
         Times of nodes do not add up to it: frameworks overlap, allocate, and start what runs again at a price.
         """
+        if not self.whole:
+            return plan
         stage("steps with the plan and without, in turns")
         with executor.rehearsal() as plain:
             self.twin.set_checkpointing(plan)

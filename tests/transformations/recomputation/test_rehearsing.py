@@ -13,14 +13,17 @@ import numpy as np
 import pytest
 
 import deep500 as d5
+import deep500.frameworks.reference as d5ref
 from deep500.devices import to_device
-from deep500.errors import BudgetError
+from deep500.errors import BudgetError, OutOfMemory
 from deep500.networks import Network, add_loss, create
 from deep500.networks.losses import gradient_name
+from deep500.transformations.memory_planning import plan_memory
 from deep500.transformations.recomputation import (
     CheckpointingPlan,
     checkpointing_front,
     find_regions,
+    plan_checkpointing,
     planning,
     rehearsing,
 )
@@ -261,3 +264,31 @@ def test_an_activation_ends_the_region_before_it_whatever_its_scope() -> None:
     found = find_regions(network, 8)
     ends = [found.nodes[region.name][-1].op_type for region in found.innermost()[:-1]]
     assert ends and set(ends) == {"Relu"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("refuses", [True, False], ids=["not begun", "tried"])
+def test_where_memory_is_short_nothing_whole_is_run(monkeypatch, refuses):
+    """Either what is free says so, or the step is begun and cannot be held; the plan's own steps are measured."""
+    network = add_loss(create("resnet", depth=8))
+    executor = d5ref.from_model(network)
+    batch = {"input": np.ones((4, 3, 32, 32), "float32"), "label": np.zeros(4, "int64")}
+    whole, runs, saved = executor.step_memory(batch), [], []
+    run = type(executor).inference_and_backprop
+
+    def holds(self, *args, **kwargs):
+        runs.append(self.checkpointing)
+        divided = len(self.network.nodes) != len(network.nodes)
+        if self.checkpointing is None and not divided and not refuses:
+            raise OutOfMemory("no more")
+        return run(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(executor), "inference_and_backprop", holds)
+    monkeypatch.setattr(rehearsing, "save_memory", lambda: saved.append(True))
+    monkeypatch.setattr(rehearsing, "free_memory", lambda: whole if refuses else None)
+    plans = [plan_checkpointing(executor, 0.7, batch), plan_memory(executor, 0.7, batch)]
+    assert all(plan.peak_without == pytest.approx(whole, rel=0.1) for plan in plans) and bool(saved) == refuses
+    assert plans[0].regions and plans[0].measured and plans[0].time_unit == "FLOP"
+    assert all(plan.budget == int(0.7 * plan.peak_without) for plan in plans) and "short" in plans[1].method
+    assert plans[0].predicted_peak <= plans[0].budget and plans[1].peak <= plans[1].budget
+    assert [plan for plan in runs if plan is not None] and (not refuses or None not in runs)
