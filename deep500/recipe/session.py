@@ -145,7 +145,8 @@ class Session:
             return parts
         self.console.say(f"memory: {self.memory}")
         self.checkpointing = self.memory.checkpointing
-        return make_parts(self.plan.values, data, self.plan.seeds[0], self.options.dry_run, self.comm, self.memory)
+        with self.notes.collecting(self.options.strict):  # what was said of the parts before is not said again
+            return make_parts(self.plan.values, data, self.plan.seeds[0], self.options.dry_run, self.comm, self.memory)
 
     def _plan_checkpointing(self, parts: Parts, earlier: Path | None) -> None:
         """Choose or take over the plan, say what it promises, and in a dry run what a step really takes."""
