@@ -30,7 +30,7 @@ from deep500.transformations.recomputation.lower_bound import with_bound
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion
 from deep500.transformations.recomputation.planning import PLANNING, PlanningSubject, Target, planned
 from deep500.transformations.recomputation.regions import count_operations
-from deep500.transformations.recomputation.rehearsing import measured_peak
+from deep500.transformations.recomputation.rehearsing import step_peak
 from deep500.transformations.recomputation.rewriting import Recomputing, recomputing
 from deep500.transformations.recomputation.training_step import TrainingStep, training_step
 
@@ -267,7 +267,7 @@ class _Planning:
         if executor is None or inputs is None:
             return counted
         whole = plan is None and network is self.network
-        peak = measured_peak(executor.like(network.copy()), plan, inputs, self.loss, counted if whole else 0)
+        peak = step_peak(executor.like(network.copy()), plan, inputs, self.loss, counted if whole else 0)
         return counted if peak is None else peak
 
     def _final(self, plan: MemoryPlan) -> MemoryPlan:

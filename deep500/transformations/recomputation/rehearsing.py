@@ -62,7 +62,7 @@ def is_short(counted: int) -> bool:
     return free is not None and ROOM * counted > free
 
 
-def measured_peak(
+def step_peak(
     twin: GraphExecutor, plan: CheckpointingPlan | None, inputs: Mapping[str, Any], loss: str, counted: int = 0
 ) -> int | None:
     """Bytes that a step under a plan holds at most, measured; None where the backend does not count them.
@@ -121,9 +121,13 @@ class Rehearsals:
         self.twin, self.inputs, self.loss = twin, inputs, loss
         stage("a step without a plan")
         try:
-            self.full = measured_peak(twin, None, inputs, loss, counted)
+            self.full = step_peak(twin, None, inputs, loss, counted)
         except OutOfMemory:
             self.full, self.whole = counted, False
+
+    def measured_peak(self, plan: CheckpointingPlan) -> int | None:
+        """Bytes that a step under a plan holds at most; see :func:`step_peak`."""
+        return step_peak(self.twin, plan, self.inputs, self.loss)
 
     def measured(self, plan: CheckpointingPlan) -> CheckpointingPlan:
         """The plan with what was measured in the place of what was predicted; as it is where nothing is measured.
@@ -133,7 +137,7 @@ class Rehearsals:
         if self.full is None:
             return plan
         try:
-            peak = measured_peak(self.twin, plan, self.inputs, self.loss)
+            peak = self.measured_peak(plan)
         except OutOfMemory:
             peak = max(self.full, plan.predicted_peak)
         if peak is None:
