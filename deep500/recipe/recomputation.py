@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from deep500.distributed import Communicator
 from deep500.errors import BudgetError, Deep500Error, PlanError, RecipeError
-from deep500.measure.allocation import save_memory
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.results.recomputation import Choice, RecomputationRecord, record_of
 from deep500.transformations.recomputation.counting import peak_bytes
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, load_plan, plan_from
 from deep500.transformations.recomputation.regions import find_regions
-from deep500.transformations.recomputation.rehearsing import is_short
 from deep500.transformations.recomputation.verify import Verification
 
 if TYPE_CHECKING:
@@ -96,7 +94,10 @@ def memory_plan_of_run(
 
 
 def _save_if_short(counted: int) -> None:
-    """What planning does where memory is short, for plans that came from a file."""
+    """Do as planning does where memory is short, for plans that came from a file."""
+    from deep500.measure.allocation import save_memory
+    from deep500.transformations.recomputation.rehearsing import is_short
+
     if is_short(counted):
         save_memory()
 

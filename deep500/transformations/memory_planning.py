@@ -262,8 +262,8 @@ class _Planning:
             self.subject.inputs,
         )
         regions = () if plan is None else plan.regions
-        held = step if plan is None else recomputing(step, [region.values for region in regions])
-        counted = peak_bytes(held.network)
+        rewritten = step if plan is None else recomputing(step, [region.values for region in regions])
+        counted = peak_bytes(rewritten.network)
         if executor is None or inputs is None:
             return counted
         whole = plan is None and network is self.network
