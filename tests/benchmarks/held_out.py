@@ -117,9 +117,10 @@ def export(name: str, path: Path) -> dict[str, np.ndarray]:
     return feeds
 
 
-def optimized(path: Path, out: Path, budget: float, dynamic: bool, alone: bool) -> tuple[str, float]:
+def optimized(path: Path, out: Path, budget: float, alone: bool) -> tuple[str, float]:
     """Let the command write a file; returns what it says, and its seconds of processor time."""
-    sizes = [word for name, size in SIZES.items() if dynamic for word in ("--size", f"{name}={size}")]
+    symbols = {size for value in session(path).get_inputs() for size in value.shape}  # exporters fix some sizes
+    sizes = [word for name, size in SIZES.items() if name in symbols for word in ("--size", f"{name}={size}")]
     peers = {} if alone else dict(simplifiers.SIMPLIFIERS)
     begin = time.process_time()
     with mock.patch.object(simplifiers, "SIMPLIFIERS", peers), contextlib.redirect_stdout(io.StringIO()) as said:
@@ -155,7 +156,7 @@ def measure(name: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]
         if which == ALONE and form(row["said"][OURS]) not in PEERS:  # without the others the same had won
             files[which].write_bytes(files[OURS].read_bytes())
             continue
-        said = optimized(files[ORIGINAL], files[which], args.budget, TEXT[0] in feeds, which == ALONE)
+        said = optimized(files[ORIGINAL], files[which], args.budget, which == ALONE)
         row["said"][which], row["seconds"][which] = said
     for which, optimize in PEERS.items():
         if find_spec(which) is None:
