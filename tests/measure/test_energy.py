@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 
 import pytest
 
+from deep500.measure import memory
 from deep500.measure.energy import Energy, EnergyMeter, find_sources
 from deep500.measure.memory import UsageMeter
 from tests.conftest import HANG
@@ -104,3 +106,26 @@ def test_utilisation_is_processor_time_over_wall_time():
             total += i
     assert 0 < meter.usage.utilisation <= 1.05
     assert meter.usage.cpu_seconds <= meter.usage.seconds * meter.usage.cores * 1.05
+
+
+def test_free_memory_is_the_least_that_anything_leaves(tmp_path, monkeypatch):
+    """The machine 9 MiB, the container 4 of which the kernel would drop 1, the process's own limit 3."""
+    (tmp_path / "meminfo").write_text("MemTotal:  99 kB\nMemAvailable:  9216 kB\n")
+    (tmp_path / "status").write_text("VmSize:  2048 kB\n")
+    monkeypatch.setattr(memory, "MACHINE", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "STATUS", tmp_path / "status")
+    monkeypatch.setattr(memory, "GROUP", tmp_path)
+    limit = [resource.RLIM_INFINITY]
+    monkeypatch.setattr(memory.resource, "getrlimit", lambda _: (limit[0], limit[0]))
+    assert memory.free_memory() == 9 << 20
+    for name, text in (("max", "max"), ("current", str(5 << 20)), ("stat", f"anon 1\ninactive_file {1 << 20}\n")):
+        (tmp_path / f"memory.{name}").write_text(text)
+    assert memory.free_memory() == 9 << 20
+    (tmp_path / "memory.max").write_text(str(8 << 20))
+    assert memory.free_memory() == 4 << 20
+    limit[0] = 5 << 20
+    assert memory.free_memory() == 3 << 20
+    (tmp_path / "meminfo").unlink()
+    (tmp_path / "memory.max").unlink()
+    (tmp_path / "status").unlink()
+    assert memory.free_memory() is None

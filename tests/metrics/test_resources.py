@@ -56,7 +56,8 @@ def test_peak_of_the_host_is_the_kernels(monkeypatch):
     metric = PeakMemory()
     assert metric.name == "peak_memory_host" and metric.unit == "B"
     monkeypatch.setattr("deep500.measure.memory._reset_peak", lambda: True)
-    monkeypatch.setattr("deep500.measure.memory._status", {"VmHWM": 7 << 20, "VmRSS": 1 << 20}.get)
+    sizes = {"VmHWM": 7 << 20, "VmRSS": 1 << 20}
+    monkeypatch.setattr("deep500.measure.memory._field", lambda file, name: sizes[name])
     assert metric.measure(watch(metric)) == 7 << 20
     monkeypatch.setattr("deep500.measure.memory._reset_peak", lambda: False)
     assert metric.measure(watch(metric)) is None and "does not let a process reset" in metric.reason
