@@ -28,7 +28,7 @@ def test_two_models_that_part_leave_a_page(tmp_path, capsys):
     text = (tmp_path / "made" / PAGE).read_text("utf-8")
     assert code == 1 and str(tmp_path / "made" / PAGE) in said
     assert "They part: forward, value" in text and "a.onnx and b.onnx" in text
-    assert re.search(r"<td>forward, value &#39;[^&]*&#39; of node &#39;[^&]*fc2", text)
+    assert re.search(r"<td[^>]*>forward, value &#39;[^&]*&#39; of node &#39;[^&]*fc2", text)
 
 
 def test_two_runs_with_the_same_bits_leave_a_page(tmp_path, capsys):
@@ -48,5 +48,5 @@ def test_every_difference_is_a_row_or_counted(moved):
     differ = [n for n, far in enumerate(moved) if far != 0]
     assert (None if parting is None else parting.where) == (f"thing {differ[0]}" if differ else None)
     text = page(BitsVerdict(parting, 3, "3 steps", [], growth), "two runs")
-    rows = [int(n) for n in re.findall(r"<td>thing (\d+)</td>", text.partition("What differs, in")[2])]
+    rows = [int(n) for n in re.findall(r"<td[^>]*>thing (\d+)</td>", text.partition("What differs, in")[2])]
     assert rows == differ[:40] and (not differ or f"{len(moved) - len(differ)} of {len(moved)} things" in text)
