@@ -20,7 +20,7 @@ import pytest
 from deep500.registry import backend_names
 
 ROOT = Path(__file__).resolve().parent.parent
-ONE_IN = 6
+ONE_IN = 8
 BACKENDS = frozenset(backend_names())
 
 
