@@ -1,8 +1,8 @@
-"""Which tests a commit runs: a sixth of dear ones and of rows of tables, by a hash of the test and the commit.
+"""Which tests a commit runs: an eighth of dear ones and of rows of tables, by a hash of the test and the commit.
 
 A table is a parametrised test, on each backend a table of its own, unless it is marked ``any_backend``: what backends
 do there is tested elsewhere. Each has at least one row in every commit. Numbered cases (``tests/fuzz``) are cut into as
-many pieces, of which a commit runs one. Tests marked ``slow`` are dear: of those, rows or not, a commit runs a sixth
+many pieces, of which a commit runs one. Tests marked ``slow`` are dear: of those, rows or not, a commit runs an eighth
 and nothing is sure. What a commit leaves out, another one runs: nothing is left out for good, and no machine's timings
 decide. ``make test-long`` runs all; so does whoever names files or tests.
 """

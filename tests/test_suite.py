@@ -141,7 +141,7 @@ def test_every_row_runs_in_some_commit_and_every_table_in_each():
     tables.append(_rows("e", *((name, i) for name in share.BACKENDS for i in range(8)), marked=True))
     single, dear = [_single("d")], [_single(f"dear{i}", marked=True) for i in range(40)]
     items, ran, backends = [item for table in (*tables, single, dear) for item in table], set(), []
-    for commit in map(str, range(40)):
+    for commit in map(str, range(100)):
         left = {item.nodeid for item in share.left_out(items, commit)}
         now = {item.nodeid for item in items} - left
         assert single[0].nodeid in now and tables[1][0].nodeid in now
@@ -156,6 +156,6 @@ def test_every_row_runs_in_some_commit_and_every_table_in_each():
 
 @pytest.mark.parametrize("count", [1, 100, 300, 501])
 def test_every_number_runs_in_some_commit_and_few_in_each(count):
-    pieces = [share.numbers(count, str(commit)) for commit in range(40)]
+    pieces = [share.numbers(count, str(commit)) for commit in range(100)]
     assert {number for piece in pieces for number in piece} == set(range(count))
     assert max(map(len, pieces)) == -(-count // share.ONE_IN)
