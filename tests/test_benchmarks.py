@@ -37,7 +37,7 @@ def test_recorded_figures_are_printed_by_a_program():
 
 
 SAYING = {"say", "say_ratio", "Comparison"}
-"""What a figure is given to."""
+"""Functions that print a figure."""
 
 
 def unsaid(sources, figures):

@@ -78,15 +78,15 @@ class BitsVerdict:
         steps: over how many it goes.
         compared: in words.
         notes: on it.
-        growth: of the step in which they part, what is computed in its order, with its largest difference over its
-            largest value.
+        growth: of the step in which they part, all that is computed, in its order, with its largest difference over
+            its largest value (0 for zeros of both signs); None where every bit is the same.
     """
 
     parting: Parting | None
     steps: int
     compared: str
     notes: list[str]
-    growth: list[tuple[str, float]] = field(default_factory=list)
+    growth: list[tuple[str, float | None]] = field(default_factory=list)
 
     def __str__(self) -> str:
         text = f"the same bits: {self.compared}" if self.parting is None else str(self.parting)
@@ -198,13 +198,17 @@ def _forward(networks: Sequence[Network], candidates: Sequence[Candidate], feeds
                 yield where, None, seen[0][value], seen[1][value]
 
 
-def _judged(pairs: Iterable[Pair], step: int | None = None) -> tuple[Parting | None, list[tuple[str, float]]]:
+def _judged(pairs: Iterable[Pair], step: int | None = None) -> tuple[Parting | None, list[tuple[str, float | None]]]:
     """The first of them that has not the same bits, and how far apart each one is; all are looked at."""
     parting: Parting | None = None
-    growth = []
+    growth = list[tuple[str, float | None]]()
     for where, rank, first, second in pairs:
-        parting = parting or apart(first, second, where, step, rank)
-        growth.append((where if rank is None else f"rank {rank}: {where}", relative(second, first)))
+        same = (
+            first.shape == second.shape and first.dtype == second.dtype and bool((_bits(first) == _bits(second)).all())
+        )
+        if not same:
+            parting = parting or apart(first, second, where, step, rank)
+        growth.append((where if rank is None else f"rank {rank}: {where}", None if same else relative(second, first)))
     return parting, growth
 
 

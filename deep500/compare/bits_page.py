@@ -41,7 +41,7 @@ def page(verdict: BitsVerdict, sides: str) -> str:
         True
     """
     parting = verdict.parting
-    differing = [(place, where, far) for place, (where, far) in enumerate(verdict.growth, 1) if far]
+    differing = [(place, where, far) for place, (where, far) in enumerate(verdict.growth, 1) if far is not None]
     equal = (
         f"{len(verdict.growth) - len(differing)} of {len(verdict.growth)} things that were compared in that step agree."
     )
@@ -89,7 +89,7 @@ def facts(parting: Parting) -> list[tuple[str, str]]:
 
 def growth_figure(verdict: BitsVerdict) -> list[Figure]:
     """Differences within the step, in its order; nothing where none is finite."""
-    far = np.array([value for _, value in verdict.growth], np.float64)
+    far = np.array([value or 0.0 for _, value in verdict.growth], np.float64)
     shown = np.flatnonzero((far > 0) & np.isfinite(far))
     if not shown.size:
         return []
@@ -99,5 +99,7 @@ def growth_figure(verdict: BitsVerdict) -> list[Figure]:
         f"differences of {shown.size} of {len(far)} things, in the order of the step, largest {far[shown].max():.2g}",
     )
     plot.points(shown + 1, far[shown], 0, 4)
-    caption = f"{len(far) - shown.size} of {len(far)} are equal or not finite, and have no place; observations"
+    caption = (
+        f"{len(far) - shown.size} of {len(far)} are equal, or differ by nothing finite, and have no place; observations"
+    )
     return [Figure.from_plot("How far apart is what follows?", plot, caption, int(shown.size))]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deep500.compare.reproduction import Answer
-from deep500.report.curves import columns, is_number
+from deep500.report.curves import MOST_PLOTTED, columns, is_number
 from deep500.report.figures import Figure
 from deep500.report.plot import Axis, Plot
 from deep500.report.rendering import render_template
@@ -72,12 +72,18 @@ def curve_figures(package: Sequence[Line], again: Sequence[Line]) -> list[Figure
     ]
     for name in names:
         sides = [
-            {(line["seed"], line["epoch"]): line[name] for line in lines if is_number(line.get(name))}
+            {
+                (line["seed"], line["epoch"]): line[name]
+                for line in lines
+                if is_number(line.get(name)) and abs(line[name]) <= MOST_PLOTTED
+            }
             for lines in (package, again)
         ]
-        parted = [place for place in sides[0] if place in sides[1] and sides[0][place] != sides[1][place]]
+        parted = [place for place in {**sides[0], **sides[1]} if sides[0].get(place) != sides[1].get(place)]
         label = name.removeprefix("test_").replace("_", " ")
         values = [value for side in sides for value in side.values()]
+        if not values:
+            continue
         first = min((epoch for _, epoch in parted), default=None)
         where = "every epoch has the same number" if first is None else f"the first that differs is epoch {first}"
         plot = Plot(

@@ -22,6 +22,14 @@ _SETTINGS = {
 }
 
 
+_settings_made: list[str] = []  # glibc cannot be asked
+
+
+def allocator_settings() -> list[str]:
+    """Settings that this process has made of its allocator, in their order."""
+    return list(_settings_made)
+
+
 def set_allocator(setting: str) -> None:
     """Have glibc keep what this process frees from now on, or return it, for as long as it lives.
 
@@ -43,6 +51,8 @@ def set_allocator(setting: str) -> None:
     refused = [name for name, value in _SETTINGS[setting].items() if not libc.mallopt(name, value)]
     if refused:
         raise InputError(f"got no answer of glibc to mallopt {refused}; expected 1: leave malloc={setting!r} out")
+    if setting not in _settings_made:
+        _settings_made.append(setting)
 
 
 def save_memory() -> bool:

@@ -220,10 +220,12 @@ def record_of_run(
 
 def memory_facts(plan: MemoryPlan | None) -> dict[str, Any]:
     """The manifest's entry on a memory plan; nothing without one."""
+    from deep500.measure.allocation import allocator_settings
+
     if plan is None:
         return {}
     facts = {name: getattr(plan, name) for name in ("budget", "peak", "peak_without", "operations", "bound", "method")}
-    pieces = {"parts": len(plan.parts), "at_once": plan.at_once}
+    pieces = {"parts": len(plan.parts), "at_once": plan.at_once, "allocator": allocator_settings()}
     return {"memory": {"file": MEMORY_PLAN_FILE, **pieces, "measured": plan.measured, **facts}}
 
 

@@ -83,7 +83,7 @@ class GridReplays:
     plans: dict[tuple[int, int], ParallelPlan] = field(default_factory=dict)
 
     def on(self, ranks: int, samples: int) -> Iterator[GridReplay]:
-        """All grids that the batch is large enough for, and whose ranks hold what they must; from all data on."""
+        """All grids of ranks for which samples and memory suffice, data parallelism alone first."""
         for model in (n for n in range(1, ranks + 1) if ranks % n == 0):
             data = ranks // model
             if data > samples:
@@ -97,7 +97,7 @@ class GridReplays:
             )
 
     def plan(self, samples: int, ranks: int) -> ParallelPlan:
-        """For a group; raises BudgetError where no plan holds as few bytes."""
+        """The plan of a group of ranks; raises BudgetError where none keeps within the memory of a rank."""
         if (samples, ranks) not in self.plans:
             sizes = {name: self._resized(name, shape, samples) for name, shape in self.shapes.items()}
             wishes = Wishes(memory=self.memory, model=self.costs)
@@ -109,7 +109,7 @@ class GridReplays:
         return (samples, *shape[1:]) if declared and isinstance(declared[0], str) else shape
 
     def gradient_bytes(self, plan: ParallelPlan) -> int:
-        """Of the largest rank of a group."""
+        """Bytes of gradients on the rank of a group that has the most of them."""
         return sum(
             math.prod(local_shape(p.value.shape, Sharding.parse(plan.sources.get(name, "R")), plan.ranks, 0))
             * p.value.itemsize
@@ -119,7 +119,7 @@ class GridReplays:
 
 
 def splits(plan: ParallelPlan) -> str:
-    """In words, what a plan splits."""
+    """Name in words the things that a plan splits."""
     words = ["batch"] if any(plan.sources.get(name, "R").startswith("S") for name in plan.shapes) else []
     words += ["parameters"] if any(plan.sources.keys() - plan.shapes.keys()) else []
     return " and ".join(words) or "nothing"

@@ -33,7 +33,8 @@ def solve(cost: Any, **program: Any) -> Any:
 def _printed_to_stderr() -> Iterator[None]:
     """Within it the whole process writes to standard error where it wrote to standard output."""
     libc = ctypes.CDLL(None)
-    sys.stdout.flush()
+    if sys.stdout is not None:  # as it is in a process that was begun without one
+        sys.stdout.flush()
     libc.fflush(None)
     try:
         before = os.dup(STDOUT)

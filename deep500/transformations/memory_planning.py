@@ -30,13 +30,12 @@ from deep500.transformations.recomputation.lower_bound import with_bound
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion
 from deep500.transformations.recomputation.planning import PLANNING, PlanningSubject, Target, planned
 from deep500.transformations.recomputation.regions import count_operations
-from deep500.transformations.recomputation.rehearsing import step_peak
+from deep500.transformations.recomputation.rehearsing import SHORT, step_peak
 from deep500.transformations.recomputation.rewriting import Recomputing, recomputing
 from deep500.transformations.recomputation.training_step import TrainingStep, training_step
 
 _PIECES = (2, 4, 8, 16, 32)
 _PER_NODE = 200_000  # operations that take about as long as a framework takes to start a node, some 20 microseconds
-SHORT = "; memory is short here: that of a step without a plan is counted, and what is freed is returned at once"
 _ROUNDS = 4  # choices that are tried for one budget
 
 
@@ -106,20 +105,8 @@ class _Planning:
         except OutOfMemory:
             full, whole = peak_bytes(self.regions.step.network), SHORT
         limit = budget_bytes(budget, full)
-        empty = MemoryPlan(
-            structure_hash(self.network),
-            (),
-            None,
-            limit,
-            full,
-            full,
-            1.0,
-            1.0,
-            1.0,
-            measured,
-            f"no plan{whole}",
-            self.loss,
-        )
+        about, method = structure_hash(self.network), f"no plan{whole}"
+        empty = MemoryPlan(about, (), None, limit, full, full, 1.0, 1.0, 1.0, measured, method, self.loss)
         if full <= limit:
             return empty
         tried = list[MemoryPlan]()
@@ -256,19 +243,16 @@ class _Planning:
 
     def _peak(self, network: Network, plan: CheckpointingPlan | None) -> int:
         """Bytes that a step holds at most; raises OutOfMemory where they are measured and memory does not hold it."""
-        step, executor, inputs = (
-            training_step(network, self.batch, self.loss),
-            self.subject.executor,
-            self.subject.inputs,
-        )
-        regions = () if plan is None else plan.regions
-        rewritten = step if plan is None else recomputing(step, [region.values for region in regions])
-        counted = peak_bytes(rewritten.network)
-        if executor is None or inputs is None:
-            return counted
-        whole = plan is None and network is self.network
-        peak = step_peak(executor.like(network.copy()), plan, inputs, self.loss, counted if whole else 0)
-        return counted if peak is None else peak
+        executor, inputs = self.subject.executor, self.subject.inputs
+        if executor is not None and inputs is not None:
+            whole = peak_bytes(self.regions.step.network) if plan is None and network is self.network else 0
+            peak = step_peak(executor.like(network.copy()), plan, inputs, self.loss, whole)
+            if peak is not None:
+                return peak
+        step = training_step(network, self.batch, self.loss)
+        if plan is None:
+            return peak_bytes(step.network)
+        return peak_bytes(recomputing(step, [region.values for region in plan.regions]).network)
 
     def _final(self, plan: MemoryPlan) -> MemoryPlan:
         inner = plan.checkpointing

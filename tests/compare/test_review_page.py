@@ -21,6 +21,8 @@ def test_the_invented_epoch_is_named(values, data):
     forged = [value + (50.0 if n == place else 0.0) for n, value in enumerate(values)]
     (figure,) = curve_figures(lines(forged), lines(values))
     assert f"the first that differs is epoch {place + 1}" in figure.caption
+    (figure,) = curve_figures(lines(values), lines(values[:place] + [1e300] * (place == 0)))
+    assert f"the first that differs is epoch {place + 1}" in figure.caption
     (figure,) = curve_figures(lines(values), lines(values))
     assert "every epoch has the same number" in figure.caption
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from deep500.distributed import Communicator, schemes
-from deep500.errors import Deep500Error
 from deep500.frameworks import jax as backend
 from deep500.networks.network import Network
 from deep500.training import optimizers
 from deep500.training.clipping import ClipGradientNorm
+from tests.distributed.error_text import error_text
 from tests.distributed.scheme_table import digest, flat, parameters
 
 STEPS = 20
@@ -139,28 +139,19 @@ def refused(comm: Communicator) -> dict[str, str]:
     odd = optimizers.GradientDescent(backend.from_model(scalar, "cpu"), "scaled", lr=0.1)
     half = comm.split("half", comm.rank % 2)
     return {
-        "compression": said(lambda: schemes.DDP(base(0), comm, compression="fp16")),
-        "crossing": said(lambda: schemes.FSDP(base(0), comm, crossing=2)),
-        "scalar": said(lambda: schemes.FSDP(odd, comm)),
-        "between": said(lambda: fsdp.executor.inference(batches(0, [2] * comm.size, comm.rank, 1)[0])),
-        "files": said(partial(fsdp.save_sharded, "nowhere")),
-        "part": said(lambda: schemes.DDP(base(0), half)) if comm.size > 3 else "",
+        "compression": error_text(lambda: schemes.DDP(base(0), comm, compression="fp16")),
+        "crossing": error_text(lambda: schemes.FSDP(base(0), comm, crossing=2)),
+        "scalar": error_text(lambda: schemes.FSDP(odd, comm)),
+        "between": error_text(lambda: fsdp.executor.inference(batches(0, [2] * comm.size, comm.rank, 1)[0])),
+        "files": error_text(partial(fsdp.save_sharded, "nowhere")),
+        "part": error_text(lambda: schemes.DDP(base(0), half)) if comm.size > 3 else "",
     }
-
-
-def said(call: Callable[[], Any]) -> str:
-    """An error's kind and text; ``nothing`` if there is none."""
-    try:
-        call()
-    except Deep500Error as error:
-        return f"{type(error).__name__}: {error}"
-    return "nothing"
 
 
 def too_late(comm: Communicator) -> str:
     """The error where JAX has computed before the ranks met."""
     optimizer = base(0)
-    return said(lambda: schemes.DDP(optimizer, comm))
+    return error_text(lambda: schemes.DDP(optimizer, comm))
 
 
 def everything(comm: Communicator, seeds: Sequence[int], stop: int = 0) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.nn.parallel import DistributedDataParallel
 
 from deep500.distributed import Communicator, schemes
-from deep500.errors import Deep500Error
 from deep500.frameworks import pytorch, reference
 from deep500.frameworks.pytorch.layers import in_layers
 from deep500.networks.hashing import structure_hash
@@ -25,6 +24,7 @@ from deep500.training import optimizers
 from deep500.training.clipping import ClipGradientNorm
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion
 from deep500.transformations.stages import layers
+from tests.distributed.error_text import error_text
 from tests.distributed.scheme_table import digest, flat, parameters
 
 STEPS = 20
@@ -306,17 +306,9 @@ def loaded(comm: Communicator, places: Sequence[tuple[str, int]]) -> list[list[s
     found = []
     for place, seed in places:
         scheme = schemes.FSDP(base(seed, 5, seed % 2 == 0), comm)
-        said = _said(partial(scheme.load_sharded, place))
+        said = error_text(partial(scheme.load_sharded, place))
         found.append([said, digest(parameters(scheme)), digest(scheme.state_dict())])
     return found
-
-
-def _said(call: Callable[[], Any]) -> str:
-    try:
-        call()
-    except Deep500Error as error:
-        return f"{type(error).__name__}: {error}"
-    return "nothing"
 
 
 def refused(comm: Communicator) -> dict[str, str]:
@@ -338,20 +330,20 @@ def refused(comm: Communicator) -> dict[str, str]:
     own = optimizers.LAMBOptimizer(pytorch.from_model(network(1), "cpu"), "loss")
     here = schemes.DDP if comm.rank == 0 else schemes.FSDP
     return {
-        "backend": _said(
+        "backend": error_text(
             lambda: schemes.DDP(optimizers.GradientDescent(reference.from_model(network(1)), "loss", lr=0.1), comm)
         ),
-        "mixed": _said(lambda: here(plain(), comm)),
-        "explicit": _said(lambda: explicit.step(feeds)),
-        "compression": _said(lambda: schemes.DDP(plain(), comm, compression="fp15")),
-        "scalar": _said(
+        "mixed": error_text(lambda: here(plain(), comm)),
+        "explicit": error_text(lambda: explicit.step(feeds)),
+        "compression": error_text(lambda: schemes.DDP(plain(), comm, compression="fp15")),
+        "scalar": error_text(
             lambda: schemes.FSDP(pytorch.GradientDescent(pytorch.from_model(scalar, "cpu"), "scaled", lr=0.1), comm)
         ),
-        "whole": _said(lambda: schemes.FSDP(own, comm)),
-        "between": _said(lambda: odd.executor.inference(feeds)),
-        "module": _said(lambda: schemes.FSDP(pytorch.GradientDescent(module, "loss", lr=0.1), comm)),
-        "edited": _said(lambda: edited.step(feeds)),
-        "state": _said(lambda: odd.network.load_state({"w": np.zeros(1)})),
+        "whole": error_text(lambda: schemes.FSDP(own, comm)),
+        "between": error_text(lambda: odd.executor.inference(feeds)),
+        "module": error_text(lambda: schemes.FSDP(pytorch.GradientDescent(module, "loss", lr=0.1), comm)),
+        "edited": error_text(lambda: edited.step(feeds)),
+        "state": error_text(lambda: odd.network.load_state({"w": np.zeros(1)})),
     }
 
 

@@ -14,7 +14,6 @@ import torch.fx.experimental.symbolic_shapes  # what fakes need: once, before ra
 
 from deep500.distributed import Communicator, SchemeMesh
 from deep500.distributed.schemes import NativePipeline, Pipeline
-from deep500.errors import Deep500Error
 from deep500.frameworks import pytorch, reference
 from deep500.frameworks.pytorch.adapted_optimizer import optimizer_from_native
 from deep500.frameworks.pytorch.layers import in_stages
@@ -23,6 +22,7 @@ from deep500.networks.network import Network
 from deep500.training import optimizers
 from deep500.training.accumulation import AccumulationWarning
 from deep500.transformations.stages import layers
+from tests.distributed.error_text import error_text
 from tests.distributed.native_cases import STEPS, base, batches
 from tests.distributed.scheme_table import digest, flat, parameters
 
@@ -204,24 +204,16 @@ def refused(comm: Communicator) -> dict[str, str]:
         return pytorch.GradientDescent(pytorch.from_model(net, "cpu"), "loss", lr=0.1)
 
     return {
-        "schedule": _said(lambda: NativePipeline(plain, comm, schedule="1F2B")),
-        "stages": _said(lambda: NativePipeline(plain, comm, stages_per_rank=2)),
-        "backend": _said(
+        "schedule": error_text(lambda: NativePipeline(plain, comm, schedule="1F2B")),
+        "stages": error_text(lambda: NativePipeline(plain, comm, stages_per_rank=2)),
+        "backend": error_text(
             lambda: NativePipeline(optimizers.GradientDescent(reference.from_model(deep()), "loss", lr=0.1), comm)
         ),
-        "accumulate": _said(lambda: NativePipeline(optimizer(-1, 0, True, accumulate=2), comm)),
-        "adapted": _said(lambda: NativePipeline(adapted(pytorch.from_model(deep(), "cpu"), "loss"), comm)),
-        "module": _said(lambda: NativePipeline(pytorch.GradientDescent(module, "loss", lr=0.1), comm)),
-        "fixed": _said(lambda: NativePipeline(by(fixed), comm)),
-        "tied": _said(lambda: NativePipeline(by(deep(tied=True)), comm)),
-        "many": _said(lambda: NativePipeline(plain, comm, schedule="LoopedBFS", stages_per_rank=9)),
-        "alone": _said(lambda: here.executor.inference_and_backprop(given(-1, 2)[0])),
+        "accumulate": error_text(lambda: NativePipeline(optimizer(-1, 0, True, accumulate=2), comm)),
+        "adapted": error_text(lambda: NativePipeline(adapted(pytorch.from_model(deep(), "cpu"), "loss"), comm)),
+        "module": error_text(lambda: NativePipeline(pytorch.GradientDescent(module, "loss", lr=0.1), comm)),
+        "fixed": error_text(lambda: NativePipeline(by(fixed), comm)),
+        "tied": error_text(lambda: NativePipeline(by(deep(tied=True)), comm)),
+        "many": error_text(lambda: NativePipeline(plain, comm, schedule="LoopedBFS", stages_per_rank=9)),
+        "alone": error_text(lambda: here.executor.inference_and_backprop(given(-1, 2)[0])),
     }
-
-
-def _said(call: Callable[[], Any]) -> str:
-    try:
-        call()
-    except Deep500Error as error:
-        return f"{type(error).__name__}: {error}"
-    return "nothing"

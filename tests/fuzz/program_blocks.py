@@ -48,7 +48,7 @@ class Draw:
         self.rng, self.id, self.indexed, self.weighted = random.Random(seed), id, indexed, weighted
 
     def block(self, kind: Kind) -> tuple[str, str, str]:
-        """What stands before the program, members, and code, of one block."""
+        """Code of one block: before the program, in its members, in its body."""
         self.m = self.rng.randint(*kind.limits)
         before, code = self.rng.choice(kind.ways)
         return self.filled(before), self.filled(kind.members), self.filled(code)

@@ -53,7 +53,7 @@ class Oracle:
         self.library, self.form = ctypes.CDLL(str(library)), programs[0].form
 
     def forward(self, program: Program, floats: Sequence[np.ndarray], k: np.ndarray) -> np.ndarray | None:
-        """What the program writes for one row; None if it throws, or fills the tape."""
+        """Run the program on one row; returns what it writes, None if it throws or fills the tape."""
         n = floats[0].size
         inputs = []
         for i, values in enumerate(floats):

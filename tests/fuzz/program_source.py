@@ -22,7 +22,7 @@ ROOM = 3
 
 @dataclass(frozen=True)
 class Form:
-    """What forward takes beside x and y: further numbers w, whole numbers k, scratch space s; and whether in OpenMP."""
+    """Arguments of forward beside x and y: numbers w, whole numbers k, scratch space s; and whether with OpenMP."""
 
     weighted: bool = False
     indexed: bool = False

@@ -38,7 +38,7 @@ MODES: dict[str, dict[str, Any]] = {
 HANG = 900.0
 """Seconds until a build and its calls are taken to hang."""
 PATIENCE = 12.0
-"""Seconds of the processor for Enzyme, a tenth of what users have: it may not end on a Hessian."""
+"""CPU seconds for Enzyme, a tenth of what users give it: on a Hessian it may not end."""
 WRONG = ("silent", "warned", "died", "hang")
 ROW = re.compile(r"\bat \[(\d), \d+\]")
 """The number of the program that a check finds wrong beside others."""
@@ -47,7 +47,7 @@ START = operator("generated", [program(0, 0)]).partition("\n\n")[0].count("\n") 
 NAMED = re.compile(r"C\+\+ operator '\w+': |\bp\d+(?:_\d+)?(?:_\w+)?")
 
 Outcome = dict[str, Any]
-"""How a program ended in one mode: ``how`` it did, the ``text``, ``seconds`` of the processor that its build took."""
+"""How a program ended in one mode: ``how`` it did, the ``text``, CPU ``seconds`` that its build took."""
 
 
 def examine(
@@ -99,7 +99,7 @@ def examine(
 
 
 def _spent() -> float:
-    """Seconds of the processor, of this process and those that it waited for."""
+    """CPU seconds of this process and of those that it waited for."""
     return sum(os.times()[:4])
 
 

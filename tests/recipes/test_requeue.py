@@ -100,10 +100,9 @@ def test_a_lost_machine_costs_an_epoch(tmp_path: Path) -> None:
     assert manifest["ranks"] == 1 and resumed["ranks"] == [2, 1] and "up to the order of sums" in resumed["promise"]
     page = (run / "report.html").read_text()
     assert "seed 0: epoch 1 (" in page and "on 2 ranks, epochs 2 to 3 (" in page and "on 1 rank; equal to a run" in page
-    subprocess.run(
-        [sys.executable, "job.py", "--quiet", "--out", str(tmp_path / "alone")],
-        cwd=tmp_path, env={**os.environ, "MARK": "", "OMP_NUM_THREADS": "1"}, check=True, timeout=HANG,
-    )  # fmt: skip
+    command = [sys.executable, "job.py", "--quiet", "--out", str(tmp_path / "alone")]
+    variables = {**os.environ, "MARK": "", "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, cwd=tmp_path, env=variables, check=True, timeout=HANG)
     (other,) = (path for path in (tmp_path / "alone" / "job").iterdir() if path.is_dir())
     arrays, expected = (
         load_checkpoint(list_checkpoints(folder / "checkpoints" / "seed-0")[-1])["arrays"] for folder in (run, other)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -147,3 +149,44 @@ def test_a_comparison_refuses_memory_that_nothing_would_plan(tmp_path):
     (tmp_path / "tiny.py").write_text(RECIPE.replace('"seed": 3,', '"seed": 3, "memory": 0.8,'))
     with pytest.raises(RecipeError, match=r"got memory=0\.8 in a comparison of frameworks; expected none"):
         Training("reference", recipe=str(tmp_path / "tiny.py"))
+
+
+LIMITED = """
+import json, re, resource, sys
+import numpy as np
+import deep500 as d5
+from deep500.registry import load_backend
+backend, share, limit = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+def size(name):
+    return 1024 * int(re.search(rf"{name}:\\s+(\\d+)", open("/proc/self/status").read())[1])
+executor = load_backend(backend).from_model(d5.add_loss(d5.networks.create("resnet", depth=20)))
+rng = np.random.default_rng(0)
+batch = {"input": rng.normal(size=(256, 3, 32, 32)).astype("float32"), "label": rng.integers(0, 10, 256)}
+before = size("VmSize")
+if limit:
+    resource.setrlimit(resource.RLIMIT_AS, (before + limit,) * 2)
+if share < 1:
+    executor = d5.plan_memory(executor, share, batch).executor(executor)
+loss = executor.inference_and_backprop(batch, "loss")["loss"]
+print(json.dumps([float(executor.network.to_numpy(loss)), size("VmPeak") - before]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backend", [pytest.param("pytorch", marks=pytest.mark.backend("pytorch"))])
+def test_a_step_that_dies_at_a_limit_runs_within_it_by_a_plan(backend):
+    """A limit of the kernel, at seven tenths of what the step takes without a plan: the same loss.
+
+    Not on the reference, whose columns of convolutions are no values of the network: OpenBLAS ends the process there.
+    """
+
+    def run(share, limit):
+        words = [sys.executable, "-W", "ignore", "-c", LIMITED, backend, str(share), str(limit)]
+        return subprocess.run(words, capture_output=True, text=True, check=False)
+
+    loss, taken = json.loads(run(1, 0).stdout)
+    died = run(1, int(0.7 * taken))
+    assert died.returncode != 0 and "memory cannot hold" in died.stderr, died.stderr[-300:]
+    within = run(0.4, int(0.7 * taken))
+    assert within.returncode == 0, within.stderr[-500:]
+    assert json.loads(within.stdout)[0] == pytest.approx(loss, rel=1e-6)

@@ -31,6 +31,8 @@ _PAIRS, _SECONDS = (5, 25), 1.5  # timed steps with a plan and without: fewest, 
 
 _NEAR = 0.02  # of the peak: a plan that leaves no more than this is not improved
 
+SHORT = "; memory is short here: that of a step without a plan is counted, and what is freed is returned at once"
+
 ROOM = 1.5  # a step holds more than its values: what kernels need inside, and holes between blocks
 
 
@@ -71,8 +73,8 @@ def step_peak(
         twin: an executor that is used for nothing else.
         plan: None for a step without one.
         inputs, loss: of the step.
-        counted: bytes of the values in it, if memory may be short: then such a step is not begun, as a system may end
-            who tries, and the allocator returns from now on what is freed.
+        counted: bytes of the values in it, if memory may be short: then such a step is not begun, since a system may
+            end a process that takes too much, and the allocator returns what is freed from now on.
 
     Raises:
         OutOfMemory: memory does not hold it.
@@ -142,7 +144,8 @@ class Rehearsals:
             peak = max(self.full, plan.predicted_peak)
         if peak is None:
             return plan
-        return replace(plan, predicted_peak=peak, peak_without=self.full, measured=True)
+        method = plan.method if self.whole else f"{plan.method}{SHORT}"
+        return replace(plan, predicted_peak=peak, peak_without=self.full, measured=True, method=method)
 
     def timed(self, plan: CheckpointingPlan, executor: GraphExecutor) -> CheckpointingPlan:
         """The plan with what a step under it takes, and a step without: medians of steps in turns.

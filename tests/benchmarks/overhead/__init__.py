@@ -1,4 +1,4 @@
-"""What Deep500 costs on top of a framework: ``python -m tests.benchmarks.overhead [--backend NAME] [--rounds N]``.
+"""The cost of Deep500 on top of a framework: ``python -m tests.benchmarks.overhead [--backend NAME] [--rounds N]``.
 
 ResNet-20 (CIFAR shape) on one thread of the CPU: a training step (forward, backward, momentum update), an epoch and an
 inference against the same network written by hand with a plain loop (``tensorflow``: channels last; ``onnxruntime``: a
