@@ -246,7 +246,7 @@ TABLE: dict[str, dict[str, str]] = {
         "measured_trees": "transformations/recomputation/test_measured_trees",
     },
     "deep500/transformations/workshop/substitutions": {
-        "combinations encoding exhaustive": "test_axioms",
+        "combinations encoding exhaustive validation": "test_axioms",
         "lift library independence": "test_lifting",
         "generate prove rewrites saturation": "test_proofs",
         "*": "test_generation",

@@ -10,16 +10,17 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from deep500.errors import InputError, OutOfMemory
 from deep500.networks.network import Network
 from deep500.operators.registry import load_plugins
+from deep500.progress import progress, stage, still
 from deep500.transformations.substitutions.cost import deployment_names
 from deep500.transformations.substitutions.delivery import Source, deliver
-from deep500.transformations.substitutions.file_times import Contest, write_fastest
+from deep500.transformations.substitutions.file_times import write_fastest
 from deep500.transformations.substitutions.operators.own import load_activation
 from deep500.transformations.substitutions.optimize import optimize_network, replay_history
 from deep500.transformations.substitutions.report import save_page
@@ -55,7 +56,7 @@ def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     add("--opset", type=int, metavar="N", help="version of ONNX's operators in the result (the model's, if it allows)")
     add("--ir-version", type=int, metavar="N", help="version of the file format (the model's, if that goes)")
     add("--custom-op", action="append", default=[], metavar="PATH", help="a plugin of the model's custom operators")
-    add("--quiet", action="store_true", help="no progress bar")
+    add("--quiet", action="store_true", help="no line about progress")
     add("--json", action="store_true", help="print one JSON object and nothing else")
     return execute
 
@@ -119,7 +120,8 @@ def _execute(args: argparse.Namespace) -> int:
         if history.unproved:
             sys.stdout.write(f"NOT PROVED: rules {', '.join(history.unproved)} were applied without a proof\n")
         return 0
-    with _Bar(args.budget, args.quiet or args.json) as bar, _stopping(args.keep) as stop:
+    shown = progress("search", quiet=args.quiet or args.json, at_once=True)
+    with shown, still(), _stopping(args.keep) as stop:
         optimized = optimize_network(
             network,
             args.backend,
@@ -132,14 +134,13 @@ def _execute(args: argparse.Namespace) -> int:
             measure=not args.no_measure,
             seed=args.seed,
             sizes=_sizes(args.size),
-            progress=bar.update,
+            progress=partial(_show, args.budget),
             fresh_prices=args.fresh_prices,
             stop=stop,
         )
     plain = args.history is None and args.opset is None and args.ir_version is None and not args.training
     others = plain and not args.no_measure and args.budget > 0 and not stop()
-    contest = Contest(args.seed, FILES * args.budget, others)
-    optimized, words = write_fastest(optimized, source, args.out, write, contest)
+    optimized, words = write_fastest(optimized, source, args.out, write, FILES * args.budget, others, args.seed)
     if args.report is not None:
         save_page(optimized, args.report, args.rules or None)
     if args.history is not None:
@@ -187,26 +188,8 @@ def _stopping(keep: bool) -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-class _Bar:
-    """A bar over the seconds of the budget, on a terminal."""
-
-    def __init__(self, budget: float, quiet: bool) -> None:
-        from tqdm import tqdm
-
-        self.most = budget or 1.0
-        bounded = "{l_bar}{bar}| {n:.0f} of {total:.0f} s{postfix}"
-        form = bounded if math.isfinite(self.most) else "{desc}: {n:.0f} s{postfix}"
-        off: Any = True if quiet else None  # None: off where it is no terminal
-        self.bar = tqdm(total=self.most, desc="search", file=sys.stderr, disable=off, bar_format=form)
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.close()
-
-    def update(self, seconds: float, best: float, first: float, what: str) -> None:
-        """Show the seconds that passed, what was gained, and what is being done."""
-        self.bar.update(min(seconds, self.most) - self.bar.n)
-        gained = f"predicted {1e3 * first:.3g} -> {1e3 * best:.3g} ms, " if first else ""
-        self.bar.set_postfix_str(gained + what)
+def _show(budget: float, seconds: float, best: float, first: float, what: str) -> None:
+    """Say on the line how far a search is."""
+    whole = f" of {budget:g}" if math.isfinite(budget) else ""
+    gained = f"predicted {1e3 * first:.3g} -> {1e3 * best:.3g} ms, " if first else ""
+    stage(f"{seconds:.0f}{whole} s, {gained}{what}")

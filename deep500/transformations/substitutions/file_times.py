@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,23 +34,8 @@ Write = Callable[[Network, History, Path], str]
 """Writes a result, as `delivery.deliver` does."""
 
 
-@dataclass(frozen=True)
-class Contest:
-    """How forms of a file are compared.
-
-    Attributes:
-        seed: of the inputs.
-        limit: seconds of timing.
-        others: whether simplifiers take part.
-    """
-
-    seed: int
-    limit: float
-    others: bool
-
-
 def write_fastest(
-    optimized: Optimized, source: Source, out: Path, write: Write, contest: Contest
+    optimized: Optimized, source: Source, out: Path, write: Write, limit: float, others: bool = False, seed: int = 0
 ) -> tuple[Optimized, str]:
     """Write the fastest form of a result, or the file that was given where none is faster.
 
@@ -61,12 +46,14 @@ def write_fastest(
         source: the file that was given.
         out: where to write.
         write: writes a result.
-        contest: how forms are compared.
+        limit: seconds of timing.
+        others: whether simplifiers take part.
+        seed: of the inputs.
 
     Returns:
         What was written, and words for how.
     """
-    if optimized.measured is None and (optimized.chosen is not None or not contest.others):
+    if optimized.measured is None and (optimized.chosen is not None or not others):
         return optimized, write(optimized.network, optimized.history, out)
     failed, forms, words = dict[str, str](), dict[str, Path](), dict[str, str]()
     try:
@@ -75,10 +62,10 @@ def write_fastest(
             words[name] = write(optimized.network, _history(optimized, name), forms[name])
         if ANEW in forms and forms[EDITED].read_bytes() == forms[ANEW].read_bytes():
             forms.pop(ANEW).unlink()
-        for name, data in simplified(source, failed).items() if contest.others else ():
+        for name, data in simplified(source, failed).items() if others else ():
             forms[name], words[name] = _place(out, name), f"the file is {name}'s"
             write_bytes([data], forms[name])
-        winner, reason, timed = _winner(optimized, source, forms, contest)
+        winner, reason, timed = _winner(optimized, source, forms, limit, seed)
         if winner is None:
             stays = _stays(optimized, reason) if optimized.chosen is not None else optimized
             return stays, write(stays.network, stays.history, out)
@@ -110,7 +97,7 @@ def _history(optimized: Optimized, name: str) -> History:
 
 
 def _winner(
-    optimized: Optimized, source: Source, forms: Mapping[str, Path], contest: Contest
+    optimized: Optimized, source: Source, forms: Mapping[str, Path], limit: float, seed: int
 ) -> tuple[str | None, str, Remeasured | None]:
     """The fastest form that is faster than the file beyond noise, or why there is none."""
     if not forms:
@@ -126,12 +113,12 @@ def _winner(
             return EDITED, "", None  # it was timed as a network
     try:
         if from_file is not None:
-            timed = _as_files(from_file, optimized, source, {name: forms[name] for name in networks}, contest)
+            timed = _as_files(from_file, optimized, source, {name: forms[name] for name in networks}, limit, seed)
         else:
             every, sizes = {FILE: optimized.original, **networks}, source.numbers(optimized.original)
-            until = cpu_seconds() + contest.limit
-            options: dict[str, Any] = {"limit": contest.limit, "clock": place.clock(), "failed": {}, "until": until}
-            timed = remeasure(every, optimized.backend, sizes=sizes, seed=contest.seed, **options)
+            until = cpu_seconds() + limit
+            options: dict[str, Any] = {"limit": limit, "clock": place.clock(), "failed": {}, "until": until}
+            timed = remeasure(every, optimized.backend, sizes=sizes, seed=seed, **options)
     except UnsupportedOperator as error:
         return None, f"as a file it was not timed: {error}", None
     faster = timed.faster
@@ -144,10 +131,10 @@ def _winner(
 
 
 def _as_files(
-    make: Callable[[Any], Any], optimized: Optimized, source: Source, forms: Mapping[str, Path], contest: Contest
+    make: Callable[[Any], Any], optimized: Optimized, source: Source, forms: Mapping[str, Path], limit: float, seed: int
 ) -> Remeasured:
     network = optimized.original
-    inputs = make_inputs(named(network), None, contest.seed, source.numbers(network))
+    inputs = make_inputs(named(network), None, seed, source.numbers(network))
 
     def build(path: Path) -> Callable[[], object]:
         executor = make(str(path) if source.outside else path.read_bytes())
@@ -156,8 +143,8 @@ def _as_files(
         return run
 
     files = {FILE: source.path, **forms}
-    functions = {name: twins(partial(build, path), contest.seed + n) for n, (name, path) in enumerate(files.items())}
-    return in_turns(functions, contest.seed, contest.limit, clock=deployment(optimized.backend).clock())
+    functions = {name: twins(partial(build, path), seed + n) for n, (name, path) in enumerate(files.items())}
+    return in_turns(functions, seed, limit, clock=deployment(optimized.backend).clock())
 
 
 def _stays(optimized: Optimized, reason: str) -> Optimized:

@@ -26,20 +26,10 @@ def _onnxsim(model: onnx.ModelProto) -> onnx.ModelProto:
     return result
 
 
-def _onnxslim(model: onnx.ModelProto) -> onnx.ModelProto:
-    result: onnx.ModelProto = import_module("onnxslim").slim(model)
-    return result
-
-
-def _onnxscript(model: onnx.ModelProto) -> onnx.ModelProto:
-    result: onnx.ModelProto = import_module("onnxscript.optimizer").optimize(model)
-    return result
-
-
 SIMPLIFIERS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
     "onnxsim": _onnxsim,
-    "onnxslim": _onnxslim,
-    "onnxscript": _onnxscript,
+    "onnxslim": lambda model: import_module("onnxslim").slim(model),
+    "onnxscript": lambda model: import_module("onnxscript.optimizer").optimize(model),
 }
 """Package -> what it makes of a model."""
 

@@ -17,8 +17,8 @@ import pytest
 
 from deep500 import cli
 from deep500.networks import Network
-from deep500.transformations.substitutions import loading
-from deep500.transformations.substitutions.command import _Bar
+from deep500.progress import progress
+from deep500.transformations.substitutions import command, loading
 from deep500.transformations.substitutions.rules.rule_file import write
 from tests.conftest import HANG, load_backend
 from tests.test_cli import error_line
@@ -100,11 +100,11 @@ def test_an_interrupted_search_offers_what_it_has(
     """The signal comes while states are priced, each time at the same one."""
     priced = itertools.count()
 
-    def progress(self: _Bar, seconds: float, best: float, first: float, what: str) -> None:
+    def show(budget: float, seconds: float, best: float, first: float, what: str) -> None:
         if first and next(priced) == 1:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(_Bar, "update", progress)
+    monkeypatch.setattr(command, "_show", show)
     before = signal.getsignal(signal.SIGINT)
     words = (model, "-o", "out.onnx", *FORMULA, *["--keep"] * keep)
     if not keep:
@@ -213,18 +213,15 @@ class _Terminal(io.StringIO):
 @pytest.mark.parametrize(
     ("stream", "quiet", "shown"), [(_Terminal, False, True), (_Terminal, True, False), (io.StringIO, False, False)]
 )
-def test_the_bar_is_for_terminals(stream: Any, quiet: bool, shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_line_is_for_terminals(stream: Any, quiet: bool, shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", stream())
-    with _Bar(10.0, quiet) as bar:
-        bar.update(1.0, 0.0, 0.0, "the original's answers")
-        bar.bar.refresh()
-        bar.update(4.0, 1e-3, 2e-3, "from form 1")
-        bar.bar.refresh()
-        bar.update(99.0, 1e-3, 2e-3, "timing")
+    monkeypatch.setattr("deep500.progress._APART", -1.0)
+    with progress("search", quiet, at_once=True):
+        command._show(10.0, 1.0, 0.0, 0.0, "the original's answers")
+        command._show(10.0, 4.0, 1e-3, 2e-3, "from form 1")
     text = sys.stderr.getvalue()  # type: ignore[attr-defined]
     assert ("4 of 10 s, predicted 2 -> 1 ms, from form 1" in text) == shown and (text == "") != shown
     assert ("1 of 10 s, the original's answers" in text) == shown
-    for seconds in (0.0, float("inf")):
-        with _Bar(seconds, quiet) as bar:
-            bar.update(1.0, 1.0, 1.0, "timing")
-    assert ("search: 1 s, predicted 1e+03" in sys.stderr.getvalue()) == shown  # type: ignore[attr-defined]
+    with progress("search", quiet, at_once=True):
+        command._show(float("inf"), 1.0, 1.0, 1.0, "timing")
+    assert (" 1 s, predicted 1e+03" in sys.stderr.getvalue()) == shown  # type: ignore[attr-defined]

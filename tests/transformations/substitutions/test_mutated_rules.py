@@ -10,7 +10,7 @@ import pytest
 
 from deep500.errors import Deep500Error
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
-from deep500.transformations.substitutions.proofs import trials
+from deep500.transformations.substitutions.proofs import validation
 from deep500.transformations.substitutions.proofs.axioms import equations
 from deep500.transformations.substitutions.proofs.kernels import check_kernels
 from deep500.transformations.substitutions.proofs.lowering import cases
@@ -95,6 +95,6 @@ def wrong_ones(count: int, seed: int) -> Counter[str]:
 def test_no_wrong_rule_is_proved_and_none_of_polynomials_stays_open(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "TRIALS", 1200)  # fewer than by default: what they refute, more do as well
+    monkeypatch.setattr(validation, "TRIALS", 1200)  # fewer than by default: what they refute, more do as well
     verdicts = wrong_ones(count, seed=1)
     print(verdicts)

@@ -149,14 +149,6 @@ class Measured(CostModel):
             return before
         return self.database.add(self.place, key, row, replace=self.fresh or before is not None)
 
-    def row(self, graph: StoredGraph, unit: Unit) -> PriceRow:
-        """Price, deviation, rounds and date of a unit that was priced.
-
-        Raises:
-            KeyError: it was not, or cannot run.
-        """
-        return self._rows[repr(unit.key(graph))]
-
     def _measure(self, graph: StoredGraph, unit: Unit) -> Slope:
         """Seconds of a unit without what feeding it and returning its results takes."""
         if unit.kind in BIASED and len(unit.inputs) == 3:

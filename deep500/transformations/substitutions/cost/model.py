@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,7 +26,7 @@ class CostModel(abc.ABC):
     first total of a network is the slow one for a cost that measures.
 
     Opaque units (operators that no specification describes) cost 0: no rule changes them, so differences between
-    states of a search are right, but a total is less than the whole network takes. `unpriced` names them.
+    states of a search are right, but a total is less than the whole network takes.
 
     Example:
         >>> import numpy as np
@@ -69,13 +68,3 @@ class CostModel(abc.ABC):
     def total(self, graph: StoredGraph) -> float:
         """Seconds of all units that are not opaque; it does not depend on the order of the nodes."""
         return math.fsum(self.unit(graph, unit) for unit in Units(graph))
-
-    def rows(self, graph: StoredGraph) -> Iterator[tuple[Unit, float]]:
-        """Every unit with its seconds, in the order in which they run."""
-        for unit in Units(graph):
-            yield unit, self.unit(graph, unit)
-
-    @staticmethod
-    def unpriced(graph: StoredGraph) -> list[Unit]:
-        """The opaque units, which count as 0 in a total."""
-        return [unit for unit in Units(graph) if unit.kind == OPAQUE]

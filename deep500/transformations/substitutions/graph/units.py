@@ -81,7 +81,7 @@ class Units:
             if number in covered or node.constant or node.op == INPUT:
                 continue
             if number in self.sunk:
-                unit: Unit | None = self._with_bias(number, node, self.sunk[number])
+                unit: Unit | None = self._with_bias(number, node, self.sunk[number], number)
             else:
                 unit = _MAKERS.get(node.op, Units.plain)(self, number, node)
             if unit is None:
@@ -106,21 +106,17 @@ class Units:
         whole, vector = node.inputs
         before, axis = self.store.node(whole), node.parameter("axis")
         if axis == 1 and not before.constant and self.alone(whole):
-            if before.op == "conv":
-                inputs = (*before.inputs, vector)
-                return Unit("conv+bias", (whole.node, number), inputs, (StoreValue(number),), before.parameters)
-            if before.op == "matmul" and len(before.shapes[0]) == 2:
-                return self._gemm(whole.node, before, (vector,), number)
-            if self._normalizes(before):
-                inputs = (*before.inputs, vector)
-                return Unit("normalize", (whole.node, number), inputs, (StoreValue(number),))
+            if self._takes_bias(before):
+                return self._with_bias(whole.node, before, vector, number)
             if before.op == "add" and (target := self._term(before)) is not None:
                 self.sunk[target] = vector
                 return Unit("add", (whole.node, number), before.inputs, (StoreValue(number),))
         return self.plain(number, node)
 
-    def _normalizes(self, node: StoreNode) -> bool:
-        return node.op == "gain" and node.parameter("axis") == 1 and len(node.shapes[0]) > 2
+    @staticmethod
+    def _takes_bias(node: StoreNode) -> bool:
+        image = node.op == "gain" and node.parameter("axis") == 1 and len(node.shapes[0]) > 2
+        return node.op == "conv" or image or (node.op == "matmul" and len(node.shapes[0]) == 2)
 
     def gain(self, number: int, node: StoreNode) -> Unit | None:
         """A gain, by what its vector was cut from where that broadcasts as it is: the column of a gate."""
@@ -130,10 +126,13 @@ class Units:
 
     def reshape(self, number: int, node: StoreNode) -> Unit | None:
         """Nothing where only gains read it, which take what it reads."""
-        value = StoreValue(number)
-        readers = [self.store.nodes[reader] if reader >= 0 else None for reader in self.users.get(value, ())]
+        value, readers = StoreValue(number), self._readers(number)
         taken = all(r is not None and r.op == "gain" and r.inputs[1] == value and self._column(r) for r in readers)
         return None if taken and readers else self.plain(number, node)
+
+    def _readers(self, number: int) -> list[StoreNode | None]:
+        readers = self.users.get(StoreValue(number), ())
+        return [self.store.nodes[reader] if reader >= 0 else None for reader in readers]
 
     def _column(self, gain: StoreNode) -> StoreValue | None:
         """The tensor that is a gain's vector with the axes behind it, each of size 1."""
@@ -150,19 +149,18 @@ class Units:
         terms = [term for term in total.inputs if self.alone(term) and term.node not in self.sunk]
         for term in terms:
             node = self.store.node(term)
-            product = node.op == "conv" or (node.op == "matmul" and len(node.shapes[0]) == 2)
-            if not node.constant and (product or self._normalizes(node)):
+            if not node.constant and self._takes_bias(node):
                 return term.node
         sums = (self.store.node(term) for term in terms if self.store.node(term).op == "add")
         return next((sunk_into for term in sums if (sunk_into := self._term(term)) is not None), None)
 
-    def _with_bias(self, number: int, node: StoreNode, vector: StoreValue) -> Unit:
-        """A term of a sum with the bias that came down to it."""
+    def _with_bias(self, number: int, node: StoreNode, vector: StoreValue, last: int) -> Unit:
+        """A product or gain with the bias behind it, or one that came down to it as a term of a sum."""
         if node.op == "matmul":
-            return self._gemm(number, node, (vector,), number)
-        kind = "conv+bias" if node.op == "conv" else "normalize"
-        settings = node.parameters if node.op == "conv" else ()
-        return Unit(kind, (number,), (*node.inputs, vector), (StoreValue(number),), settings)
+            return self._gemm(number, node, (vector,), last)
+        kind, settings = ("conv+bias", node.parameters) if node.op == "conv" else ("normalize", ())
+        nodes = tuple(dict.fromkeys((number, last)))
+        return Unit(kind, nodes, (*node.inputs, vector), (StoreValue(last),), settings)
 
     def matmul(self, number: int, node: StoreNode) -> Unit | None:
         """A product, with transposes of its operands where it reads such."""
@@ -183,10 +181,7 @@ class Units:
 
     def transpose(self, number: int, node: StoreNode) -> Unit | None:
         """Nothing where only products read it: they take it in."""
-        readers = [
-            self.store.nodes[reader] if reader >= 0 else None for reader in self.users.get(StoreValue(number), ())
-        ]
-        taken = all(reader is not None and reader.op == "matmul" and len(reader.shapes[0]) == 2 for reader in readers)
+        taken = all(r is not None and r.op == "matmul" and len(r.shapes[0]) == 2 for r in self._readers(number))
         return None if taken and len(node.shapes[0]) == 2 else self.plain(number, node)
 
     def concat(self, number: int, node: StoreNode) -> Unit | None:

@@ -13,7 +13,6 @@ its axioms is proved. It lasts for the process. The function is held against the
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,16 +26,9 @@ from deep500.errors import Deep500Error, InputError, NetworkError, nearest
 from deep500.networks.graph import Graph
 from deep500.operators.registry import load_plugin
 from deep500.registry import is_installed, load_backend
-from deep500.transformations.substitutions.operators.arithmetic import Arithmetic, Array, Real
+from deep500.transformations.substitutions.operators.arithmetic import Array, Real
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
-from deep500.transformations.substitutions.operators.specification import (
-    OPSET,
-    Operator,
-    Parameters,
-    Shape,
-    operators,
-    register,
-)
+from deep500.transformations.substitutions.operators.specification import OPSET, Operator, operators, register
 
 BACKENDS = ("reference", "onnxruntime")
 
@@ -97,10 +89,14 @@ def add_activation(activation: Activation) -> Activation:
             "an operator of its own: choose others"
         )
     _compare_with_kernels(activation)
-    shape = functools.partial(_same)
+    op_type, settings = activation.op_type, activation.attributes
     register(
         Operator(
-            activation.name, 1, shape, functools.partial(_evaluate, activation), functools.partial(_onnx, activation)
+            activation.name,
+            1,
+            lambda shapes, _: (shapes[0],),
+            lambda numbers, inputs, _: (numbers.unary(activation.name, inputs[0]),),
+            lambda inputs, outputs, *_: [helper.make_node(op_type, inputs, outputs, **settings)],
         )
     )
     OWN[activation.name] = activation
@@ -141,20 +137,6 @@ def _compare_with_kernels(activation: Activation) -> None:
             )
     if len(refused) == len(list(filter(is_installed, BACKENDS))):
         raise InputError(f"got activation {activation.name!r}, which no backend runs to compare with: {refused}")
-
-
-def _same(shapes: Any, parameters: Parameters) -> tuple[Shape, ...]:
-    return (shapes[0],)
-
-
-def _evaluate(activation: Activation, numbers: Arithmetic, inputs: Any, parameters: Parameters) -> tuple[Array, ...]:
-    return (numbers.unary(activation.name, inputs[0]),)
-
-
-def _onnx(
-    activation: Activation, inputs: Any, outputs: Any, parameters: Parameters, shapes: Any
-) -> list[onnx.NodeProto]:
-    return [helper.make_node(activation.op_type, inputs, outputs, **activation.attributes)]
 
 
 def load_activation(text: str) -> Activation:

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from deep500.networks.graph import Graph
 from deep500.transformations.substitutions.operators.arithmetic import Array, Real
 from deep500.transformations.substitutions.operators.specification import Shape, ShapeMismatch, operator
 from deep500.transformations.substitutions.proofs.axioms import Axiom
-from deep500.transformations.substitutions.proofs.validation import Draw, Sides, directions
+from deep500.transformations.substitutions.proofs.validation import Sides, fitting
 from deep500.transformations.substitutions.rules.patterns import parse
 
 
@@ -24,51 +23,30 @@ class AxiomCase:
 
     Attributes:
         axiom: the axiom.
-        left, right: its sides in the direction that applies.
         inputs: variable -> float64 values.
-        parameters: values of the parameters that are given, not found from sizes.
+        parameters: values of all parameters.
     """
 
     axiom: Axiom
-    left: str
-    right: str
     inputs: dict[str, Array]
     parameters: dict[str, Any]
 
     def evaluate(self, sides: Sides) -> tuple[Any, Any]:
-        """Both sides, with the cuts and groups that the conditions define."""
-        left = sides.evaluate(parse(self.left))
-        sides.conditions(self.axiom.where)
-        return left, sides.evaluate(parse(self.right))
+        """Both sides."""
+        return sides.evaluate(parse(self.axiom.left)), sides.evaluate(parse(self.axiom.right))
 
 
 def cases(axiom: Axiom, count: int, seed: int = 0, trials: int = 50_000) -> list[AxiomCase]:
-    """Random sizes, and normally distributed values, for which a side of the axiom fits together.
+    """Random sizes, and normally distributed values, for which an axiom fits together.
 
     Raises:
         ShapeMismatch: fewer than ``count`` of all ``trials`` do.
     """
-    generator = np.random.default_rng(seed)
-    fitting: list[AxiomCase] = []
-    for _ in range(trials):
-        draw = Draw(axiom, generator)
-        values = {name: generator.normal(size=shape) for name, shape in draw.shapes.items()}
-        for left, right in directions(axiom):
-            case = AxiomCase(axiom, left, right, values, draw.parameters)
-            if len(fitting) < count and _applies(case):
-                fitting.append(case)
-        if len(fitting) == count:
-            return fitting
-    raise ShapeMismatch(f"{axiom.name}: got {len(fitting)} cases that fit in {trials}; expected {count}; draw more")
-
-
-def _applies(case: AxiomCase) -> bool:
-    sides = Sides({name: value[None] for name, value in case.inputs.items()}, case.parameters, Real())
-    try:
-        sides.evaluate(parse(case.left))
-    except (ShapeMismatch, IndexError):
-        return False
-    return sides.conditions(case.axiom.where)
+    drawn = fitting(axiom, seed, (lambda generator, shape: generator.normal(size=shape),), lambda _: Real(), trials)
+    chosen = [AxiomCase(axiom, draw.values, draw.parameters) for draw, _ in itertools.islice(drawn, count)]
+    if len(chosen) < count:
+        raise ShapeMismatch(f"{axiom.name}: got {len(chosen)} cases that fit in {trials}; expected {count}; draw more")
+    return chosen
 
 
 @dataclass(frozen=True)

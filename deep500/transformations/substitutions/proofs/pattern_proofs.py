@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 
 from deep500.transformations.substitutions.proofs.axioms import axioms
 from deep500.transformations.substitutions.proofs.saturation import rewrites, saturate_loaded
 from deep500.transformations.substitutions.rules.building import determined
+from deep500.transformations.substitutions.rules.conditions import read_line
 from deep500.transformations.substitutions.rules.patterns import PACKED, Pattern, arguments, literal, parse
 from deep500.transformations.substitutions.rules.rule_file import PatternRule
 
@@ -25,22 +27,14 @@ class Ground:
     def load(self, side: int | None = None) -> list[str]:
         """egglog rules that load its goals, numbered from ``number``; with ``side`` that side first, both late."""
         facts = []
-        for line in self.rule.where[::-1]:
-            name, body = (part.strip() for part in line.split("=", 1))
-            if body.startswith("("):
-                sign, *terms = parse(body)
-                first, second = (self.integer(term) for term in terms)
-                if self.values.setdefault(name, first + second if sign == "+" else first * second) != (
-                    first + second if sign == "+" else first * second
-                ):
-                    return []
-            elif not body.startswith("size") and self.values.setdefault(name, int(body)) != int(body):
+        lines = [read_line(line) for line in self.rule.where]
+        for line in [line for line in lines[::-1] if line.sign != "size"]:
+            value = (math.prod if line.sign == "*" else sum)(map(self.integer, line.operands))
+            if self.values.setdefault(line.name, value) != value:
                 return []
-        for line in self.rule.where:
-            name, body = (part.strip() for part in line.split("=", 1))
-            if body.startswith("size"):
-                _, term, axis = parse(f"({body})")
-                facts.append(f"(set (size {self.text(term)} {self.integer(axis)}) {self.integer(name)})")
+        for line in [line for line in lines if line.sign == "size"]:
+            term, axis = line.operands
+            facts.append(f"(set (size {self.text(term)} {self.integer(axis)}) {self.integer(line.name)})")
         pairs = enumerate(zip(self.rule.left, self.rule.right, strict=True), self.number)
         goals = [(n, self.text(parse(a)), self.text(parse(b))) for n, (a, b) in pairs]
         known = " ".join(facts)

@@ -10,7 +10,6 @@ the search by models is off. Z3 proves here; it never refutes: no proof within t
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Any
 from deep500.errors import MissingEngine
 from deep500.transformations.substitutions.proofs.axioms import Axiom, axioms
 from deep500.transformations.substitutions.proofs.saturation import LANGUAGE
-from deep500.transformations.substitutions.rules.patterns import Pattern, parse
+from deep500.transformations.substitutions.rules.patterns import Pattern, parse, show
 
 LIMIT = 4_000_000  # Z3's resource units, so that a verdict is the same on every machine
 
@@ -72,7 +71,7 @@ class Solver:
         self.functions: dict[str, Any] = {}
         self.words: dict[str, int] = {}
         self._declare("size", ["T", "i64"], self.integer)
-        rules = [parse(text) for text in _statements(LANGUAGE)]
+        rules = parse(f"({LANGUAGE})")
         for constructor in next(rule for rule in rules if rule[0] == "datatype")[2:]:
             self._declare(constructor[0], constructor[1:], self.tensor)
         self.axioms = [self._size_rule(rule) for rule in rules if rule[0] == "rule" and rule[-1] == "sizes"]
@@ -102,8 +101,6 @@ class Solver:
         if op in "+*":
             values = [self.expression(operand, names, False) for operand in inputs]
             return self.z3.Product(*values) if op == "*" else self.z3.Sum(*values)
-        if op == "*":
-            return math.prod(self.expression(operand, names, False) for operand in inputs)
         function = self.functions[op]
         sorts = [function.domain(n) == self.tensor for n in range(function.arity())]
         return function(*(self.expression(operand, names, sort) for operand, sort in zip(inputs, sorts, strict=True)))
@@ -212,28 +209,10 @@ def cut_sizes(pattern: Pattern) -> list[str]:
     """
     if isinstance(pattern, str):
         return []
-    cut = [f"{pattern[2]} = size {_text(pattern[3])} {pattern[1]}"] if pattern[0] == "concat" else []
+    cut = [f"{pattern[2]} = size {show(pattern[3])} {pattern[1]}"] if pattern[0] == "concat" else []
     return cut + [line for operand in pattern[1:] for line in cut_sizes(operand)]
-
-
-def _text(pattern: Pattern) -> str:
-    return pattern if isinstance(pattern, str) else f"({' '.join(map(_text, pattern))})"
 
 
 def _words(body: str) -> list[str]:
     """Names in a definition."""
     return [word for word in body.replace("(", " ").replace(")", " ").split() if word.isidentifier() and word != "size"]
-
-
-def _statements(text: str) -> list[str]:
-    """The top-level S-expressions of a text."""
-    texts, depth, start = [], 0, 0
-    for position, letter in enumerate(text):
-        if letter == "(":
-            start = position if depth == 0 else start
-            depth += 1
-        elif letter == ")":
-            depth -= 1
-            if depth == 0:
-                texts.append(text[start : position + 1])
-    return texts

@@ -10,23 +10,22 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from deep500.transformations.substitutions.operators.arithmetic import Arithmetic, Array, Real
+from deep500.transformations.substitutions.operators.arithmetic import Array, Real
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
-from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.proofs.axioms import Axiom, equations
 from deep500.transformations.substitutions.proofs.kernels import Magnitude
 from deep500.transformations.substitutions.proofs.prime_fields import PRIMES, Prime
-from deep500.transformations.substitutions.proofs.validation import Draw, Sides
+from deep500.transformations.substitutions.proofs.validation import Drawn, Sides, Values, fitting
 from deep500.transformations.substitutions.rules.patterns import parse
 from deep500.transformations.substitutions.rules.rule_file import PatternRule
 
-TRIALS, LEGAL = 6000, 200  # at most this many choices of sizes, until that many fit
+LEGAL = 200  # choices of sizes that fit
 SHOWN = 12  # counter-examples of which the smallest is shown
 LARGEST = 1e-9  # relative difference in float64 that rounding explains, with values of at most 4
 WIDE = 1e-12  # likewise as a part of the largest that the terms of a sum can be
@@ -35,7 +34,6 @@ ELEMENTWISE = frozenset(
     {"unary", "add", "mul", "scale", "shift", "gain", "bias", "concat", "split", "transpose", "ones"}
 )
 """Of rules that are tried on extreme numbers: products of matrices make nan of infinities that meet a 0."""
-Values = Callable[[np.random.Generator, tuple[int, ...]], Array]
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ def holds(rule: PatternRule, seed: int = 0) -> bool:
         >>> holds(PatternRule(("(matmul x y)",), ("(matmul y x)",)))
         False
     """
-    return all(0 < fitting == equal for fitting, equal in (field_trials(axiom, seed) for axiom in equations(rule)))
+    return all(0 < fits == equal for fits, equal in (field_trials(axiom, seed) for axiom in equations(rule)))
 
 
 def field_trials(axiom: Axiom, seed: int = 0, legal: int = LEGAL) -> tuple[int, int]:
@@ -90,13 +88,13 @@ def field_trials(axiom: Axiom, seed: int = 0, legal: int = LEGAL) -> tuple[int, 
 
     It ends at the first that differs: one suffices.
     """
-    fitting = equal = 0
-    for _, sides in _fitting(axiom, seed, (_residues,), lambda trial: Prime(PRIMES[trial % len(PRIMES)])):
-        fitting += 1
+    fits = equal = 0
+    for _, sides in fitting(axiom, seed, (_residues,), lambda trial: Prime(PRIMES[trial % len(PRIMES)])):
+        fits += 1
         equal += np.array_equal(*sides)
-        if equal < fitting or fitting == legal:
+        if equal < fits or fits == legal:
             break
-    return fitting, equal
+    return fits, equal
 
 
 def polynomial(rule: PatternRule) -> bool:
@@ -118,14 +116,14 @@ def field_counterexample(rule: PatternRule, seed: int = 0) -> Counterexample | N
     """
     for output, axiom in enumerate(equations(rule)):
         generator = np.random.default_rng(seed)
-        fitting = _fitting(axiom, seed, (_residues,), lambda trial: Prime(PRIMES[trial % len(PRIMES)]))
-        for draw, (left, right) in itertools.islice(fitting, LEGAL):
+        every = fitting(axiom, seed, (_residues,), lambda trial: Prime(PRIMES[trial % len(PRIMES)]))
+        for draw, (left, right) in itertools.islice(every, LEGAL):
             if np.array_equal(left, right):
                 continue
             for _ in range(SHOWN):  # a polynomial that is not zero is rarely zero at small integers either
                 arrays = {name: _integers(generator, (1, *value.shape)) for name, value in draw.values.items()}
                 sides = Sides(arrays, draw.parameters, Real())
-                small = _Drawn(
+                small = Drawn(
                     {name: array[0] for name, array in arrays.items()}, draw.parameters, sides.numbers, _integers
                 )
                 both = (sides.evaluate(parse(text)) for text in (axiom.left, axiom.right))
@@ -164,11 +162,11 @@ def counterexample(rule: PatternRule, seed: int = 0, legal: int = 60, extreme: b
         kinds, legal = (*kinds, _wide, _special), 2 * legal
     for output, axiom in enumerate(equations(rule)):
         differences: list[Counterexample] = []
-        for fitting, (draw, sides) in enumerate(_fitting(axiom, seed, kinds, lambda _: Real())):
+        for number, (draw, sides) in enumerate(fitting(axiom, seed, kinds, lambda _: Real())):
             terms = _terms(axiom, draw) if draw.kind is _wide else None
             different = _difference(output, draw, *sides, terms)
             differences += [different] if different is not None else []
-            if fitting >= legal or len(differences) == SHOWN:
+            if number >= legal or len(differences) == SHOWN:
                 break
         if differences:
             return min(differences, key=_size)
@@ -180,7 +178,7 @@ def _size(difference: Counterexample) -> tuple[bool, int, int]:
     return difference.index is None, sum(value.size for value in difference.values.values()), len(str(difference))
 
 
-def _terms(axiom: Axiom, draw: _Drawn) -> Array:
+def _terms(axiom: Axiom, draw: Drawn) -> Array:
     """The largest that what is added up on either side can be."""
     arrays = {name: np.abs(value)[None] for name, value in draw.values.items()}
     sides = Sides(arrays, draw.parameters, Magnitude())
@@ -188,7 +186,7 @@ def _terms(axiom: Axiom, draw: _Drawn) -> Array:
 
 
 def _difference(
-    output: int, draw: _Drawn, left: Array, right: Array, terms: Array | None = None
+    output: int, draw: Drawn, left: Array, right: Array, terms: Array | None = None
 ) -> Counterexample | None:
     """The first element that differs; with the size of ``terms`` only one that is finite on both sides."""
     known = functools.partial(Counterexample, output, draw.values, draw.parameters)
@@ -205,14 +203,6 @@ def _difference(
         return None
     place = tuple(int(position) for position in np.argwhere(apart)[0])
     return known(place[1:], float(left[place]), float(right[place]))
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    values: dict[str, Array]
-    parameters: dict[str, Any]
-    numbers: Arithmetic
-    kind: Values
 
 
 def _residues(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -233,25 +223,3 @@ def _wide(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 def _special(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return np.asarray(generator.choice([0.0, -0.0, np.inf, -np.inf, 1.0, -2.5], shape))
-
-
-def _fitting(
-    axiom: Axiom, seed: int, kinds: Sequence[Values], numbers: Callable[[int], Arithmetic]
-) -> Iterator[tuple[_Drawn, tuple[Array, Array]]]:
-    """Choices of sizes and values for which both sides fit together and the conditions hold, and both sides."""
-    generator = np.random.default_rng(seed)
-    patterns = parse(axiom.left), parse(axiom.right)
-    for trial in range(TRIALS):
-        draw = Draw(axiom, generator)
-        kind = kinds[trial % len(kinds)]
-        arrays = {name: kind(generator, (1, *shape)) for name, shape in draw.shapes.items()}
-        sides = Sides(arrays, draw.parameters, numbers(trial))
-        try:
-            with np.errstate(all="ignore"):
-                left, right = (sides.evaluate(pattern) for pattern in patterns)
-            fits = sides.conditions(axiom.where)
-        except (ShapeMismatch, IndexError):
-            continue
-        if fits:
-            known = {name: array[0] for name, array in arrays.items()}
-            yield _Drawn(known, dict(sides.bound), sides.numbers, kind), (left, right)

@@ -1,15 +1,10 @@
-"""Validation of the axioms: both sides evaluated modulo a prime, for many shapes.
-
-An axiom is wrong if for some sizes the sides differ, or if one side fits together and the other does not, although its
-conditions hold. Shapes are drawn from small pools, so that sizes agree often enough to fit. Values are random residues:
-two different polynomials of degree d agree with probability at most d / prime (Schwartz-Zippel).
-"""
+"""Both sides of an axiom, evaluated for sizes from small pools, which agree often enough to fit together."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +15,12 @@ from deep500.transformations.substitutions.operators.elementwise import ACTIVATI
 from deep500.transformations.substitutions.operators.specification import Shape, ShapeMismatch, operator
 from deep500.transformations.substitutions.proofs.axioms import Axiom
 from deep500.transformations.substitutions.proofs.prime_fields import PRIMES, Prime
-from deep500.transformations.substitutions.proofs.saturation import direction
+from deep500.transformations.substitutions.rules.conditions import Condition, read_line
 from deep500.transformations.substitutions.rules.patterns import CONSTANTS, Pattern, arguments, literal, parse
 
 RANKED = {"matmul": 2, 'transpose "1,0"': 2, "identity": 2, "conv": 4, "enlarge": 4, "avgpool": 4, "maxpool": 4}
 KERNELS = ((1, 1), (3, 3), (1, 3), (3, 1))
+TRIALS = 6000  # at most this many choices of sizes
 
 
 def walk(pattern: Pattern) -> Iterator[tuple[str, str, str]]:
@@ -52,34 +48,6 @@ def operand_ranks(
     if op == "batchnorm":
         return [(rank, tail), *[vector] * 4]
     return [(rank, tail)] * (1 if op == "unary" else operator(op).arity)
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Sizes for which an axiom is wrong.
-
-    Attributes:
-        shapes: variable -> shape (or value, for parameters).
-        what: how the sides differ.
-    """
-
-    shapes: dict[str, Any]
-    what: str
-
-
-@dataclass(frozen=True)
-class Validation:
-    """Outcome of validating one axiom.
-
-    Attributes:
-        tried: choices of sizes drawn.
-        legal: choices for which a side fits together and the conditions hold.
-        failure: the first that fails; None if none does.
-    """
-
-    tried: int
-    legal: int
-    failure: Failure | None
 
 
 class Sides:
@@ -125,26 +93,19 @@ class Sides:
 
     def conditions(self, where: tuple[str, ...]) -> bool:
         """Bind the definitions; False where a bound name has another value."""
-        for line in where:
-            name, body = (part.strip() for part in line.split("=", 1))
-            value = self._define(body)
-            if value is None:
-                continue
-            if self.bound.setdefault(name, value) != value:
+        for line in map(read_line, where):
+            value = self._define(line)
+            if value is not None and self.bound.setdefault(line.name, value) != value:
                 return False
         return True
 
-    def _define(self, body: str) -> Any:
-        if body.startswith("size"):
-            pattern = parse(f"({body})")
-            shape = self.evaluate(pattern[1]).shape[1:]
-            axis = self.parameter(pattern[2], "axis")
+    def _define(self, line: Condition) -> Any:
+        if line.sign == "size":
+            shape, axis = self.evaluate(line.operands[0]).shape[1:], self.parameter(line.operands[1], "axis")
             return shape[axis] if axis < len(shape) else None
-        if body.startswith("("):
-            sign, *words = parse(body)
-            values = [self.bound.get(word) if (value := literal(word, "cut")) is None else value for word in words]
-            return None if None in values else (math.prod if sign == "*" else sum)(values)
-        return self.parameter(body, "size")
+        literals = [(word, literal(word, "cut")) for word in line.operands]
+        values = [self.bound.get(word) if value is None else value for word, value in literals]
+        return None if None in values else (math.prod if line.sign == "*" else sum)(values)
 
 
 # fmt: off
@@ -227,50 +188,38 @@ class Draw:
             self._shape(operand, inner, window)
 
 
-def directions(axiom: Axiom) -> Iterator[tuple[str, str]]:
-    """Ways in which an axiom rewrites: (from, to), as far as one side names what the other needs."""
-    for left, right in ((axiom.left, axiom.right), (axiom.right, axiom.left)):
-        if direction(left, right, axiom.where):
-            yield left, right
+# -- choices of sizes that fit -----------------------------------------------------------------------------------------
+Values = Callable[[np.random.Generator, tuple[int, ...]], Array]
+"""Numbers of a kind for a shape."""
 
 
-def validate(axiom: Axiom, seed: int = 0, trials: int = 20_000, legal: int = 50) -> Validation:
-    """Evaluate both sides of an axiom for random sizes, until ``legal`` choices fit or ``trials`` are drawn.
+@dataclass(frozen=True)
+class Drawn:
+    """Values and parameters for which both sides of an axiom fit together, and how they were drawn."""
 
-    Example:
-        >>> validation = validate(Axiom("wrong", "(matmul x y)", "(matmul y x)"))
-        >>> validation.failure is None
-        False
-    """
-    generator, fitting, tried = np.random.default_rng(seed), 0, 0
-    while tried < trials and fitting < legal:
-        tried += 1
+    values: dict[str, Array]
+    parameters: dict[str, Any]
+    numbers: Arithmetic
+    kind: Values
+
+
+def fitting(
+    axiom: Axiom, seed: int, kinds: Sequence[Values], numbers: Callable[[int], Arithmetic], trials: int | None = None
+) -> Iterator[tuple[Drawn, tuple[Array, Array]]]:
+    """Choices of sizes and values for which both sides fit together and the conditions hold, and both sides."""
+    generator = np.random.default_rng(seed)
+    patterns = parse(axiom.left), parse(axiom.right)
+    for trial in range(TRIALS if trials is None else trials):
         draw = Draw(axiom, generator)
-        numbers = Prime(PRIMES[tried % len(PRIMES)])
-        values = {
-            name: generator.integers(0, numbers.prime, (1, *shape)).astype(np.float64)
-            for name, shape in draw.shapes.items()
-        }
-        for left, right in directions(axiom):
-            what = compare(Sides(values, draw.parameters, numbers), left, right, axiom.where)
-            fitting += what is not None
-            if what:
-                return Validation(tried, fitting, Failure({**draw.shapes, **draw.parameters}, what))
-    return Validation(tried, fitting, None)
-
-
-def compare(sides: Sides, left: str, right: str, where: tuple[str, ...]) -> str | None:
-    """Difference of the sides of an axiom in words; None where it does not apply, empty where they are equal."""
-    try:
-        first = sides.evaluate(parse(left))
-        if not sides.conditions(where):
-            return None
-    except (ShapeMismatch, IndexError):
-        return None
-    try:
-        second = sides.evaluate(parse(right))
-    except ShapeMismatch as problem:
-        return f"{right} does not fit together: {problem}"
-    if first.shape != second.shape:
-        return f"shapes {first.shape[1:]} and {second.shape[1:]}"
-    return "" if np.array_equal(first, second) else f"{int((first != second).sum())} of {first.size} elements differ"
+        kind = kinds[trial % len(kinds)]
+        arrays = {name: kind(generator, (1, *shape)) for name, shape in draw.shapes.items()}
+        sides = Sides(arrays, draw.parameters, numbers(trial))
+        try:
+            with np.errstate(all="ignore"):
+                left, right = (sides.evaluate(pattern) for pattern in patterns)
+            fits = sides.conditions(axiom.where)
+        except (ShapeMismatch, IndexError):
+            continue
+        if fits:
+            known = {name: array[0] for name, array in arrays.items()}
+            yield Drawn(known, dict(sides.bound), sides.numbers, kind), (left, right)

@@ -150,13 +150,20 @@ def canonical(
         >>> canonical(("(add v (relu u))",), ("(relu u)",), ()) == canonical(("(relu y)",), ("(add (relu y) x)",), ())
         True
     """
+    return canonical_way(left, right, where)[:3]
+
+
+def canonical_way(
+    left: tuple[str, ...], right: tuple[str, ...], where: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], bool]:
+    """The same, and whether its left is the right that was given."""
     forms = []
-    for first, second in ((left, right), (right, left)):
+    for reverse, (first, second) in enumerate(((left, right), (right, left))):
         flipped = [list(flips(parse(text))) for text in (*first, *second)]
         for chosen in itertools.product(*flipped):
             sides, lines = renamed([list(chosen[: len(first)]), list(chosen[len(first) :])], where)
             size = sum(text.count("(") for text in sides[0]) - sum(text.count("(") for text in sides[1])
-            forms.append((-size, tuple(sides[0]), tuple(sides[1]), _ordered(lines)))
+            forms.append((-size, tuple(sides[0]), tuple(sides[1]), _ordered(lines), bool(reverse)))
     return min(forms)[1:]
 
 

@@ -15,7 +15,6 @@ hold of sizes: ``p = size x 1``, ``p = (+ a b)``, ``g = (* h u)``, ``p = 3``. Ac
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,11 +30,9 @@ from deep500.transformations.substitutions.rules.patterns import (
     PACKED,
     Pattern,
     arguments,
-    canonical,
-    flips,
+    canonical_way,
     literal,
     parse,
-    renamed,
     show,
     words,
 )
@@ -145,17 +142,9 @@ def written(left: list[Pattern], right: list[Pattern], lines: list[str], name: s
             f"{where}: got {', '.join(texts[0])} = {', '.join(texts[1])}; expected a side that names all that the "
             "other needs; say what the rest is behind ';': p = size x 1"
         )
-    rule = PatternRule(*canonical(texts[0], texts[1], tuple(lines)), "", "unknown", None)
-    return WrittenRule(name or rule.id, rule, not _is_forward(left, right, tuple(lines), rule), where)
-
-
-def _is_forward(left: list[Pattern], right: list[Pattern], lines: tuple[str, ...], rule: PatternRule) -> bool:
-    """Return whether the canonical form's left is what was written left."""
-    for chosen in itertools.product(*(list(flips(pattern)) for pattern in (*left, *right))):
-        first, second = renamed([list(chosen[: len(left)]), list(chosen[len(left) :])], lines)[0]
-        if (tuple(first), tuple(second)) == (rule.left, rule.right):
-            return True
-    return False
+    form = canonical_way(texts[0], texts[1], tuple(lines))
+    rule = PatternRule(*form[:3], "", "unknown", None)
+    return WrittenRule(name or rule.id, rule, form[3], where)
 
 
 def to_text(rule: PatternRule) -> str:

@@ -78,17 +78,6 @@ def _directed(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"{rule.rule.id}{'<' if rule.reverse else '>'}" for rule in written)
 
 
-def needed(texts: Iterable[str]) -> set[str]:
-    """Ids of the rules that some texts are.
-
-    Example:
-        >>> from deep500.transformations.substitutions.rules.rule_file import read
-        >>> needed((*FOLD, *ENLARGE, *MERGE, *REORDER)) <= {rule.id for rule in read()}
-        True
-    """
-    return {name[:-1] for name in _directed(tuple(texts))}
-
-
 class NormalForms:
     """Neighbourhoods of a graph, and their normal forms.
 

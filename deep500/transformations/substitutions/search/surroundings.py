@@ -109,19 +109,17 @@ class Surroundings:
         gone: set[int],
     ) -> Users:
         """Readers of the values around, as they would be."""
-        users: Users = {}
-        added = sorted(new)
-        for number in added:
+        users = _Readers(self.users, gone)
+        for number in sorted(new):
             for read in self.store.nodes[number].inputs:
-                users.setdefault(read, [n for n in self.users.get(read, ()) if n not in gone]).append(number)
+                users.get(read).append(number)
         for number, values in twins.items():
             for output, value in enumerate(values):
-                before = self.users.get(StoreValue(number, output), ())
-                users.setdefault(value, []).extend(before)
+                users.get(value).extend(self.users.get(StoreValue(number, output), ()))
         for old, value in mapping.items():
             if -1 in self.users.get(old, ()):
-                users.setdefault(value, list(self.users.get(value, ()))).append(-1)
-        return _Readers(users, self.users, gone)
+                users.get(value).append(-1)
+        return users
 
     def _price(self, numbers: set[int], users: Users) -> float:
         units = Units(self.graph, sorted(numbers), users)
@@ -129,16 +127,14 @@ class Surroundings:
 
 
 class _Readers(dict[StoreValue, list[int]]):
-    """Readers as they would be; for values that nothing new reads, those they have now that stay."""
+    """Readers as they would be: those that values have now and that stay, until others are added."""
 
-    def __init__(self, users: Users, before: Users, gone: set[int]) -> None:
-        super().__init__(users)
+    def __init__(self, before: Users, gone: set[int]) -> None:
+        super().__init__()
         self.before, self.gone = before, gone
 
     def get(self, value: StoreValue, default: Any = None) -> Any:
         """The readers of a value."""
         if value not in self:
-            if value not in self.before:
-                return default
-            self[value] = [n for n in self.before[value] if n not in self.gone]
+            self[value] = [n for n in self.before.get(value, ()) if n not in self.gone]
         return self[value]

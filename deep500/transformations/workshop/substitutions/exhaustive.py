@@ -20,7 +20,6 @@ import numpy as np
 from deep500.transformations.substitutions.operators.arithmetic import Array
 from deep500.transformations.substitutions.proofs.axioms import Axiom
 from deep500.transformations.substitutions.proofs.prime_fields import PRIMES, Prime
-from deep500.transformations.substitutions.proofs.validation import Failure, directions
 from deep500.transformations.substitutions.rules.patterns import Pattern, literal, parse
 from deep500.transformations.workshop.substitutions.batched_evaluation import Part, Values, count_rows, groups
 from deep500.transformations.workshop.substitutions.combinations import (
@@ -31,6 +30,7 @@ from deep500.transformations.workshop.substitutions.combinations import (
     configurations,
     ranks,
 )
+from deep500.transformations.workshop.substitutions.validation import Failure, directions
 
 ROWS = 4096  # combinations evaluated at a time: bounds the memory
 

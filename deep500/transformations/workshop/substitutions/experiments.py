@@ -19,13 +19,13 @@ from deep500.registry import backend_names, is_installed
 from deep500.transformations.substitutions.proofs.axioms import axioms
 from deep500.transformations.substitutions.proofs.kernels import KernelCheck, check_kernels
 from deep500.transformations.substitutions.proofs.lowering import cases
-from deep500.transformations.substitutions.proofs.validation import Failure, validate
 from deep500.transformations.workshop.substitutions.exhaustive import exhaust
 from deep500.transformations.workshop.substitutions.generate import Generated, generate
 from deep500.transformations.workshop.substitutions.prove import attempts, prove
 from deep500.transformations.workshop.substitutions.rules import Rule
 from deep500.transformations.workshop.substitutions.solver import TermSolver
 from deep500.transformations.workshop.substitutions.symbolic import prove_small
+from deep500.transformations.workshop.substitutions.validation import Failure, validate
 
 NOT_MEASURED = "not measured"
 SOLVER_LIMIT = 400_000  # Z3's resource units per goal, about 0.3 CPU seconds

@@ -19,10 +19,11 @@ from deep500.transformations.substitutions.operators.arithmetic import Array
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.proofs.axioms import Axiom
 from deep500.transformations.substitutions.proofs.solver import engine
-from deep500.transformations.substitutions.proofs.validation import Failure, Sides
+from deep500.transformations.substitutions.proofs.validation import Sides
 from deep500.transformations.substitutions.rules.patterns import parse
 from deep500.transformations.workshop.substitutions.combinations import Space
 from deep500.transformations.workshop.substitutions.exhaustive import legal_rows
+from deep500.transformations.workshop.substitutions.validation import Failure
 
 ZERO_AT_ZERO = ("relu", "tanh", "gelu")
 LIMIT = 200_000  # Z3's resource units for an element that normal forms do not decide

@@ -16,7 +16,7 @@ from deep500 import cli
 from deep500.errors import DataError, InputError
 from deep500.networks import Network
 from deep500.transformations.substitutions import loading, rewriting
-from deep500.transformations.substitutions.proofs import trials, verdicts
+from deep500.transformations.substitutions.proofs import validation, verdicts
 from deep500.transformations.substitutions.rewriting import apply_rules, prove, rule
 from deep500.transformations.substitutions.rules.patterns import canonical
 from deep500.transformations.substitutions.rules.rule_file import PatternRule, read, to_line
@@ -145,7 +145,7 @@ def test_unknown_rules_are_tried_in_fields_and_on_kernels() -> None:
 
 def test_sides_that_fit_together_nowhere_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A vector where a matrix must be: nothing can refute what has no value."""
-    monkeypatch.setattr(trials, "TRIALS", 200)
+    monkeypatch.setattr(validation, "TRIALS", 200)
     odd = from_text("(add (gain 0 x b) (gain 0 y b)) = (gain 0 (add x b) y)").rule
     assert not prove(odd)[0].fits and "for no sizes" in str(prove(odd)[0])
     with pytest.raises(DataError, match="for no sizes that were tried"):

@@ -11,11 +11,12 @@ import pytest
 
 from deep500.transformations.substitutions.proofs.axioms import ONE, Axiom, axioms
 from deep500.transformations.substitutions.proofs.prime_fields import Prime
-from deep500.transformations.substitutions.proofs.validation import Sides, compare, directions, validate
+from deep500.transformations.substitutions.proofs.validation import Sides
 from deep500.transformations.substitutions.rules.patterns import parse
 from deep500.transformations.workshop.substitutions.combinations import Legal, Space, configurations
 from deep500.transformations.workshop.substitutions.encoding import pack
 from deep500.transformations.workshop.substitutions.exhaustive import exhaust
+from deep500.transformations.workshop.substitutions.validation import compare, directions, validate
 
 CONV, SAME = 'conv "3,3" "1,1" "1,1,1,1" "1,1"', '"3,3" "1,1" "1,1,1,1"'
 # fmt: off

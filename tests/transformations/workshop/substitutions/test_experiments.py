@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from deep500.transformations.substitutions.proofs.validation import Failure
 from deep500.transformations.workshop.substitutions import experiments
 from deep500.transformations.workshop.substitutions.exhaustive import Exhausted
+from deep500.transformations.workshop.substitutions.validation import Failure
 
 
 def test_columns_have_one_width() -> None:
