@@ -43,7 +43,7 @@ def recognised(
     graph = ProgramGraph(program, known, trains)
     for operator, pattern in PATTERNS:
         if operator in operators:
-            changed, values = _everywhere(graph, pattern)
+            changed, values = everywhere(graph, pattern)
             operators_of.update(dict.fromkeys(values, operator[1]))
             if changed is not program:
                 program, graph = changed, ProgramGraph(changed, known, trains)
@@ -52,7 +52,7 @@ def recognised(
     return program, {value: operator for value, operator in operators_of.items() if value in left}
 
 
-def _everywhere(graph: ProgramGraph, pattern: Pattern) -> tuple[Program, list[str]]:
+def everywhere(graph: ProgramGraph, pattern: Pattern) -> tuple[Program, list[str]]:
     """One pattern at all nodes, the last first, so that a form is met before a shorter one that ends inside it."""
     program = graph.program
     rewritten, values = {node.name: [node] for node in program.nodes}, list[str]()

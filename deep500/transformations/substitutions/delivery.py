@@ -30,11 +30,11 @@ from deep500.networks.onnx.opsets import lowest_opset
 from deep500.networks.onnx.outside import move_out
 from deep500.networks.protos import MOST_BYTES, ir_version_for, tensor_proto
 from deep500.transformations.substitutions.equivalence import HALF, LIMIT, difference
-from deep500.transformations.substitutions.graph.importing import import_network, named, stand_ins
-from deep500.transformations.substitutions.loading import Rules, load_rules, texts_of
+from deep500.transformations.substitutions.graph.importing import named, stand_ins
+from deep500.transformations.substitutions.graph.store import StoreValue
+from deep500.transformations.substitutions.loading import Rules, texts_of
 from deep500.transformations.substitutions.optimize import retrace
 from deep500.transformations.substitutions.result import History
-from deep500.transformations.substitutions.rules.matching import Matcher
 from deep500.transformations.substitutions.splicing import NotSpliced, Splice
 
 KEY = "deep500.optimized"
@@ -145,8 +145,9 @@ def deliver(
     if history.unchanged and opset is None and ir_version is None:
         source.copy_to(Path(path))
         return "the file as it was"
-    reason = "that was asked for, or is faster"
-    if source.network is not None and history.steps and not history.anew and opset is None and ir_version is None:
+    edits = history.steps and not history.anew and not history.fused
+    reason = "attention as one operator needs a newer opset" if history.fused else "that was asked for, or is faster"
+    if source.network is not None and edits and opset is None and ir_version is None:
         try:
             return _spliced(network, history, source, Path(path), rules)
         except (NotSpliced, Unusual) as error:
@@ -190,10 +191,10 @@ def _spliced(network: Network, history: History, source: Source, path: Path, rul
     """Write the source with other nodes where something changed, and try what was written."""
     if source.network is None or source.model.ir_version < 4:
         raise NotSpliced("got an IR version below 4, where arrays are inputs; expected a newer one")
-    imported = import_network(source.network, history.training, history.sizes)
-    became = {value: value for value in imported.values.values()}
-    matcher = Matcher(load_rules(rules, unproved=True))  # the search has refused what it was not to take
-    splice = Splice(imported, retrace(imported, history, matcher, became), became, source.model.graph, source.arrays)
+    became = dict[StoreValue, StoreValue]()
+    # The search has refused what it was not to take.
+    imported, graph = retrace(source.network, history, rules, unproved=True, became=became)
+    splice = Splice(imported, graph, became, source.model.graph, source.arrays)
     metadata = {entry.key: entry.value for entry in source.model.metadata_props}
     patch, large = splice.patch(source.opset, metadata, {KEY: _entry(history, rules)})
     outside = onnx.GraphProto()
@@ -285,6 +286,7 @@ def _entry(history: History, rules: Rules) -> str:
         used[step.rule[:16]] = used.get(step.rule[:16], 0) + 1
     done = [{"rule": rule, "times": times, "text": texts[rule]} for rule, times in sorted(used.items())]
     entry = {"deep500": describe()["versions"]["deep500"], "rules": done, "training": history.training}
+    entry |= {"fused": True} if history.fused else {}
     return json.dumps({**entry, **({"unproved": list(history.unproved)} if history.unproved else {})})
 
 

@@ -21,6 +21,7 @@ from deep500.networks.network import Network
 from deep500.registry import load_backend
 from deep500.tensors import dtype_to_onnx
 from deep500.transformations.substitutions.cost.clock import cpu_seconds
+from deep500.transformations.substitutions.graph.attention import bodies
 from deep500.transformations.substitutions.graph.importing import Imported, named
 from deep500.transformations.substitutions.graph.store import StoredGraph
 from deep500.transformations.substitutions.graph.writing import export_network
@@ -152,6 +153,7 @@ def check_equivalent(
     sizes: Mapping[str, int] | None = None,
     answers: Answers | None = None,
     in_time: InTime = lambda what, needs=0.0: None,
+    kernels: str = "",
 ) -> Equivalence:
     """Compare the written network with the one that was imported.
 
@@ -165,6 +167,8 @@ def check_equivalent(
         sizes: numbers for symbolic sizes, which the network may need (a batch of a multiple of 4, say).
         answers: of the original, if they are known.
         in_time: called with what is about to be compared; ends the check by an error of its own.
+        kernels: name of a backend whose kernels are compared too, where the network was `fused`: in float64 the bodies
+            of what that put in are.
 
     Raises:
         NotEquivalent: an output or gradient differs by more than `TOLERANCE` in float64, or far more than rounding in
@@ -178,9 +182,12 @@ def check_equivalent(
     limit = LIMIT if "float16" not in {d.dtype for d in original.descriptors().values()} else HALF
     in_time("the result's answers")
     own_error, wide, gradients = answers.differ(written, answers.own_outputs), None, None
+    if kernels:
+        own_error = max(own_error, *(difference(original, written, choice, seed, kernels) for choice in answers.sizes))
     if answers.backend == "reference":
         in_time("the result's answers in float64")
         rewritten = in_float64(export_network(imported, graph, wide=True))
+        rewritten = bodies(rewritten) if kernels else rewritten
         wide = answers.differ(rewritten, answers.wide)
         if answers.gradients is not None:
             in_time("the result's gradients")

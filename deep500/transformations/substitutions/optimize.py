@@ -28,6 +28,7 @@ from deep500.transformations.substitutions.cost import (
 from deep500.transformations.substitutions.cost.clock import cpu_seconds
 from deep500.transformations.substitutions.deadline import Deadline, Progress, Stop
 from deep500.transformations.substitutions.equivalence import Answers, check_equivalent
+from deep500.transformations.substitutions.graph.attention import fused
 from deep500.transformations.substitutions.graph.importing import Imported, import_network, named
 from deep500.transformations.substitutions.graph.store import StoredGraph
 from deep500.transformations.substitutions.graph.writing import export_network
@@ -273,14 +274,17 @@ def replay_history(network: Network, history: History, rules: Rules = None, unpr
     history.check(network)
     if history.unchanged:
         return network.copy()
+    return export_network(*retrace(network, history, rules, unproved), whole=history.fused)
+
+
+def retrace(
+    network: Network, history: History, rules: Rules = None, unproved: bool = False, became: Moved = None
+) -> tuple[Imported, StoredGraph]:
+    """A network, imported, and the graph that a history leads to; ``became`` receives what all its values are there."""
     imported = import_network(network, history.training, history.sizes)
-    matcher = Matcher(load_rules(rules, unproved), GROWTH)
-    return export_network(imported, retrace(imported, history, matcher))
-
-
-def retrace(imported: Imported, history: History, matcher: Matcher, became: Moved = None) -> StoredGraph:
-    """The graph that a history leads to; ``became``, of values, receives what they are there."""
-    return replay(imported.graph, history.steps, matcher, became)
+    if became is not None:
+        became.update((value, value) for value in imported.values.values())
+    return imported, replay(imported.graph, history.steps, Matcher(load_rules(rules, unproved)), became)
 
 
 def _check(network: Network, options: OptimizeOptions) -> None:
@@ -322,28 +326,22 @@ def _choose(
         "priced": result.priced,
         "refused": tuple(dict.fromkeys(result.refused)),
     }
-    better = [state for state in result.best if measure or state.cost <= result.first.cost]
-    changed = [state for state in better if state.graph.outputs != result.first.graph.outputs]
-    if not changed and result.timed_out:
-        return Optimized.unchanged(network, backend, "nothing faster was found", imported.training, **searched)
-    # With its constants folded, or just written anew, biases and all, a network may be faster than with what was found.
-    plain = [*_folded(imported, matcher, backend, FOLDING_SECONDS), result.first] if measure else [result.first]
-    every = {state.graph.outputs: state for state in [*changed[:1], *plain[:-1], *changed[1:], *plain[-1:]]}
-    candidates = {f"candidate {n}": state for n, state in enumerate(every.values(), 1)}
+    candidates, place = _candidates(imported, matcher, result, options), deployment(backend)
     failed: dict[str, str] = {}
     timed: Remeasured | None = None
     written: dict[str, tuple[Imported, StoredGraph, Network]] = {}
-    order = _cheaper(candidates, result.first)
+    order = [name for name, state in candidates.items() if state.cost < result.first.cost]
     if measure:
         written = _write_in_time(imported, candidates, matcher, deadline, failed)
         networks = {name: written_one[2] for name, written_one in written.items()}
-        compare = partial(remeasure, sizes={**imported.sizes, **sizes}, seed=seed, clock=deployment(backend).clock())
+        compare = partial(remeasure, sizes={**imported.sizes, **sizes}, seed=seed, clock=place.clock())
         timed, order = fastest(network, networks, backend, compare, deadline, failed)
         deadline.extend(GRACE * deadline.budget)
     for name in order:
+        kernels = place.backend if candidates[name].fused else ""
         written_one = written.get(name) or _try(failed, name, partial(_written, imported, candidates[name], matcher))
         check = written_one and _try(
-            failed, name, partial(check_equivalent, *written_one, seed, sizes, answers, deadline.check)
+            failed, name, partial(check_equivalent, *written_one, seed, sizes, answers, deadline.check, kernels)
         )
         if written_one and check:
             return Optimized(
@@ -360,6 +358,24 @@ def _choose(
             )
     reason = "; ".join(filter(None, ("nothing faster was found", _failures(failed))))
     return Optimized.unchanged(network, backend, reason, imported.training, measured=timed, **searched)
+
+
+def _candidates(
+    imported: Imported, matcher: Matcher, result: SearchResult, options: OptimizeOptions
+) -> dict[str, State]:
+    """States to be written and timed, the likeliest first; none where a search that found nothing took all the time."""
+    place, network = deployment(options.backend), imported.network
+    better = [state for state in result.best if options.measure or state.cost <= result.first.cost]
+    changed = [state for state in better if state.graph.outputs != result.first.graph.outputs]
+    whole = options.measure and place.whole and not imported.training and fused(network) is not network
+    if not changed and result.timed_out and not whole:
+        return {}
+    # With its constants folded, or just written anew, biases and all, a network may be faster than with what was found.
+    plain = _folded(imported, matcher, options.backend, FOLDING_SECONDS) if options.measure else []
+    attention = [dataclasses.replace(state, fused=True) for state in (*changed[:1], result.first) if whole]
+    states = [*changed[:1], *attention, *plain, *changed[1:], result.first]
+    every = {(state.graph.outputs, state.fused): state for state in states}
+    return {f"candidate {n}": state for n, state in enumerate(every.values(), 1)}
 
 
 def _write_in_time(
@@ -395,9 +411,5 @@ def _failures(failed: Mapping[str, str]) -> str:
 def _written(imported: Imported, state: State, matcher: Matcher) -> tuple[Imported, StoredGraph, Network]:
     """A state's graph and network over a store of their own, from the history alone: a replay gives the same bytes."""
     again = import_network(imported.network, imported.training, imported.sizes)
-    graph = retrace(again, History.from_search(imported, state), matcher)
-    return again, graph, export_network(again, graph)
-
-
-def _cheaper(candidates: Mapping[str, State], first: State) -> list[str]:
-    return [name for name, state in candidates.items() if state.cost < first.cost]
+    graph = replay(again.graph, state.history, matcher)
+    return again, graph, export_network(again, graph, whole=state.fused)

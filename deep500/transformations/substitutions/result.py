@@ -31,6 +31,7 @@ HISTORY = declare(
         "unchanged?": bool,
         "unproved?": [str],
         "anew?": bool,
+        "fused?": bool,
         "*": NO_OTHER,
     }
 )
@@ -64,6 +65,7 @@ class History:
         unchanged: the network stays as it was, its nodes included; without steps alone it is written anew.
         unproved: ids of the rules among the steps that nobody has proved.
         anew: a file is written anew, as that was faster, instead of being edited where something changed.
+        fused: attention and rotary positions are one operator each, where they were found.
     """
 
     network: str
@@ -74,6 +76,7 @@ class History:
     unchanged: bool = False
     unproved: tuple[str, ...] = ()
     anew: bool = False
+    fused: bool = False
 
     @classmethod
     def from_search(cls, imported: Imported, state: State, unproved: Collection[str] = ()) -> History:
@@ -86,6 +89,7 @@ class History:
             dict(imported.sizes),
             state.history,
             unproved=tuple(sorted(used & set(unproved))),
+            fused=state.fused,
         )
 
     def check(self, network: Network) -> None:
@@ -200,6 +204,8 @@ class Optimized:
             lines.append(f"measured: {self.measured[self.chosen]}")
         if self.equivalence is not None:
             lines.append(f"checked: {self.equivalence}")
+        if self.history.fused:
+            lines.append("each attention is one operator, by the body that ONNX gives it")
         if self.history.unproved:
             lines.append(f"NOT PROVED: rules {', '.join(self.history.unproved)} were applied without a proof")
         if self.chosen is None:

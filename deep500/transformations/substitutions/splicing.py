@@ -25,7 +25,7 @@ from deep500.transformations.substitutions.graph.importing import Imported
 from deep500.transformations.substitutions.graph.stacked import unstacked
 from deep500.transformations.substitutions.graph.store import INPUT, StoredGraph, StoreValue
 from deep500.transformations.substitutions.graph.units import Unit, Units, ordered
-from deep500.transformations.substitutions.graph.writing import writer_of
+from deep500.transformations.substitutions.graph.writing import Writer
 
 Items = Sequence["int | onnx.NodeProto"]
 
@@ -232,7 +232,7 @@ class Splice:
         known = {value: name for value, name in known.items() if value not in self._biased}
         for value, name in self.imported.names.items():  # so that names of what is made of arrays tell them
             known.update({} if value in known or value.node not in self.store.arrays else {value: name})
-        writer = writer_of(self.imported, self.graph, network, known)
+        writer = Writer(network, self.graph, known, self.imported)
         writer.taken |= {*self._given, *self._place}
         for unit in units:
             writer.write(unit)

@@ -14,13 +14,11 @@ import numpy as np
 
 from deep500.errors import InputError
 from deep500.networks.network import Network
-from deep500.transformations.substitutions.graph.importing import import_network
 from deep500.transformations.substitutions.graph.store import Store, StoreValue, parts
 from deep500.transformations.substitutions.graph.writing import Array, export_network
-from deep500.transformations.substitutions.loading import Rules, load_rules
-from deep500.transformations.substitutions.optimize import GROWTH, replay_history, retrace
+from deep500.transformations.substitutions.loading import Rules
+from deep500.transformations.substitutions.optimize import replay_history, retrace
 from deep500.transformations.substitutions.result import History
-from deep500.transformations.substitutions.rules.matching import Matcher
 
 
 @dataclass(frozen=True)
@@ -60,10 +58,9 @@ def weight_places(
     history.check(network)
     if history.unchanged:
         return {name: (WeightPlace(name),) for name in network.parameters}
-    imported = import_network(network, history.training, history.sizes)
-    graph = retrace(imported, history, Matcher(load_rules(rules, unproved), GROWTH))
+    imported, graph = retrace(network, history, rules, unproved)
     names = dict[StoreValue, str]()
-    written = export_network(imported, graph, names=names)
+    written = export_network(imported, graph, names=names, whole=history.fused)
     places: dict[str, list[WeightPlace]] = {name: [] for name in network.parameters}
     originals: dict[StoreValue, list[str]] = {}
     for name in network.parameters:

@@ -325,7 +325,7 @@ def test_networks_with_little_in_them(name: str) -> None:
 
 
 def _nothing(network: Network) -> Any:
-    return SimpleNamespace(history=())
+    return SimpleNamespace(history=(), fused=False)
 
 
 @pytest.mark.parametrize("shapes", [((0, 4), (4, 3)), ((2, 4), (4, 0)), ((2, 0), (0, 3))])

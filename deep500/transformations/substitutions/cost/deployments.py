@@ -38,12 +38,14 @@ class Deployment:
         backend: whose executor.
         options: of the executor.
         compiles: whether the backend rewrites networks itself, so that operators have no prices of their own.
+        whole: whether it has kernels for attention in one operator, and does not find that in separate nodes.
     """
 
     name: str
     backend: str
     options: Mapping[str, Any] = field(default_factory=dict)
     compiles: bool = False
+    whole: bool = False
 
     def clock(self) -> Clock:
         """The clock to compare networks with: what the CPU spends on this process where that is all there is.
@@ -75,7 +77,7 @@ KNOWN: Mapping[str, Deployment] = MappingProxyType(
     {
         deployment.name: deployment
         for deployment in (
-            Deployment("onnxruntime", "onnxruntime", {"optimization": "all"}, compiles=True),
+            Deployment("onnxruntime", "onnxruntime", {"optimization": "all"}, compiles=True, whole=True),
             Deployment("pytorch-compiled", "pytorch", {"compile": True}, compiles=True),
             Deployment("tensorflow", "tensorflow", compiles=True),
             Deployment("jax", "jax", compiles=True),

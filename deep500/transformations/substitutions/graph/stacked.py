@@ -7,7 +7,7 @@ a bias keeps them, as `Gemm` knows nothing else. Without one they are two operat
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -134,26 +134,32 @@ class Change:
 
     def applied(self, network: Network) -> Network:
         """A changed copy, without the parameters that nothing reads any more."""
-        changed, remaining = Network(network.name), list[Node]()
-        arrays = dict[str, np.ndarray]()
+        nodes, arrays = list[Node](), dict[str, np.ndarray]()
         for node in network.nodes:
+            inputs, outputs = (tuple(self.names.get(n, n) for n in side) for side in (node.inputs, node.outputs))
             if node.name in self.targets:
                 target = network.fresh_name(f"{node.outputs[0]}_shape")
                 arrays[target] = np.array(self.targets[node.name], np.int64)
-                remaining.append(replace(node, inputs=(node.inputs[0], target)))
-            elif node.name not in self.gone:
-                remaining.append(node)
-        before, after = ({name for node in nodes for name in node.reads} for nodes in (network.nodes, remaining))
-        for name, described in network.inputs.items():
-            changed.add_input(name, described.shape, described.dtype)  # type: ignore[arg-type]
-        for name, parameter in network.parameters.items():
-            if name in after or name not in before or name in network.outputs:
-                changed.add_parameter(name, parameter.value, parameter.trainable, copy=False)
-        for name, array in arrays.items():
-            changed.add_parameter(name, array, trainable=False)
-        for node in remaining:
-            inputs, outputs = (tuple(self.names.get(n, n) for n in side) for side in (node.inputs, node.outputs))
-            changed.insert(replace(node, inputs=inputs, outputs=outputs))
-        for name in network.outputs:
-            changed.add_output(name)
-        return changed
+                inputs = (inputs[0], target)
+            if node.name not in self.gone:
+                nodes.append(replace(node, inputs=inputs, outputs=outputs))
+        return with_nodes(network, nodes, arrays)
+
+
+def with_nodes(network: Network, nodes: Iterable[Node], arrays: Mapping[str, np.ndarray] | None = None) -> Network:
+    """A copy with other nodes and further parameters, without those that nothing reads any more.
+
+    Example:
+        >>> from deep500.networks import create
+        >>> network = create("mlp")
+        >>> with_nodes(network, network.nodes) == network
+        True
+    """
+    changed = network.copy(arrays=False)
+    for name, array in (arrays or {}).items():
+        changed.add_parameter(name, array, trainable=False)
+    changed.set_nodes(nodes)
+    before, after = ({name for node in graph.nodes for name in node.reads} for graph in (network, changed))
+    for name in changed.parameters.keys() & before - after - {*changed.outputs}:
+        changed.remove_parameter(name)
+    return changed

@@ -11,6 +11,7 @@ from onnx import NodeProto, helper, numpy_helper
 from deep500.networks.graph import Graph
 from deep500.networks.network import Network
 from deep500.networks.node import Node
+from deep500.transformations.substitutions.graph.attention import fused
 from deep500.transformations.substitutions.graph.importing import Imported, named
 from deep500.transformations.substitutions.graph.stacked import unstacked
 from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, Store, StoredGraph, StoreValue, parts
@@ -86,9 +87,7 @@ class Writer:
         network: receives nodes and parameters.
         graph: what is written.
         names: names of values that have one; the others get fresh ones.
-        opaque: digest -> ONNX node.
-        dynamic: numbers that stand for symbolic sizes: reshapes keep them open.
-        training: whether normalization would follow the executor's mode, and so must not be written.
+        imported: the network that this is, or is a part of: reshapes keep its symbolic sizes open, nodes their names.
         wide: whether computed constants stay in float64.
     """
 
@@ -97,19 +96,24 @@ class Writer:
         network: Graph,
         graph: StoredGraph,
         names: dict[StoreValue, str],
-        opaque: dict[str, Node] | None = None,
-        dynamic: Sequence[int] = (),
-        training: bool = False,
+        imported: Imported | None = None,
         wide: bool = False,
     ) -> None:
-        self.wide = wide
-        self.network, self.graph, self.store = network, graph, graph.store
-        self.names, self.opaque = dict(names), opaque or {}
-        self.dynamic, self.training = tuple(dynamic), training
+        self.network, self.graph, self.store, self.wide = network, graph, graph.store, wide
+        self.names, self.taken, self._count = dict(names), {*names.values(), *network.values()}, 0
+        self.opaque: dict[str, Node] = {} if imported is None else imported.opaque
+        sizes = {} if imported is None else imported.sizes
+        self.dynamic, self.training = tuple(sizes.values()), imported is not None and imported.training
         self.symbols: dict[int, tuple[str, int]] = {}  # number of a symbolic size -> an input that has it, and its axis
         self.made_by: dict[str, Node] = {}  # nodes of the source by their first output: their names stay
-        self.taken = {*self.names.values(), *network.values()}
-        self._count = 0
+        if imported is not None:
+            source = imported.network
+            self.taken |= {*source.values(), *(node.name for node in source.nodes)}
+            self.made_by = {node.outputs[0]: node for node in source.nodes if node.outputs}
+            for name, described in named(source).inputs.items():
+                for axis, size in enumerate(described.shape or ()):
+                    if size in sizes:
+                        self.symbols.setdefault(sizes[size], (name, axis))
 
     def fresh(self, prefix: str) -> str:
         """A name that nothing has."""
@@ -198,8 +202,8 @@ class Writer:
         node.input.append(inputs[2])
         return [node]
 
-    def _gemm(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
-        return [helper.make_node("Gemm", inputs, outputs, **dict(unit.settings))]
+    def _as_it_is(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
+        return [helper.make_node(unit.kind.capitalize(), inputs, outputs, **dict(unit.settings))]
 
     def _normalize(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
         if self.training:
@@ -221,9 +225,6 @@ class Writer:
             return self._plain(unit, inputs, outputs)
         spread = self.array(constant_array(self.store, vector, self.wide).reshape(-1, *[1] * after))
         return [helper.make_node("Add" if unit.kind == "bias" else "Mul", [inputs[0], spread], outputs)]
-
-    def _concat(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
-        return [helper.make_node("Concat", inputs, outputs, **dict(unit.settings))]
 
     def _split(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
         settings = dict(unit.settings)
@@ -261,38 +262,28 @@ class Writer:
 
 _WRITERS: dict[str, Any] = {
     "conv+bias": Writer._conv_bias,
-    "gemm": Writer._gemm,
+    "gemm": Writer._as_it_is,
     "normalize": Writer._normalize,
     "bias": Writer._vector,
     "gain": Writer._vector,
-    "concat": Writer._concat,
+    "concat": Writer._as_it_is,
     "split": Writer._split,
     "reshape": Writer._reshape,
 }
 
 
-def writer_of(
-    imported: Imported, graph: StoredGraph, network: Graph, known: dict[StoreValue, str], wide: bool = False
-) -> Writer:
-    """A writer of units for a network that was imported, or a part of it; ``known`` are names that values have."""
-    source, dynamic = imported.network, tuple(imported.sizes.values())
-    writer = Writer(network, graph, known, imported.opaque, dynamic, imported.training, wide)
-    writer.taken |= {*source.values(), *(node.name for node in source.nodes)}
-    for name, described in named(source).inputs.items():
-        for axis, size in enumerate(described.shape or ()):
-            if size in imported.sizes:
-                writer.symbols.setdefault(imported.sizes[size], (name, axis))
-    writer.made_by = {node.outputs[0]: node for node in source.nodes if node.outputs}
-    return writer
-
-
 def export_network(
-    imported: Imported, graph: StoredGraph, wide: bool = False, names: dict[StoreValue, str] | None = None
+    imported: Imported,
+    graph: StoredGraph,
+    wide: bool = False,
+    names: dict[StoreValue, str] | None = None,
+    whole: bool = False,
 ) -> Network:
     """The network that a graph is, with the inputs and outputs of the one that was imported.
 
     Parameters keep their names and whether they are trained; what is computed from them beforehand is named anew, and
-    stays in float64 with ``wide``, for the network's twin in float64. ``names`` receives what values are called.
+    stays in float64 with ``wide``, for the network's twin in float64. ``names`` receives what values are called. With
+    ``whole`` attention is one operator (`graph.attention`).
 
     Example:
         >>> from deep500.networks import create
@@ -312,7 +303,7 @@ def export_network(
         if node.op != INPUT and not node.constant:
             known[value] = name
     _add_parameters(imported, graph, network)
-    writer = writer_of(imported, graph, network, known, wide)
+    writer = Writer(network, graph, known, imported, wide)
     for unit in ordered(list(Units(graph)), graph.outputs):
         writer.write(unit)
     for value, name in outputs:
@@ -324,7 +315,7 @@ def export_network(
     network = unstacked(network)
     # What a file declared of values behind operators that ONNX does not know stays known.
     network.declare(source.declared)
-    return network
+    return fused(network) if whole else network
 
 
 def _add_parameters(imported: Imported, graph: StoredGraph, network: Graph) -> None:

@@ -41,11 +41,12 @@ FORMS = 4  # rules that are made everywhere, each for a form of its own
 
 @dataclass(frozen=True)
 class State:
-    """A graph, what it costs, and how it came about."""
+    """A graph, what it costs, and how it came about; ``fused``: it is written with attention as one operator."""
 
     graph: StoredGraph
     cost: float
     history: tuple[AppliedRule, ...] = ()
+    fused: bool = False
 
 
 @dataclass
@@ -55,7 +56,7 @@ class SearchResult:
     Attributes:
         best: states by cost, the best first.
         first: the state it started from.
-        pops, priced: states whose moves were looked at, and states that were made and priced.
+        priced: states that were made and priced.
         timed_out: whether the budget ended it.
         seconds: it took.
         refused: neighbourhoods whose normal form costs more than they do.
@@ -63,7 +64,6 @@ class SearchResult:
 
     best: list[State]
     first: State
-    pops: int = 0
     priced: int = 0
     timed_out: bool = False
     seconds: float = 0.0
@@ -160,7 +160,6 @@ class Backtracking:
     def _look(self, state: State) -> State | None:
         """Put what can be done in a state into the queue; the state after all that lowers its cost, if there is any."""
         self._seen.add(state.graph.outputs)
-        self._result.pops += 1
         waiting, together = self._successors(state)
         for price, move in waiting:
             heapq.heappush(self._queue, (price, next(self._order), state, move))
