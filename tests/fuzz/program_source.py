@@ -16,6 +16,8 @@ stdexcept string tuple unordered_map utility variant vector deep500/blas.h deep5
 """
 HEADERS = "".join(f"#include <{name}>\n" for name in NAMES.split())
 BOUNDED = ("std::tanh(o[i])", "std::sin(o[i])", "o[i] / (o[i] * o[i] + T(1))")
+RARER = 3
+"""So many turns of other kinds for one of those that may be refused, which are built alone."""
 ROOM = 3
 """Scratch space of a program, in arrays of n."""
 
@@ -120,11 +122,12 @@ def form_of(seed: int, group: int) -> Form:
 
 
 def program(seed: int, number: int) -> Program:
-    """The program of a number: its first kind comes in turn, the others by chance."""
+    """The program of a number: its first kind comes in turn, the others by chance; doubtful ones are rarer."""
     form, rng = form_of(seed, number // GROUP), random.Random(f"{seed}/{number}")
     serial = [kind for kind in KINDS.values() if not kind.openmp]
     threads = [kind for kind in KINDS.values() if kind.openmp]
     first = threads if form.openmp else serial
+    first = [kind for kind in first if not kind.doubtful] * RARER + [kind for kind in first if kind.doubtful]
     kinds = [first[(number + seed) % len(first)].name]
     for _ in range(rng.choice((1, 1, 2))):
         others = threads if form.openmp and rng.random() < 0.5 else serial

@@ -1,9 +1,9 @@
 """Generated C++ operators with derived gradients: ``python -m tests.fuzz.programs --count 3000 --seed 0 --resume``.
 
-Each program is built in float64 with the check, and in one of the other ways; what builds is judged at many sizes
-against a tape that is compiled from the same source by itself (:mod:`tests.fuzz.program_judge`). Six run side by side
-in one operator; what is refused or dies there is built alone. A wrong number without a word is *silent*; such programs,
-and those that are refused, are reduced to the blocks to blame. ``--replay NUMBER`` runs one number in all ways.
+Each program is built without the check and, unless that is refused, in one of the other ways; what builds is judged at
+many sizes against a tape that is compiled from the same source by itself (:mod:`tests.fuzz.program_judge`). Six run
+side by side in one operator; what is refused or dies there is built alone. A wrong number without a word is *silent*;
+such programs, and those that are refused, are reduced to the blocks to blame. ``--replay NUMBER`` runs one in all ways.
 """
 
 from __future__ import annotations
@@ -25,20 +25,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import deep500 as d5
+from deep500.operators.enzyme import build, verify
 from deep500.operators.enzyme.pipeline import BuildOptions
 from tests.fuzz.program_blocks import KINDS
+from tests.fuzz.program_judge import Judge, Oracle
 from tests.fuzz.program_source import GROUP, Program, operator, program
 
 MODES: dict[str, dict[str, Any]] = {
-    "float64": {},
     "unchecked": {"check": False},
-    "float32": {},
+    "float64": {},
     "fast_math": {"fast_math": True},
+    "float32": {},
 }
+OTHERS = ("float64", "fast_math", "float64", "float32")
+"""The ways in which groups are built beside the first, in turn: a float32 that is checked needs its twin in float64."""
 HANG = 900.0
 """Seconds until a build and its calls are taken to hang."""
 PATIENCE = 12.0
 """CPU seconds for Enzyme, a tenth of what users give it: on a Hessian it may not end."""
+PROBE = verify.PROGRAM.replace(
+    'runpy.run_module("deep500.operators.enzyme.probe", run_name="__main__")',
+    "from deep500.operators.enzyme import probe; probe.EXPLORING = 1.0; probe.main()",
+)
+"""The program of a build's check that looks for blocks for a sixth of the time: many of six programs are never run."""
 WRONG = ("silent", "warned", "died", "hang")
 ROW = re.compile(r"\bat \[(\d), \d+\]")
 """The number of the program that a check finds wrong beside others."""
@@ -57,11 +67,8 @@ def examine(
 
     The tape of their group serves each of them.
     """
-    import deep500 as d5
-    from deep500.operators.enzyme import build
-    from tests.fuzz.program_judge import Judge, Oracle
-
     build.BuildOptions = partial(BuildOptions, timeout=PATIENCE)  # type: ignore[assignment, misc]
+    verify.PROGRAM = PROBE
     form, dtype = programs[0].form, "float32" if mode == "float32" else "float64"
     rows = d5.TensorDescriptor(dtype, (len(programs), "N"))
     inputs = [rows] * (1 + form.weighted) + [d5.TensorDescriptor("int64", ("N",))] * form.indexed
@@ -202,19 +209,29 @@ def _reason(outcome: Outcome) -> str:
 
 
 def ways(number: int) -> list[str]:
-    """The modes in which a group is built: always with the check, and one other in turn."""
-    others = [mode for mode in MODES if mode != "float64"]
-    return ["float64", others[number // GROUP % len(others)]]
+    """The modes in which a group is built: always without the check, and one other in turn."""
+    return ["unchecked", OTHERS[number // GROUP % len(OTHERS)]]
 
 
 def run(
-    seed: int, numbers: Sequence[int], bench: Bench, say: Callable[[str], None], modes: Sequence[str] = ()
+    seed: int,
+    numbers: Sequence[int],
+    bench: Bench,
+    say: Callable[[str], None],
+    modes: Sequence[str] = (),
+    end: float = float("inf"),
 ) -> Iterator[dict[str, Any]]:
-    """Run numbers; yields a record of each program in each mode. What is wrong is said as it comes."""
+    """Run numbers; yields a record of each program in each mode. What is wrong is said as it comes.
+
+    No group is started once the monotonic clock shows ``end``.
+    """
     for _, group in itertools.groupby(numbers, lambda number: number // GROUP):
+        if time.monotonic() > end:
+            return
         bench.group = programs = [program(seed, number) for number in group]
         for mode in modes or ways(int(programs[0].name[1:])):
-            for p, outcome in zip(programs, _ordered(bench.outcomes(programs, mode), programs), strict=True):
+            ended = bench.outcomes(programs, mode)
+            for p, outcome in [(p, ended[p.name]) for p in programs]:
                 blamed = p
                 doubted = p.alone and outcome["how"] == "refused"
                 if outcome["how"] in (*WRONG, "refused") and not doubted:
@@ -229,10 +246,7 @@ def run(
                     "reason": _reason(outcome),
                     **outcome,
                 }
-
-
-def _ordered(outcomes: dict[str, Outcome], programs: Sequence[Program]) -> list[Outcome]:
-    return [outcomes[p.name] for p in programs]
+            programs = [p for p in programs if modes or ended[p.name]["how"] != "refused"]
 
 
 def table(records: Iterable[dict[str, Any]]) -> str:
@@ -273,7 +287,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="N", help="the first number (0)")
     parser.add_argument("--replay", type=int, metavar="N", help="this one alone, in all modes, with its source")
-    parser.add_argument("--modes", default="", help=f"of {','.join(MODES)}; with the check and one other if left out")
+    parser.add_argument("--modes", default="", help=f"of {','.join(MODES)}; the first and one other if left out")
     parser.add_argument("--resume", action="store_true", help="go on where the file of records ends")
     parser.add_argument("--records", type=Path, help="that file (results/programs-SEED.jsonl)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no group after so many")
@@ -294,14 +308,12 @@ def main() -> int:
         os.environ["DEEP500_CACHE"] = str(Path(folder) / "cache")
         bench = Bench(Path(folder), words.seed)
         left = [n for n in numbers if n not in done]
-        for record in run(words.seed, left, bench, lambda text: print(text, flush=True), modes):
+        for record in run(words.seed, left, bench, partial(print, flush=True), modes, begin + words.seconds):
             known.append(record)
             file.write(json.dumps(record) + "\n")
             file.flush()
-            if time.monotonic() - begin > words.seconds:
-                break
     print(table(known))
-    print(f"{time.monotonic() - begin:.0f} s")
+    print(f"{time.monotonic() - begin:.0f} s, {_spent():.0f} of CPU")
     return int(any(record["how"] in (*WRONG, "broken") for record in known))
 
 

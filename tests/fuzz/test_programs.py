@@ -14,7 +14,7 @@ from tests.conftest import HANG
 from tests.fuzz.program_blocks import KINDS
 from tests.fuzz.program_judge import Judge
 from tests.fuzz.program_source import Form, Program, operator, program
-from tests.fuzz.programs import Bench, Outcome, run, table
+from tests.fuzz.programs import PROBE, Bench, Outcome, run, table
 from tests.operators.enzyme_units import needs_engine
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,6 +115,19 @@ class PlantedBench(Bench):
             )
         bad = [{"sorts", "switch"} <= some for some in kinds]
         return [{"how": "silent" if b else "right", "text": "off", "seconds": 1.0} for b in bad]
+
+
+def test_a_program_that_is_refused_is_not_built_in_another_way_and_no_group_is_begun_too_late() -> None:
+    class Refusing(Bench):
+        def apart(self, programs: Any, mode: str) -> list[Outcome]:
+            refused = mode == "unchecked" and programs[0].name == "p1"
+            return [{"how": "refused" if refused else "right", "text": "got it", "seconds": 1.0}] * len(programs)
+
+    single = [next(run(0, [number], Refusing(Path(), 0), print)) for number in (0, 1)]
+    assert [record["how"] for record in single] == ["right", "refused"]
+    assert [len(list(run(0, [number], Refusing(Path(), 0), print))) for number in (0, 1)] == [2, 1]
+    assert not list(run(0, range(9), Refusing(Path(), 0), print, end=0.0))
+    assert "probe.EXPLORING = 1.0; probe.main()" in PROBE
 
 
 def test_what_is_wrong_is_reduced_to_its_blocks_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:

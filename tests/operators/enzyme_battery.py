@@ -136,6 +136,9 @@ ROWS = [
         "std::sort(k.begin(), k.end(), [&](int a, int b) { return x[a] < x[b]; });"
         f"{EACH}y[i] = x[k[i]] * x[k[i]] * T(i + 1);"),
     Row("sort outputs", f"{EACH}y[i] = x[i] * x[i] * x[i]; std::sort(y, y + n); {EACH}y[i] *= T(i + 1);"),
+    Row("largest so far, by an iterator and by a pointer",
+        f"const T *p = x; {EACH}{{ const T *m = std::max_element(x, x + i + 1); if (x[i] > *p) p = x + i;"
+        "y[i] = *m * x[i] * *p; }"),
     Row("nth_element", f"std::vector<T> k(x, x + n); std::nth_element(k.begin(), k.begin() + n / 2, k.end());"
         f"{EACH}y[i] = k[n / 2] * x[i];"),
     Row("remove_if", "std::vector<T> v(x, x + n);"

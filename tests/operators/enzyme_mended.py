@@ -51,6 +51,11 @@ MENDED = [
     Mended("as_bits", f"{EACH}\nstd::memcpy(&bits[i % 64], &x[i], 8);\n{EACH}"
            "{ double v; std::memcpy(&v, &bits[i % 64], 8); y[i] = v * x[i]; }", KEPT + r"std::memcpy\(&bits",
            "long bits[64];", checks=BOTH),
+    Mended("a_pointer_to_an_input", f"at = x;\n{EACH}{{ keep(x + i); y[i] = *at * x[i]; }}", KEPT + "(at = x|at = p)",
+           "const T *at = nullptr; __attribute__((noinline)) void keep(const T *p) {\nif (*p > *at)\nat = p; }",
+           checks=BOTH),
+    # -- what each round of a loop has so far, and uses: test_rounds.py has more
+    Mended("quotient_so_far", f"T q = x[0]; {EACH}{{ q /= x[i] * x[i] + 1; y[i] = q * x[i]; }}", checks=BOTH),
     # -- what is overwritten before it is used
     Mended("root_overwritten", f"std::vector<T> k(n); {EACH}k[i] = std::sqrt(x[i] - 9);"
            f"{EACH}if (x[i] < 9.5) k[i] = x[i] * x[i]; {EACH}y[i] = k[i];", checks=BOTH),

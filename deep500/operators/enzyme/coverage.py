@@ -7,17 +7,13 @@ one, and there is no gradient in it, so that it takes a fraction of the other's 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
-from deep500.operators.enzyme.functions import NAME, Location, called, locations
+from deep500.operators.enzyme.functions import BasicBlock, Location, blocks, called, locations
 
 BYTES = "d500_blocks"
 """The export that holds the bytes."""
 
-_HEAD = re.compile(rf"^define [^\n]*?@{NAME}\([^\n]*\{{$")
-_LABEL = re.compile(r"^([-\w.$]+|\"[^\"\n]+\"):")
-_TARGET = re.compile(r"(?<!unwind )label %([-\w.$]+|\"[^\"\n]+\")")
 _FIRST = re.compile(r"^\s+%\S+ = (?:phi|landingpad)\b|^\s+(?:cleanup|catch|filter)\b")
 _FAILS = re.compile(r"@__cxa_throw|^\s+unreachable", re.MULTILINE)
 _WORKS = re.compile(  # what belongs to no line, or to lifetimes, is of clean-ups
@@ -27,19 +23,6 @@ _WORKS = re.compile(  # what belongs to no line, or to lifetimes, is of clean-up
 _DONE = re.compile(
     r"^  (?:%\S+ = )?(?:\w+ )?(?:call|invoke) [^\n]*?(?:\n +to label [^\n]*?)?, !dbg (!\d+)", re.MULTILINE
 )
-
-
-@dataclass
-class _Block:
-    """A basic block: its name, and its lines with their numbers in the module's text."""
-
-    name: str
-    lines: list[tuple[int, str]]
-
-    @property
-    def text(self) -> str:
-        """Its instructions."""
-        return "\n".join(line for _, line in self.lines)
 
 
 def counted(ir: str, source: Path, start: str = "d500_forward") -> tuple[str, list[set[Location]]]:
@@ -61,8 +44,8 @@ def counted(ir: str, source: Path, start: str = "d500_forward") -> tuple[str, li
     within = called(ir, start)
     added: dict[int, str] = {}
     places: list[set[Location]] = []
-    for name, blocks in _functions(lines):
-        for block in _usual(blocks) if name in within else ():
+    for name, parts in blocks(lines):
+        for block in _usual(parts) if name in within else ():
             met = {known[place] for place in re.findall(r"!dbg (!\d+)", block.text) if place in known}
             if met and not _FAILS.search(block.text):
                 after = next(number for number, text in block.lines if not _FIRST.match(text))
@@ -87,30 +70,13 @@ def lined(ir: str, source: Path) -> str:
     return _DONE.sub(noted, ir)
 
 
-def _functions(lines: list[str]) -> list[tuple[str, list[_Block]]]:
-    """Every function with its blocks, the one that is entered first."""
-    functions: list[tuple[str, list[_Block]]] = []
-    inside = False
-    for number, line in enumerate(lines):
-        if head := _HEAD.match(line):
-            functions.append((head[1], [_Block("", [])]))
-            inside = True
-        elif line == "}":
-            inside = False
-        elif inside and (label := _LABEL.match(line)):
-            functions[-1][1].append(_Block(label[1], []))
-        elif inside and line.strip():
-            functions[-1][1][-1].lines.append((number, line))
-    return functions
-
-
-def _usual(blocks: list[_Block]) -> list[_Block]:
+def _usual(parts: list[BasicBlock]) -> list[BasicBlock]:
     """The blocks that may run without an exception."""
-    by_name = {block.name: block for block in blocks}
+    by_name = {block.name: block for block in parts}
     waiting, visited = [""], set()
     while waiting:
         name = waiting.pop()
         if name not in visited:
             visited.add(name)
-            waiting += _TARGET.findall(by_name[name].text)
-    return [block for block in blocks if block.name in visited]
+            waiting += by_name[name].targets
+    return [block for block in parts if block.name in visited]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 Location = tuple[int, int]
@@ -18,6 +20,53 @@ _INDIRECT = re.compile(
 _NODE = re.compile(
     r"^(!\d+) = (?:distinct )?(!DI(?:Location|Subprogram|LexicalBlock\w*|File)\([^\n]*\))$", re.MULTILINE
 )
+_HEAD = re.compile(rf"^define [^\n]*?@{NAME}\([^\n]*\{{$")
+_LABEL = re.compile(rf"^{NAME}:")
+_TARGET = re.compile(rf"(?<!unwind )label %{NAME}")
+
+
+@dataclass
+class BasicBlock:
+    """A basic block: its name, and its lines with their numbers in the module's text."""
+
+    name: str
+    lines: list[tuple[int, str]]
+
+    @property
+    def text(self) -> str:
+        """Its instructions."""
+        return "\n".join(line for _, line in self.lines)
+
+    @cached_property
+    def targets(self) -> list[str]:
+        """Names of the blocks that may follow without an exception."""
+        return _TARGET.findall(self.text)
+
+
+def blocks(lines: Sequence[str]) -> list[tuple[str, list[BasicBlock]]]:
+    """Every function of a module with its blocks, the one that is entered first, which may have no name.
+
+    Args:
+        lines: LLVM's text form.
+
+    Example:
+        >>> [(name, parts)] = blocks(["define void @f() {", "  br label %1", "1:", "  br label %1", "}"])
+        >>> name, [(part.name, part.targets) for part in parts]
+        ('f', [('', ['1']), ('1', ['1'])])
+    """
+    functions: list[tuple[str, list[BasicBlock]]] = []
+    inside = False
+    for number, line in enumerate(lines):
+        if head := _HEAD.match(line):
+            functions.append((head[1], [BasicBlock("", [])]))
+            inside = True
+        elif line == "}":
+            inside = False
+        elif inside and (label := _LABEL.match(line)):
+            functions[-1][1].append(BasicBlock(label[1], []))
+        elif inside and line.strip():
+            functions[-1][1][-1].lines.append((number, line))
+    return functions
 
 
 def reached(ir: str, stop: Sequence[str] = (), tables: bool = False) -> dict[str, str]:

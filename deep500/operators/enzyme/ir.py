@@ -222,12 +222,12 @@ def library_calls(ir: str) -> str:
     return ir
 
 
-_OURS = re.compile(r"^(define [^\n]*@d5_\w+\([^\n]*) #(\d+)( [^\n]*)?\{$", re.MULTILINE)
+_OURS = re.compile(r"^(define [^\n]*@(?:d5|\w*d5_next)_\w+\([^\n]*) #(\d+)( [^\n]*)?\{$", re.MULTILINE)
 _GROUP = r"^attributes #{number} = \{{([^\n]*)\}}$"
 
 
 def inline_functions(ir: str) -> str:
-    """The module with the functions of ``math.h`` inlined, which Enzyme had to see as calls: loops become vector code.
+    """The module with the functions of ``math.h`` and ``rounds.py`` inlined, which Enzyme had to see as calls.
 
     Args:
         ir: LLVM's text form, as Enzyme leaves it.

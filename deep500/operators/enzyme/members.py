@@ -28,6 +28,7 @@ _DEFINED = re.compile(rf"^\s+{_VALUE} = (.*)$")
 _STEP = re.compile(rf"^\s+{_VALUE} = getelementptr [^\n]*i8, ptr {_VALUE}, i64 (\d+)", re.MULTILINE)
 _BITS = re.compile(r"i(?:16|32|64)$")
 _MOST = 20
+_CHOICES = ("phi ptr", "select ", "freeze ptr")
 
 
 @dataclass
@@ -89,9 +90,10 @@ def _visit(walk: _Walk, name: str, places: dict[int, set[Place]], clean: set[int
         before = dict(at)
         for line in lines:
             _follow(line, at, walk.closures)
-    computed = _computed(lines, at, {n for i, n in enumerate(names) if i not in places and i not in clean})
+    inputs = {n for i, n in enumerate(names) if i not in places and i not in clean}
+    computed, pointers = _computed(lines, at, inputs), _derived(lines, inputs)
     for line in lines:
-        _note(walk, line, at, computed)
+        _note(walk, line, at, computed, pointers)
     for line in lines:
         _note_closure(walk, line, at, body)
 
@@ -115,7 +117,7 @@ def _follow(line: str, at: dict[str, set[Place]], closures: dict[str, set[Place]
         at[result] = at.get(result, set()) | {_moved(place, index) for place in at.get(offset[2], ())}
     elif (load := _LOAD.search(line)) and load[1] == "ptr":
         at[result] = at.get(result, set()).union(*(_followed(place, closures) for place in at.get(load[2], ())))
-    elif rest.startswith(("phi ptr", "select ", "freeze ptr", "ptrtoint ptr")):
+    elif rest.startswith((*_CHOICES, "ptrtoint ptr")):
         known = [at[value] for value in re.findall(_VALUE, rest) if value in at]
         at[result] = at.get(result, set()).union(*known)
     if at.get(result):
@@ -167,12 +169,26 @@ def _computed(lines: list[str], at: dict[str, set[Place]], inputs: set[str]) -> 
     return dependent
 
 
-def _note(walk: _Walk, line: str, at: dict[str, set[Place]], computed: set[str]) -> None:
-    """Note what an instruction reads from and writes to the object."""
+def _derived(lines: list[str], pointers: set[str]) -> set[str]:
+    """Names of pointers, and of those that steps and choices make of them."""
+    known, before = set(pointers), -1
+    while before != (before := len(known)):
+        for line in lines:
+            defined, step = _DEFINED.match(line), _OFFSET.search(line)
+            chosen = re.findall(_VALUE, defined[2]) if defined and defined[2].startswith(_CHOICES) else []
+            if defined and any(source in known for source in ([step[2]] if step else chosen)):
+                known.add(defined[1])
+    return known
+
+
+def _note(walk: _Walk, line: str, at: dict[str, set[Place]], computed: set[str], pointers: set[str]) -> None:
+    """Note what an instruction reads from and writes to the object; a pointer to inputs is as good as what is there."""
     if store := _STORE.match(line):
         number = re.match(_FLOAT, store[1]) or _are_bits(store[1], line)
         if number and store[3] in at and store[2] in computed:
             walk.written.setdefault(line, set()).update(at[store[3]])
+        if store[1] == "ptr" and store[3] in at and store[2] in pointers:
+            walk.written.setdefault(line, set()).update(*(_followed(place, walk.closures) for place in at[store[3]]))
     elif load := _LOAD.search(line):
         if re.match(_FLOAT, load[1]) or _are_bits(load[1], line):
             walk.read |= at.get(load[2], set())

@@ -40,6 +40,7 @@ from deep500.operators.enzyme.ir import (
 from deep500.operators.enzyme.loops import guard_divisions, loosen, once, spare_gradients, turn_loops
 from deep500.operators.enzyme.members import kept_in_members
 from deep500.operators.enzyme.regions import own_regions
+from deep500.operators.enzyme.rounds import round_by_round
 from deep500.progress import stage
 
 GATE = "\ndeclare void @__enzyme_autodiff_gate(...)\n"
@@ -208,7 +209,7 @@ def _modules(before: Path, options: BuildOptions) -> list[Path]:
 def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options: BuildOptions) -> None:
     """C++ to what the engine reads: LLVM's text form with OpenMP corrected and the gate opened."""
     front(clang, tu, target, flags, options)
-    ir = library_calls(reading_products(target.read_text(encoding="utf-8")))
+    ir = round_by_round(library_calls(reading_products(target.read_text(encoding="utf-8"))))
     refuse_messages(ir, options)
     refuse_catches(ir, options)
     if kept_in_members(ir):
@@ -391,9 +392,10 @@ def _refused_members(ir: str, options: BuildOptions) -> EnzymeError:
     assert options.source is not None
     lines = lines_of(ir, kept_in_members(ir), options.source)
     return EnzymeError(
-        f"{options.name}: got values computed from inputs that are kept in members of the class and read again; "
-        "expected members that forward only reads: with Enzyme, what is kept there loses its derivative, without a "
-        "message; use scratch space (std::size_t scratch() const) or local variables\n" + "\n".join(lines)
+        f"{options.name}: got values computed from inputs, or pointers to them, that are kept in members of the class "
+        "and read again; expected members that forward only reads: with Enzyme, what is kept there loses its "
+        "derivative, without a message; use scratch space (std::size_t scratch() const) or local variables\n"
+        + "\n".join(lines)
     )
 
 

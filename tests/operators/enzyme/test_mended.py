@@ -91,3 +91,27 @@ define void @invoked(ptr %0, ptr %1) {
 """
     assert kept_in_members(ir.replace("OFFSET", "8")) == ["  store double %5, ptr %6"]
     assert kept_in_members(ir.replace("OFFSET", "16")) == []
+
+
+def test_a_pointer_to_an_input_in_the_object_is_as_good_as_what_it_points_to() -> None:
+    """If what is there is read through it; a choice or a step beside is another pointer to it."""
+    ir = """
+define void @g() {
+  call void @__enzyme_autodiff(ptr @d500_primal)
+}
+define void @d500_primal(ptr %0, ptr %1) {
+  %2 = getelementptr i8, ptr %0, i64 8
+  %3 = getelementptr double, ptr %1, i64 1
+  %4 = select i1 %c, ptr %3, ptr null
+  store ptr %4, ptr %2
+  call void @other(ptr %0)
+}
+define void @other(ptr %0) {
+  %1 = getelementptr i8, ptr %0, i64 8
+  %2 = load ptr, ptr %1
+  %3 = load double, ptr %2
+}
+"""
+    assert kept_in_members(ir) == ["  store ptr %4, ptr %2"]
+    for old, new in (("load double, ptr %2", "load double, ptr @table"), ("ptr %3, ptr null", "ptr @table, ptr null")):
+        assert ir.count(old) == 1 and kept_in_members(ir.replace(old, new)) == []

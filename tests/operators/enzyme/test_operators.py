@@ -354,22 +354,6 @@ def test_sums_in_less_than_the_operator_s_type_are_judged_by_their_noise(dtype: 
     np.testing.assert_allclose(got.astype("float64"), r - wide * r**3 * wide.sum() / 7, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.long
-def test_the_float64_that_judges_shorter_types_is_built_as_they_are(rng: np.random.Generator) -> None:
-    """Enzyme is wrong about the pointer to the largest so far where the loop is not unrolled before."""
-    each = "for (std::size_t i = 0; i < n; ++i)"
-    body = f"const T *best = x; {each} {{ if (x[i] > *best) best = x + i; y[i] = *best * *best; }}"
-    described = [d5.TensorDescriptor("float32", ("N",))]
-    op = d5.compile_custom_cppop_inline(
-        "largest", sources.elementwise("largest", body), described, described, gradient="enzyme"
-    )
-    x, dy = rng.standard_normal(130).astype("float32"), rng.standard_normal(130).astype("float32")
-    expected = np.zeros(130, "float32")
-    np.add.at(expected, [np.argmax(x[: i + 1]) for i in range(130)], dy)
-    (got,) = op.run_backward([dy], [x], [op(x)])
-    np.testing.assert_allclose(got, 2 * x * expected, rtol=1e-4, atol=1e-4)
-
-
 def test_noise_hides_no_gradient_that_is_wrong_by_one_percent() -> None:
     wrong = """
 __attribute__((noinline)) static float half(float x) { return 0.5f * x; }
