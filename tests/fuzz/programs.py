@@ -21,13 +21,14 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import deep500 as d5
-from deep500.operators.enzyme import build, verify
-from deep500.operators.enzyme.pipeline import BuildOptions
+from deep500.operators.enzyme import build, pipeline, verify
+from deep500.operators.enzyme.pipeline import BuildOptions, differentiate
 from tests.fuzz.program_blocks import KINDS
 from tests.fuzz.program_judge import Judge, Oracle
 from tests.fuzz.program_source import GROUP, Program, operator, program
@@ -67,7 +68,8 @@ def examine(
 
     The tape of their group serves each of them.
     """
-    build.BuildOptions = partial(BuildOptions, timeout=PATIENCE)  # type: ignore[assignment, misc]
+    build.BuildOptions = partial(BuildOptions, timeout=HANG)  # type: ignore[assignment, misc]
+    pipeline.differentiate, pipeline.PATIENCE = _differentiate, HANG / PATIENCE
     verify.PROGRAM = PROBE
     form, dtype = programs[0].form, "float32" if mode == "float32" else "float64"
     rows = d5.TensorDescriptor(dtype, (len(programs), "N"))
@@ -103,6 +105,11 @@ def examine(
             how = "warned" if never else "silent"
         outcomes.append({"how": how, "text": text, "seconds": seconds})
     return outcomes
+
+
+def _differentiate(engine: Any, clang: Any, ir: Path, options: BuildOptions) -> tuple[int, str, str]:
+    """Enzyme with less patience; what the compiler takes on a busy machine is its own affair."""
+    return differentiate(engine, clang, ir, replace(options, timeout=PATIENCE))
 
 
 def _spent() -> float:
