@@ -66,14 +66,16 @@ def round_by_round(ir: str) -> str:
 def _choices(parts: list[BasicBlock]) -> Iterator[tuple[int, str, str, BasicBlock]]:
     """Each phi of that kind by its line, its type, its next value, and the block that it comes from."""
     by_name = {part.name: part for part in parts}
-    made = {choice[1]: choice.groups()[1:] for part in parts for _, line in part.lines if (choice := _NEXT.match(line))}
+    results = {
+        choice[1]: choice.groups()[1:] for part in parts for _, line in part.lines if (choice := _NEXT.match(line))
+    }
     for header in parts:
         for number, line in header.lines:
             phi = _CARRIED.match(line)
             if phi is None:
                 continue
             for value, latch in dict.fromkeys(_SOURCE.findall(line)):
-                if phi[1] in made.get(value, ()) and _is_used(value, number, _loop(by_name, header.name, latch)):
+                if phi[1] in results.get(value, ()) and _is_used(value, number, _loop(by_name, header.name, latch)):
                     yield number, phi[2], value, by_name[latch]
 
 
