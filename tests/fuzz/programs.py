@@ -41,8 +41,8 @@ MODES: dict[str, dict[str, Any]] = {
 }
 OTHERS = ("float64", "fast_math", "float64", "float32")
 """The ways in which groups are built beside the first, in turn: a float32 that is checked needs its twin in float64."""
-HANG = 900.0
-"""Seconds until a build and its calls are taken to hang."""
+HANG = 7200.0
+"""Seconds until a build and its calls are taken to hang, on a machine that may be busy with other things."""
 PATIENCE = 12.0
 """CPU seconds for Enzyme, a tenth of what users give it: on a Hessian it may not end."""
 PROBE = verify.PROGRAM.replace(
@@ -141,17 +141,20 @@ class Bench:
         process.start()
         deadline = time.monotonic() + HANG
         outcomes = None
-        while outcomes is None and time.monotonic() < deadline:
-            if not theirs.empty():
-                outcomes = theirs.get()
-            elif not process.is_alive() and theirs.empty():
-                break
-            else:
-                time.sleep(0.05)
-        hangs = process.is_alive() and outcomes is None
-        if hangs:
-            os.killpg(process.pid or 0, signal.SIGKILL)
-        process.join()
+        hangs = True
+        try:
+            while outcomes is None and time.monotonic() < deadline:
+                if not theirs.empty():
+                    outcomes = theirs.get()
+                elif not process.is_alive() and theirs.empty():
+                    hangs = False
+                    break
+                else:
+                    time.sleep(0.05)
+        finally:  # also where this program is ended
+            if process.is_alive() and outcomes is None:
+                os.killpg(process.pid or 0, signal.SIGKILL)
+            process.join()
         if outcomes is not None:
             return list(outcomes)
         text = "no end" if hangs else f"exit code {process.exitcode}"
@@ -299,6 +302,7 @@ def main() -> int:
     parser.add_argument("--records", type=Path, help="that file (results/programs-SEED.jsonl)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no group after so many")
     words = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was begun ends too
     from deep500.operators.enzyme.engine import find_engine
 
     os.environ["DEEP500_ENZYME"] = str(find_engine().path)

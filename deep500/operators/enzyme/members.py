@@ -4,6 +4,9 @@ A member has no shadow, so what is computed from inputs and kept there comes bac
 show that only where the check's sizes and values reach it; the intermediate code shows it everywhere. A place in
 the object is a chain of offsets and of pointers followed from it: ``this + 16, followed`` is what a vector holds.
 A lambda that is called through a pointer (``std::function``) has the object in its closure, at some offset.
+
+An inactive input has no shadow either: Enzyme takes it for its own, and adds gradients to it, once it cannot tell that
+a pointer is to that input and to nothing else.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ _STEP = re.compile(rf"^\s+{_VALUE} = getelementptr [^\n]*i8, ptr {_VALUE}, i64 (
 _BITS = re.compile(r"i(?:16|32|64)$")
 _MOST = 20
 _CHOICES = ("phi ptr", "select ", "freeze ptr")
+_DERIVATIVE = re.compile(r"__enzyme_autodiff<void>\(\(void \*\)(d500_\w+)([^;]*)")
+_WORD = re.compile(r"enzyme_(dupnoneed|dup|const), (\w+)")
 
 
 @dataclass
@@ -74,17 +79,74 @@ def kept_in_members(ir: str) -> list[str]:
     ]
 
 
+def mixed_pointers(ir: str, source: str) -> list[str]:
+    """Instructions that choose between a pointer to an inactive input and another one, or that store such a pointer.
+
+    Args:
+        ir: LLVM's text form, optimised, before Enzyme.
+        source: the C++ of the wrapper, whose calls of Enzyme say which inputs are inactive.
+
+    Example:
+        >>> calls = "d500_primal(Op *, const T *__restrict__ x0); __enzyme_autodiff<void>((void *)d500_primal, "
+        >>> ir = "define void @g() {\\n  call void @__enzyme_autodiff(ptr @d500_primal)\\n}\\n"
+        >>> ir += "define void @d500_primal(ptr %0, ptr %1, ptr %2) {\\n  %3 = select i1 %c, ptr %1, ptr %2\\n}"
+        >>> mixed_pointers(ir, calls + "enzyme_const, op, enzyme_const, x0, enzyme_dup, x1, dx1)")
+        ['  %3 = select i1 %c, ptr %1, ptr %2']
+        >>> mixed_pointers(ir, calls + "enzyme_const, op, enzyme_dup, x0, dx0, enzyme_dup, x1, dx1)")
+        []
+    """
+    inactive: dict[str, set[int]] = {}
+    for function, words in _DERIVATIVE.findall(source):
+        for number, (word, name) in enumerate(_WORD.findall(words)):
+            if word == "const" and re.search(rf"const (?!\w*int|bool)[\w:]+ \*__restrict__ {name}\b", source):
+                inactive.setdefault(function, set()).add(number)
+    if not inactive:
+        return []
+    bodies, met, seen = reached(ir), dict[str, None](), set[tuple[str, frozenset[int]]]()
+    waiting = [(name, frozenset(inactive.get(base[0], ()))) for name in bodies if (base := _PRIMAL.search(name))]
+    while waiting:
+        name, numbers = waiting.pop()
+        if (name, numbers) in seen:
+            continue
+        seen.add((name, numbers))
+        names, lines = _parts(bodies[name], name)
+        known = _derived(lines, {names[number] for number in numbers if number < len(names)})
+        for line in lines:
+            call = _CALL.search(line)
+            if _is_mixed(line, known):
+                met[line] = None
+            elif call and call[1] in bodies:
+                values = [argument.split()[-1] if argument else "" for argument in parameters(call[2])]
+                waiting.append((call[1], frozenset(i for i, value in enumerate(values) if value in known)))
+    return list(met)
+
+
+def _is_mixed(line: str, known: set[str]) -> bool:
+    """Return whether an instruction chooses between known pointers and others, or stores a known one."""
+    if store := _STORE.match(line):
+        return store[1] == "ptr" and store[2] in known
+    defined = _DEFINED.match(line)
+    if not defined or not defined[2].startswith(_CHOICES):
+        return False
+    chosen = set(re.findall(rf"\[ {_VALUE}," if defined[2].startswith("phi") else rf"ptr {_VALUE}", defined[2]))
+    return bool(chosen & known) and not chosen <= known
+
+
+def _parts(text: str, name: str) -> tuple[list[str], list[str]]:
+    """Names of a function's parameters, and its lines."""
+    head, _, body = text.partition("\n")
+    arguments = parameters(head.partition(f"@{name}(")[2].rpartition(")")[0])
+    return [argument.split()[-1] for argument in arguments if argument], body.splitlines()
+
+
 def _visit(walk: _Walk, name: str, places: dict[int, set[Place]], clean: set[int]) -> None:
     """Follow the object through a function; ``places`` and ``clean`` say what is known of its parameters."""
     key = (name, repr(sorted((i, sorted(p)) for i, p in places.items())))
     if key in walk.seen or name not in walk.bodies:
         return
     walk.seen.add(key)
-    head, _, body = walk.bodies[name].partition("\n")
-    arguments = parameters(head.partition(f"@{name}(")[2].rpartition(")")[0])
-    names = [argument.split()[-1] for argument in arguments if argument]
+    names, lines = _parts(walk.bodies[name], name)
     at = {names[i]: set(known) for i, known in places.items() if i < len(names)}
-    lines = body.splitlines()
     before: dict[str, set[Place]] = {}
     while before != at:
         before = dict(at)
@@ -95,7 +157,7 @@ def _visit(walk: _Walk, name: str, places: dict[int, set[Place]], clean: set[int
     for line in lines:
         _note(walk, line, at, computed, pointers)
     for line in lines:
-        _note_closure(walk, line, at, body)
+        _note_closure(walk, line, at, walk.bodies[name])
 
 
 def _note_closure(walk: _Walk, line: str, at: dict[str, set[Place]], body: str) -> None:

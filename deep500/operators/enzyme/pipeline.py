@@ -38,7 +38,7 @@ from deep500.operators.enzyme.ir import (
     typed_copies,
 )
 from deep500.operators.enzyme.loops import guard_divisions, loosen, once, spare_gradients, turn_loops
-from deep500.operators.enzyme.members import kept_in_members
+from deep500.operators.enzyme.members import kept_in_members, mixed_pointers
 from deep500.operators.enzyme.regions import own_regions
 from deep500.operators.enzyme.rounds import round_by_round
 from deep500.progress import stage
@@ -212,14 +212,16 @@ def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options:
     ir = round_by_round(library_calls(reading_products(target.read_text(encoding="utf-8"))))
     refuse_messages(ir, options)
     refuse_catches(ir, options)
-    if kept_in_members(ir):
+    wrapper = tu.read_text(encoding="utf-8")
+    mixed = options.pipeline == "enzyme" and not options.openmp and mixed_pointers(ir, wrapper)
+    if mixed or kept_in_members(ir):
         front(clang, tu, target, [*flags, "-gline-tables-only"], replace(options, listing=None))
-        raise _refused_members(target.read_text(encoding="utf-8"), options)
+        lined_ir = target.read_text(encoding="utf-8")
+        raise _refused_mixtures(lined_ir, wrapper, options) if mixed else _refused_members(lined_ir, options)
     if options.openmp:
         ir = own_regions(fix_reductions(ir))
         refuse_order(ir, options)
         refuse_shared_pointers(ir, options)
-    wrapper = tu.read_text(encoding="utf-8")
     target.write_text(typed_copies(keep_outputs(ir, wrapper), wrapper) + GATE, encoding="utf-8")
 
 
@@ -396,6 +398,17 @@ def _refused_members(ir: str, options: BuildOptions) -> EnzymeError:
         "and read again; expected members that forward only reads: with Enzyme, what is kept there loses its "
         "derivative, without a message; use scratch space (std::size_t scratch() const) or local variables\n"
         + "\n".join(lines)
+    )
+
+
+def _refused_mixtures(ir: str, wrapper: str, options: BuildOptions) -> EnzymeError:
+    """The error for pointers that may be to an inactive input or to something else: its array would be written to."""
+    assert options.source is not None
+    lines = lines_of(ir, mixed_pointers(ir, wrapper), options.source)
+    return EnzymeError(
+        f"{options.name}: got a pointer that may be to an inactive input or to something else, or one to an inactive "
+        "input that is kept in memory; expected pointers to inactive inputs in local variables: with Enzyme, gradients "
+        "are added to the input itself; copy it into a local array, or leave inactive out\n" + "\n".join(lines)
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import deep500 as d5
 from deep500.errors import CompileError
-from deep500.operators.enzyme.members import kept_in_members
+from deep500.operators.enzyme.members import kept_in_members, mixed_pointers
 from tests.operators.enzyme.test_battery import EIGHTH_ORDER
 from tests.operators.enzyme_mended import HEADERS, MENDED, Mended
 from tests.operators.enzyme_sources import elementwise
@@ -115,3 +115,63 @@ define void @other(ptr %0) {
     assert kept_in_members(ir) == ["  store ptr %4, ptr %2"]
     for old, new in (("load double, ptr %2", "load double, ptr @table"), ("ptr %3, ptr null", "ptr @table, ptr null")):
         assert ir.count(old) == 1 and kept_in_members(ir.replace(old, new)) == []
+
+
+MIXED = {
+    "chosen": ("{ const T *p = i % 2 ? x + i : w + i; y[i] = *p * *p; }", r"line \d+: for "),
+    "kept": ("y[i] = rows[(i * i + i / 2) % 2][i] * x[i];", r"line \d+: const T \*rows"),
+    "read": ("{ const T *p = i % 2 ? w : w + 1; y[i] = x[i] * p[i / 2]; }", ""),
+}
+
+
+@needs_engine
+@pytest.mark.parametrize("name", MIXED)
+def test_pointers_to_inactive_inputs_are_to_nothing_else(name: str) -> None:
+    """Without the check: gradients would be added to the input itself, with the right numbers in the others."""
+    statement, line = MIXED[name]
+    body = f"\nconst T *rows[2] = {{x, w}};\nfor (std::size_t i = 0; i < n; ++i) {statement}"
+    source = elementwise(f"mixed_{name}", body, HEADERS, "", "const T *x, const T *w, T *y")
+    described = [d5.TensorDescriptor("float64", ("N",))]
+
+    def build() -> d5.operators.cpp.CompiledOp:
+        return d5.compile_custom_cppop_inline(
+            f"mixed_{name}", source, described * 2, described, gradient="enzyme", check=False, inactive=[1]
+        )
+
+    if line:
+        with pytest.raises(CompileError, match=rf"a pointer that may be to an inactive input(.|\n)*{line}"):
+            build()
+        return
+    op, x, w = build(), np.linspace(1.0, 2.0, 5), np.linspace(0.5, 0.7, 5)
+    got = op.run_backward([np.ones(5)], [x, w], [op(x, w)])[0]
+    np.testing.assert_allclose(got, [w[1 - i % 2 + i // 2] for i in range(5)], rtol=1e-14)
+
+
+def test_a_pointer_to_an_inactive_input_is_followed_through_calls_to_where_it_is_mixed() -> None:
+    """By the parameter's number in each function that is differentiated; a choice among its own elements is none."""
+    wrapper = (
+        "static void d500_part(Op *op, std::size_t number, const T *__restrict__ x0, const int64_t *__restrict__ x1)"
+        "__enzyme_autodiff<void>((void *)d500_part<Op>, D500_ZEROS enzyme_const, op, enzyme_const, part, "
+        "enzyme_const, x0, enzyme_const, x1, enzyme_dup, x2, dx2);"
+    )
+    ir = """
+define void @g() {
+  call void @__enzyme_autodiff(ptr @d500_part)
+}
+define void @d500_part(ptr %0, i64 %1, ptr %2, ptr %3, ptr %4) {
+  %5 = getelementptr double, ptr %2, i64 %1
+  call void @inner(ptr %4, ptr %5)
+}
+define void @inner(ptr %0, ptr %1) {
+  br label %2
+2:
+  %3 = phi ptr [ %1, %0 ], [ %4, %2 ]
+  %4 = getelementptr double, ptr %3, i64 1
+  br label %2
+}
+"""
+    assert mixed_pointers(ir, wrapper) == []
+    assert mixed_pointers(ir.replace("[ %4, %2 ]", "[ %0, %2 ]"), wrapper) == ["  %3 = phi ptr [ %1, %0 ], [ %0, %2 ]"]
+    assert mixed_pointers(ir.replace("ptr %2, i64 %1", "ptr %3, i64 %1").replace("[ %4,", "[ %0,"), wrapper) == []
+    kept = ir.replace("  br label %2\n}", "  store ptr %3, ptr %0\n}")
+    assert mixed_pointers(kept, wrapper) == ["  store ptr %3, ptr %0"]
