@@ -21,13 +21,18 @@ from deep500.distributed.collectives import present_communicator, run_collective
 from deep500.errors import InputError, UnsupportedOperator
 from deep500.tensors import Dim
 
+Sizes = Sequence[int]
+"""Of the ranks' pieces of an axis."""
+
 
 class CollectiveOp(d5.CustomPythonOp):
     """Base of the collectives: one input, one output, and attributes that every rank agrees on but ``rank``."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__()
-        self.attributes: Mapping[str, Any] = attributes
+        self.attributes: Mapping[str, Any] = {
+            name: value if isinstance(value, int | str) else tuple(value) for name, value in attributes.items()
+        }
 
     @property
     def name(self) -> str:
@@ -84,8 +89,8 @@ class AllReduce(CollectiveOp):
 class AllGather(CollectiveOp):
     """The whole of which each rank has a piece; ``sizes`` are those of all pieces along ``axis``."""
 
-    def __init__(self, axis: int, sizes: Sequence[int], group: str = "ranks") -> None:
-        super().__init__(axis=axis, sizes=tuple(sizes), group=group)
+    def __init__(self, axis: int, sizes: Sizes, group: str = "ranks") -> None:
+        super().__init__(axis=axis, sizes=sizes, group=group)
 
     def sized(self, axis: int, size: Dim | None) -> Dim | None:
         """The sum of the pieces along the axis."""
@@ -102,10 +107,8 @@ class AllGather(CollectiveOp):
 class ReduceScatter(CollectiveOp):
     """This rank's piece, along ``axis``, of the sum of the ranks' terms."""
 
-    def __init__(
-        self, axis: int, sizes: Sequence[int], rank: int, reduction: str = "sum", group: str = "ranks"
-    ) -> None:
-        super().__init__(axis=axis, sizes=tuple(sizes), rank=rank, reduction=reduction, group=group)
+    def __init__(self, axis: int, sizes: Sizes, rank: int, reduction: str = "sum", group: str = "ranks") -> None:
+        super().__init__(axis=axis, sizes=sizes, rank=rank, reduction=reduction, group=group)
 
     def sized(self, axis: int, size: Dim | None) -> Dim | None:
         """The piece's size along the axis."""
@@ -124,22 +127,10 @@ class AllToAll(CollectiveOp):
     """Pieces along ``axis`` of what was in pieces along ``gather_axis``."""
 
     def __init__(
-        self,
-        axis: int,
-        sizes: Sequence[int],
-        rank: int,
-        gather_axis: int,
-        gather_sizes: Sequence[int],
-        group: str = "ranks",
+        self, axis: int, sizes: Sizes, rank: int, gather_axis: int, gather_sizes: Sizes, group: str = "ranks"
     ) -> None:
-        super().__init__(
-            axis=axis,
-            sizes=tuple(sizes),
-            rank=rank,
-            gather_axis=gather_axis,
-            gather_sizes=tuple(gather_sizes),
-            group=group,
-        )
+        gather = {"gather_axis": gather_axis, "gather_sizes": gather_sizes}
+        super().__init__(axis=axis, sizes=sizes, rank=rank, group=group, **gather)
 
     def sized(self, axis: int, size: Dim | None) -> Dim | None:
         """The piece's size along one axis, the whole along the other."""

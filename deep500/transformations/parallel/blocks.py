@@ -33,7 +33,7 @@ def alike(graph: StepGraph, rounds: int | None) -> dict[str, str]:
     if rounds is None:
         return {name: name for name in names}
     colours = _first(graph)
-    producers: dict[str, str] = {f"{name}": f"={name}" for name in graph.sources}
+    producers = {name: f"={name}" for name in graph.sources}
     producers.update({value: node.name for node in graph.nodes for value in node.writes})
     reads = {
         n.name: [(producers[v], graph.by_name[n.name].inputs.index(v)) for v in n.inputs if v] for n in graph.nodes
@@ -42,16 +42,12 @@ def alike(graph: StepGraph, rounds: int | None) -> dict[str, str]:
     for node in graph.nodes:
         for index, value in enumerate(node.inputs):
             if value:
-                readers[producers[value]].append((node.name, index, _port(graph, producers[value], value)))
+                writes = graph.by_name[producers[value]].outputs if producers[value] in graph.by_name else (value,)
+                readers[producers[value]].append((node.name, index, str(writes.index(value))))
     outputs = {producers[name]: name for name in graph.network.outputs}
     for _ in range(rounds):
         colours = {name: _mix(name, colours, reads, readers, name in outputs) for name in names}
     return colours
-
-
-def _port(graph: StepGraph, producer: str, value: str) -> str:
-    node = graph.by_name.get(producer)
-    return "" if node is None else str(node.outputs.index(value))
 
 
 def _first(graph: StepGraph) -> dict[str, str]:

@@ -17,7 +17,6 @@ from deep500.tensors import numpy_dtype
 from deep500.transformations.parallel.joint import JointNetwork
 from deep500.transformations.parallel.rules import SHARDING_RULES
 from deep500.transformations.parallel.shardings import (
-    PARTIAL,
     R,
     Resharding,
     Sharding,
@@ -260,6 +259,3 @@ class _RankBuilder:
             self.network.add_node("Mul", [term, share], [outputs[0]], f"{node.name}:share")
         else:
             self.network.insert(replace(local, inputs=tuple(inputs), outputs=tuple(outputs)))
-
-
-__all__ = ["PARTIAL", "Crossing", "Division", "StepGraph", "part"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deep500.transformations.parallel.rules.registry import letters, sharding_rule
+from deep500.transformations.parallel.rules.registry import letters, passing, sharding_rule
 from deep500.transformations.parallel.strategies import Factors, SizedNode
 
 _BOTH = (frozenset({0}), frozenset({1}))
@@ -80,18 +80,14 @@ def recurrent(view: SizedNode) -> Factors:
 @sharding_rule("Softmax", "LogSoftmax", "Hardmax", "LpNormalization")
 def normalised(view: SizedNode) -> Factors:
     """All axes but the one that is normalised."""
-    labels = letters(len(view.outputs[0]))
-    labels[view.attribute("axis", -1)] = None
-    return Factors([labels], [labels])
+    return passing(view, [view.attribute("axis", -1)])
 
 
 @sharding_rule("LayerNormalization", "RMSNormalization")
 def layer_normalization(view: SizedNode) -> Factors:
     """The axes in front of those that are normalised."""
     rank = len(view.outputs[0])
-    first = view.attribute("axis", -1) % rank
-    labels = [*letters(first), *[None] * (rank - first)]
-    return Factors([labels, *[[None] * len(shape) for shape in view.inputs[1:]]], [labels] * len(view.outputs))
+    return passing(view, range(view.attribute("axis", -1) % rank, rank))
 
 
 @sharding_rule("GroupNormalization", "InstanceNormalization")
@@ -117,6 +113,4 @@ def batch_normalization(view: SizedNode) -> Factors:
 @sharding_rule("LRN")
 def local_response(view: SizedNode) -> Factors:
     """All axes but the channels."""
-    labels = letters(len(view.outputs[0]))
-    labels[1] = None
-    return Factors([labels], [labels])
+    return passing(view, [1])

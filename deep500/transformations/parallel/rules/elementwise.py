@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from deep500.transformations.parallel.rules.registry import sharding_rule
+from deep500.transformations.parallel.rules.registry import passing, sharding_rule
 from deep500.transformations.parallel.strategies import Factors, SizedNode
 
 FUNCTIONS = (
@@ -79,8 +79,7 @@ def where(view: SizedNode) -> Factors:
 @sharding_rule("Clip")
 def clip(view: SizedNode) -> Factors:
     """All axes; the limits are whole."""
-    labels = [f"d{axis}" for axis in range(len(view.outputs[0]))]
-    return Factors([labels, *[[None] * len(shape) for shape in view.inputs[1:]]], [labels])
+    return passing(view, [])
 
 
 @sharding_rule("Dropout")
@@ -89,5 +88,4 @@ def dropout(view: SizedNode) -> Factors | None:
     mode = view.constant(2)
     if view.present(2) and (mode is None or mode.any()):
         return None
-    labels = [f"d{axis}" for axis in range(len(view.outputs[0]))]
-    return Factors([labels, *[[] for _ in view.inputs[1:]]], [labels] * len(view.outputs))
+    return passing(view, [])

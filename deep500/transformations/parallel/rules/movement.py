@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deep500.transformations.parallel.rules.registry import letters, sharding_rule, without
+from deep500.transformations.parallel.rules.registry import letters, passing, sharding_rule, without
 from deep500.transformations.parallel.strategies import Factors, SizedNode
 
 _FIRST = (frozenset({0}),)
@@ -48,10 +48,9 @@ def reshape(view: SizedNode) -> Factors | None:
     if 0 in view.inputs[0]:
         return None
     ins, outs = groups(view.inputs[0], view.outputs[0])
-    if view.node.op_type == "Flatten":
-        return Factors([ins], [outs], linear=_FIRST)
+    sizes = {index: 0 for index in range(1, len(view.inputs))}
     # positions in a flattened tensor stay those of the rank's piece if it is the outermost axis that is split
-    return Factors([ins, [None]], [outs], linear=_FIRST, sizes={1: 0}, hands_on=True)
+    return Factors([ins, *[[None] for _ in sizes]], [outs], linear=_FIRST, sizes=sizes, hands_on=bool(sizes))
 
 
 @sharding_rule("Squeeze", "Unsqueeze")
@@ -88,9 +87,7 @@ def concat(view: SizedNode) -> Factors:
 @sharding_rule("Split")
 def split_up(view: SizedNode) -> Factors:
     """All axes but the one that is cut."""
-    rank = len(view.inputs[0])
-    labels = without(letters(rank), [view.attribute("axis", 0) % rank])
-    return Factors([labels, *[[None] for _ in view.inputs[1:]]], [labels] * len(view.outputs), linear=_FIRST)
+    return passing(view, [view.attribute("axis", 0)], linear=True)
 
 
 @sharding_rule("Slice")
@@ -101,13 +98,7 @@ def cut_out(view: SizedNode) -> Factors | None:
     if starts is None:
         return None
     axes = list(range(starts.size)) if not view.present(3) else view.axes(3, rank)
-    return None if axes is None else _passing(view, axes)
-
-
-def _passing(view: SizedNode, axes: list[int], linear: bool = True) -> Factors:
-    labels = without(letters(len(view.inputs[0])), axes)
-    others: list[list[str | None]] = [[None] * len(shape) for shape in view.inputs[1:]]
-    return Factors([labels, *others], [labels] * len(view.outputs), linear=_FIRST if linear else ())
+    return None if axes is None else passing(view, axes, linear=True)
 
 
 @sharding_rule("Pad")
@@ -119,21 +110,20 @@ def pad(view: SizedNode) -> Factors | None:
         return None
     padded = [axis for i, axis in enumerate(axes) if pads[i] or pads[i + len(axes)]]
     zero = not view.present(2) or (value is not None and not value.any())
-    return _passing(view, padded, linear=zero or view.attribute("mode") != "constant")
+    return passing(view, padded, linear=zero or view.attribute("mode") != "constant")
 
 
 @sharding_rule("Tile")
 def tile(view: SizedNode) -> Factors | None:
     """All axes that are not repeated."""
     repeats = view.constant(1)
-    return None if repeats is None else _passing(view, [int(axis) for axis in np.flatnonzero(repeats != 1)])
+    return None if repeats is None else passing(view, np.flatnonzero(repeats != 1).tolist(), linear=True)
 
 
 @sharding_rule("Trilu")
 def triangle(view: SizedNode) -> Factors:
     """The axes of the batch of matrices."""
-    rank = len(view.inputs[0])
-    return _passing(view, [rank - 2, rank - 1])
+    return passing(view, [-2, -1], linear=True)
 
 
 @sharding_rule("Gather")

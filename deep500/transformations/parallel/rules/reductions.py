@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deep500.transformations.parallel.rules.registry import letters, sharding_rule, without
+from deep500.transformations.parallel.rules.registry import letters, passing, sharding_rule, without
 from deep500.transformations.parallel.strategies import Factors, SizedNode
 
 _TERMS = {
@@ -15,13 +15,11 @@ _TERMS = {
 }
 
 
-@sharding_rule(*_TERMS, "ReduceProd", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
+@sharding_rule(*_TERMS, "ReduceProd", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ArgMax", "ArgMin")
 def reduction(view: SizedNode) -> Factors | None:
-    """Axes that stay; over the others sums, maxima and minima of the ranks' terms, which a mean weighs by shares."""
+    """Axes that stay; over others sums, maxima, minima of the ranks' terms, which a mean weighs by shares, or none."""
     op_type, rank = view.node.op_type, len(view.inputs[0])
-    axes = view.axes(1, rank)
-    if axes is None:
-        return None
+    axes = [view.attribute("axis", 0) % rank] if op_type.startswith("Arg") else view.axes(1, rank)
     if not axes or (not view.present(1) and view.attribute("noop_with_empty_axes")):
         return None
     labels = letters(rank)
@@ -38,26 +36,12 @@ def reduction(view: SizedNode) -> Factors | None:
     )
 
 
-@sharding_rule("ArgMax", "ArgMin")
-def extreme(view: SizedNode) -> Factors:
-    """All axes but the one that is searched."""
-    rank = len(view.inputs[0])
-    axis = view.attribute("axis", 0) % rank
-    labels = without(letters(rank), [axis])
-    outputs = labels if view.attribute("keepdims", 1) else [n for i, n in enumerate(labels) if i != axis]
-    return Factors([labels], [outputs])
-
-
 @sharding_rule("TopK", "CumSum", "CumProd")
 def along_an_axis(view: SizedNode) -> Factors | None:
     """All axes but the one that is followed."""
     rank = len(view.inputs[0])
     axes = view.axes(1, rank) if view.node.op_type != "TopK" else [view.attribute("axis", -1) % rank]
-    if axes is None:
-        return None
-    labels = without(letters(rank), axes)
-    linear = [frozenset({0})] if view.node.op_type == "CumSum" else []
-    return Factors([labels, [None] * len(view.inputs[1])], [labels] * len(view.outputs), linear=linear)
+    return None if axes is None else passing(view, axes, linear=view.node.op_type == "CumSum")
 
 
 @sharding_rule("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")

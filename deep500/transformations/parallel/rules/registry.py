@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeAlias
 
 from deep500.transformations.parallel.strategies import Factors, SizedNode
@@ -34,17 +34,17 @@ def sharding_rule(*op_types: str) -> Callable[[Rule], Rule]:
     return enter
 
 
-def letters(rank: int, first: int = 0) -> list[str | None]:
+def letters(rank: int) -> list[str | None]:
     """Factors ``d0``, ``d1``, ... for the axes of a tensor.
 
     Example:
         >>> letters(2)
         ['d0', 'd1']
     """
-    return [f"d{axis}" for axis in range(first, first + rank)]
+    return [f"d{axis}" for axis in range(rank)]
 
 
-def without(labels: list[str | None], axes: list[int]) -> list[str | None]:
+def without(labels: list[str | None], axes: Collection[int]) -> list[str | None]:
     """The factors with those of some axes taken out.
 
     Example:
@@ -52,3 +52,17 @@ def without(labels: list[str | None], axes: list[int]) -> list[str | None]:
         ['d0', None]
     """
     return [None if axis in axes else label for axis, label in enumerate(labels)]
+
+
+def passing(view: SizedNode, axes: Collection[int], linear: bool = False) -> Factors:
+    """Factors of a node whose first operand and outputs share all axes but some; its other operands are whole.
+
+    Args:
+        view: of the node.
+        axes: that are whole, counted from the front or from behind.
+        linear: whether terms of a sum give terms of a sum.
+    """
+    rank = len(view.inputs[0])
+    labels = without(letters(rank), [axis % rank for axis in axes])
+    others: list[list[str | None]] = [[None] * len(shape) for shape in view.inputs[1:]]
+    return Factors([labels, *others], [labels] * len(view.outputs), linear=[frozenset({0})] if linear else [])
