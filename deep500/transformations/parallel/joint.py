@@ -25,7 +25,8 @@ from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.networks.rewrite import supersede
 from deep500.networks.shapes import folded_value
-from deep500.tensors import dtype_to_onnx
+from deep500.transformations.batch_axes import LOSSES
+from deep500.transformations.label_means import counted_labels, mean_if_any
 
 _SIZED = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}
 """Operators with an input that is the shape of their output, and its number."""
@@ -109,36 +110,20 @@ def _take_means_apart(work: Network) -> None:
     emitter, taken = Emitter(work, "mean/"), {}
     described = work.descriptors()
     for node in work.nodes:
-        losses = ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
-        if node.op_type not in losses or node.domain or node.attribute("reduction") != "mean":
+        if node.op_type not in LOSSES or node.domain or node.attribute("reduction") != "mean":
             continue
         total = emitter.many(
             node.op_type, *node.inputs, outputs=len(node.outputs), **{**node.attributes, "reduction": "sum"}
         )
         dtype, label = described[node.inputs[0]].dtype or "float32", node.inputs[1]
         weights = node.inputs[2] if len(node.inputs) > 2 else ""
-        ignored = node.attribute("ignore_index")
-        if ignored is None and not weights:
-            count = emitter.constant(np.array(described[label].size, dtype))
+        if node.attribute("ignore_index") is None and not weights:
+            mean = emitter("Div", total[0], emitter.constant(np.array(described[label].size, dtype)))
         else:
-            count = _counted(emitter, label, weights, ignored, described[label].dtype or "int64", dtype)
-        mean = emitter("Div", total[0], count)
+            count = counted_labels(emitter, node, label, weights, (dtype, described[label].dtype or "int64"))
+            mean = mean_if_any(emitter, total[0], count, dtype)
         taken[node.name] = {node.outputs[0]: mean, **dict(zip(node.outputs[1:], total[1:], strict=True))}
     supersede(work, taken)
-
-
-def _counted(emitter: Emitter, label: str, weights: str, ignored: int | None, kind: str, dtype: str) -> str:
-    """The sum of the weights of labels that count."""
-    zero = emitter.constant(np.array(0, dtype))
-    safe = label
-    if ignored is not None:
-        skip = emitter("Equal", label, emitter.constant(np.array(ignored, kind)))
-        safe = emitter("Where", skip, emitter.constant(np.array(0, kind)), label)
-    weight = emitter("Gather", weights, safe) if weights else ""
-    if ignored is None:
-        return emitter("ReduceSum", weight, keepdims=0)
-    counts = weight or emitter("Cast", emitter("Not", skip), to=dtype_to_onnx(dtype))
-    return emitter("ReduceSum", emitter("Where", skip, zero, counts) if weight else counts, keepdims=0)
 
 
 def _take_normalization_apart(work: Network) -> None:
