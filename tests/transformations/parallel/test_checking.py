@@ -1,7 +1,8 @@
-"""Divided networks: what the checker passes computes the serial step; mutants are caught by checker and by run."""
+"""Divided networks: what the checker passes computes the serial step; mutants are caught by checker, proof and run."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,9 +19,13 @@ from deep500.errors import Deep500Error, PlanError
 from deep500.networks import Network, add_loss, create
 from deep500.networks.node import Node
 from deep500.transformations.parallel.checking import check_division
+from deep500.transformations.parallel.costs import StepCosts
 from deep500.transformations.parallel.dividing import Division, StepGraph, part
 from deep500.transformations.parallel.joint import joint_network
+from deep500.transformations.parallel.planning import Wishes, parallelize
+from deep500.transformations.parallel.rules import SHARDING_RULES
 from deep500.transformations.parallel.shardings import R, Sharding
+from tests.transformations.parallel.side_by_side import SideBySide, layout_axioms, prove_division
 
 pytestmark = pytest.mark.backend("reference")
 
@@ -255,3 +260,90 @@ def test_the_zoo_is_divided_by_rules_alone() -> None:
         division = Division(graph, {}, {})
         assert division.crossings == []
         assert all(s == R for s in division.shardings.values())
+
+
+# -- proofs by the engine of graph substitutions, with collectives as axioms (side_by_side.py) -------------------------
+CHEAP = Wishes(model=StepCosts(latency=1e-9, start=1e-9))
+"""A machine whose messages cost next to nothing: plans divide what they can."""
+PROVED: dict[str, tuple[dict[str, Any], dict[str, int | str]]] = {  # options; nodes that axioms must prove, by operator
+    "mlp": ({"shape": (4,), "hidden": (8,), "classes": 3}, {"Gemm": 5}),
+    "lenet": ({"shape": (1, 16, 16), "classes": 4}, {"Gemm": 9, "Conv": 4}),
+    "causal_transformer": ({"shape": (4,), "classes": 8, "width": 8, "heads": 4, "layers": 1}, {"Gemm": 7}),
+    "lstm_language_model": ({"shape": (3,), "classes": 8, "width": 8, "embedding": 6}, {}),
+}
+
+
+def planned(model: str, ranks: int) -> tuple[Division, list[Network]]:
+    network = add_loss(create(model, **PROVED[model][0]))
+    shapes = {n: tuple(6 if isinstance(d, str) else d for d in a.shape or ()) for n, a in network.inputs.items()}
+    plan = parallelize(network, ranks, shapes, wishes=CHEAP)
+    return plan.division(network), plan.networks(network)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("model", PROVED)
+def test_plans_are_proved_by_rewriting_the_serial_graph(model: str, ranks: int) -> None:
+    """Where axioms reach, all but comparisons, softmax, gathering and the like."""
+    pytest.importorskip("egglog", reason="an extra: pip install 'deep500[substitutions]'")
+    division, networks = planned(model, ranks)
+    assert division.crossings
+    proof = prove_division(division, networks)
+    nodes = division.graph.by_name
+    assert sorted([*proof.by_axioms, *proof.by_rules]) == sorted(nodes)
+    by_axioms = Counter(nodes[name].op_type for name in proof.by_axioms)
+    for operator, count in PROVED[model][1].items():
+        assert by_axioms[operator] == count, Counter(nodes[name].op_type for name in proof.by_rules)
+
+
+BY_THE_CHECKER_ALONE = {"mean without weights", "product without transposition"}
+"""What no axiom speaks of: a mean that is weighted, and a product times a number."""
+
+
+@pytest.mark.parametrize("name", [*MUTANTS, *WRONG_AXES])
+def test_mutants_are_not_proved(name: str) -> None:
+    pytest.importorskip("egglog")
+    division, _, _ = megatron() if name in MUTANTS else gathering()
+    networks = [division.network(rank) for rank in range(2)]
+    assert prove_division(division, networks).by_rules == (("mean",) if name in MUTANTS else ())
+    edits = [MUTANTS[name]] * 2 if name in MUTANTS else [WRONG_AXES[name], list]
+    mutants = [edited(network, edit) for network, edit in zip(networks, edits, strict=True)]
+    with pytest.raises(PlanError):
+        prove_division(division, mutants)
+    if name not in BY_THE_CHECKER_ALONE:  # the rewriting alone
+        with pytest.raises((PlanError, Deep500Error)):
+            SideBySide(division, mutants).prove()
+
+
+def test_a_wrong_rule_is_not_proved_by_axioms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tanh as if it were linear: checker and plan believe it, and the proof says that nothing but the rule does."""
+    pytest.importorskip("egglog")
+    monkeypatch.setitem(SHARDING_RULES, "Tanh", SHARDING_RULES["Neg"])
+    graph, feeds, expected = serial_step(5)
+    sources = {"x": Sharding("S", 1), "w1": Sharding("S", 0)}
+    division = Division(graph, sources, {"fc1": "k", "act": "partial0"})
+    networks = [division.network(rank) for rank in range(2)]
+    check_division(division, networks)
+    assert "act" in prove_division(division, networks).by_rules
+    assert not equal(division, networks, feeds, expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_axioms_of_layouts_hold(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
+    order = tuple(data.draw(st.permutations(range(len(shape)))))
+    cut = data.draw(st.integers(0, len(shape)))
+    reshaped = (int(np.prod(shape[:cut])), *shape[cut:])
+    ranks = data.draw(st.integers(2, 4))
+    array = np.arange(float(np.prod(shape))).reshape(shape)
+    cases = [("transpose", shape, order), ("reshape", shape, reshaped), ("reshape", reshaped, shape)]
+    for op, before, about in cases:
+        for axiom in layout_axioms(op, before, about, ranks):
+            move = np.transpose if op == "transpose" else np.reshape
+            size = axiom.shape[axiom.axis]
+            whole = np.take(array.reshape(before), range(size), axiom.axis)
+            parts = np.split(whole, [axiom.cut], axiom.axis)
+            assert [part.shape for part in parts] == [piece for piece, _ in axiom.pieces]
+            moved = [move(part, about) for part, (_, about) in zip(parts, axiom.pieces, strict=True)]
+            assert moved[0].shape[axiom.to] == axiom.cut_to
+            np.testing.assert_array_equal(np.concatenate(moved, axiom.to), move(whole, axiom.about))
