@@ -206,6 +206,7 @@ TABLE: dict[str, dict[str, str]] = {
     "deep500/transformations/parallel": {
         "blocks costs plan_file": "test_planning",
         "dividing joint": "test_checking",
+        "recomputing": "distributed/schemes/test_divided",
         "shardings": "distributed/test_collectives",
         "strategies": "test_rules",
     },

@@ -36,8 +36,12 @@ class Phase(NamedTuple):
     random: bool
 
 
-def phases(nodes: Sequence[Node]) -> list[tuple[list[Node], list[Node]]]:
+def phases(nodes: Sequence[Node], late: Collection[str] = ()) -> list[tuple[list[Node], list[Node]]]:
     """Nodes by how many collectives lie before them at most, each time those that compute and those that communicate.
+
+    Args:
+        nodes: in an order in which they may run.
+        late: names of those that run as late as their readers allow, so that what they write is held for less long.
 
     Example:
         >>> work = [Node("Relu", ("x",), ("a",), "a"), Node("AllReduce", ("a",), ("b",), "b", DOMAIN),
@@ -45,15 +49,17 @@ def phases(nodes: Sequence[Node]) -> list[tuple[list[Node], list[Node]]]:
         >>> [([n.name for n in computing], [n.name for n in meeting]) for computing, meeting in phases(work)]
         [(['a', 'c'], ['b']), (['d'], [])]
     """
-    level: dict[str, int] = {}
-    groups: list[tuple[list[Node], list[Node]]] = []
+    level, place, first = dict[str, int](), dict[str, int](), dict[str, int]()
     for node in nodes:
-        here = max((level.get(value, 0) for value in node.reads), default=0)
-        while len(groups) <= here:
-            groups.append(([], []))
-        communicates = is_collective(node)
-        groups[here][communicates].append(node)
-        level.update(dict.fromkeys(node.writes, here + communicates))
+        place[node.name] = max((level.get(value, 0) for value in node.reads), default=0)
+        level.update(dict.fromkeys(node.writes, place[node.name] + is_collective(node)))
+    for node in reversed(nodes):
+        if node.name in late and (readers := [first[value] for value in node.writes if value in first]):
+            place[node.name] = min(readers) - is_collective(node)
+        first.update({value: min(first.get(value, place[node.name]), place[node.name]) for value in node.reads})
+    groups: list[tuple[list[Node], list[Node]]] = [([], []) for _ in range(1 + max(place.values(), default=-1))]
+    for node in nodes:
+        groups[place[node.name]][is_collective(node)].append(node)
     return groups
 
 
@@ -70,6 +76,7 @@ class RankRun:
         live: parameters that each run is given.
         like: an executor of the backend that runs the pieces.
         comm: all ranks run together.
+        late: see :func:`phases`.
 
     Example:
         >>> from deep500.distributed import Serial
@@ -81,12 +88,19 @@ class RankRun:
         [1.0, 1.0]
     """
 
-    def __init__(self, network: Network, live: Collection[str], like: GraphExecutor, comm: Communicator) -> None:
-        self.network, self.comm, self.home = network, comm, like.network
+    def __init__(
+        self,
+        network: Network,
+        live: Collection[str],
+        like: GraphExecutor,
+        comm: Communicator,
+        late: Collection[str] = (),
+    ) -> None:
+        self.network, self.comm, self.home, self.late = network, comm, like.network, late
         self.phases = self._cut(frozenset(live), like)
 
     def _cut(self, live: frozenset[str], like: GraphExecutor) -> list[Phase]:
-        groups = phases(self.network.nodes)
+        groups = phases(self.network.nodes, self.late)
         later = [set(self.network.outputs)]  # from the back: values read after each phase
         for computing, meeting in reversed(groups):
             later.append(later[-1] | {v for node in (*computing, *meeting) for v in node.reads})

@@ -12,11 +12,10 @@ from deep500.results.division import write_division
 MODEL = "model"
 """The axis of a mesh on which the key divides the network."""
 
-_WHOLE = (
-    "one of them: nothing of a divided step is computed again. Give parallel the bytes that a rank may hold, or divide "
-    "the batch around (mesh={'data': 2, 'model': 2})"
-)
-_ODD = {"scheme": "one of them: a plan is a scheme", "checkpointing": _WHOLE, "memory": _WHOLE}
+_ODD = {
+    "scheme": "one of them: a plan is a scheme",
+    "memory": "checkpointing, as no rank works on pieces of its batch: give the same number to it",
+}
 
 PARALLEL_PLAN_FILE = "parallel_plan.json"
 """Name of the plan among the results."""
@@ -41,11 +40,13 @@ def check_parallel(values: Mapping[str, Any]) -> None:
     odd = {key: why for key, why in _ODD.items() if values[key] is not None}
     if values["mesh"] is not None and MODEL not in values["mesh"]:
         odd["mesh"] = f"an axis {MODEL!r}, on which the network is divided: name one of its axes so"
+    if not isinstance(values["checkpointing"], int | float | None):
+        odd["checkpointing"] = "a budget, bytes or a share of what a rank's step holds: give a number"
     for key, expected in odd.items() if values["parallel"] is not None else ():
         raise RecipeError(f"got parallel={values['parallel']!r} with {key}={values[key]!r}; expected {expected}")
 
 
-def _dividing(optimizer: Any) -> Any:
+def dividing(optimizer: Any) -> Any:
     """The scheme that divides the network, also within others; None if there is none."""
     schemes = optimizer.around_each() if hasattr(optimizer, "around_each") else []
     return next((scheme for scheme in schemes if hasattr(scheme, "take_plan")), None)
@@ -53,14 +54,14 @@ def _dividing(optimizer: Any) -> Any:
 
 def take_over_plan(folder: Path, optimizer: Any) -> None:
     """Let a run that goes on do so by the plan that it kept, where it is on as many ranks."""
-    kept_file, scheme = folder / PARALLEL_PLAN_FILE, _dividing(optimizer)
+    kept_file, scheme = folder / PARALLEL_PLAN_FILE, dividing(optimizer)
     if scheme is not None and kept_file.is_file():
         scheme.take_plan(str(kept_file))
 
 
 def keep_plan(folder: Path, optimizer: Any) -> str | None:
     """Write the plan of a run among its results; a sentence on it, None without one."""
-    scheme = _dividing(optimizer)
+    scheme = dividing(optimizer)
     if scheme is None or scheme.plan is None:
         return None
     plan = scheme.plan

@@ -114,7 +114,7 @@ def scheme_of(values: Mapping[str, Any]) -> Any:
 def _dividing(values: Mapping[str, Any]) -> Any:
     from deep500.distributed.schemes import DividedNetwork  # few recipes divide their network
 
-    return DividedNetwork.as_asked(values["parallel"])
+    return partial(DividedNetwork.as_asked(values["parallel"]), recompute=values["checkpointing"])
 
 
 def _mesh(values: Mapping[str, Any]) -> Any:

@@ -25,7 +25,7 @@ from deep500.recipe.describing import describe
 from deep500.recipe.launches import in_random_order
 from deep500.recipe.model import check_qualities
 from deep500.recipe.options import TURNS, turns_of
-from deep500.recipe.parallel import keep_plan, take_over_plan
+from deep500.recipe.parallel import dividing, keep_plan, take_over_plan
 from deep500.recipe.plan import RecipeFile, RunPlan
 from deep500.recipe.ranks import (
     check_agreement,
@@ -152,6 +152,8 @@ class Session:
         """Choose or take over the plan, say what it promises, and in a dry run what a step really takes."""
         asked, sampler = self.plan.values["checkpointing"], parts.train_sampler.sampler  # what is prefetched from
         folder = self.source.folder
+        if (scheme := dividing(parts.optimizer)) is not None and scheme.comm.size > 1:
+            return  # which plans this for its own networks
         with nullcontext() if getattr(parts.optimizer, "whole", True) else parts.optimizer.evaluation():
             plan = plan_of_run(asked, parts.executor, sampler, self.comm, folder, earlier)
             if plan is None:

@@ -16,10 +16,10 @@ def division_view(division: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Collect what the template needs; None where the network was not divided."""
     if division is None:
         return None
-    nodes = division["nodes"]
+    nodes = [node for node in division["nodes"] if node["operator"] or node["nbytes"]]
     figures = [placement_figure(nodes)]
     figures += [traffic_figure(nodes)] if any(node["nbytes"] for node in nodes) else []
-    return {"sentence": sentence(division), "figures": figures, "rows": nodes}
+    return {"sentence": sentence(division), "figures": figures, "rows": division["nodes"]}
 
 
 def sentence(division: Mapping[str, Any]) -> str:
@@ -30,9 +30,10 @@ def sentence(division: Mapping[str, Any]) -> str:
         >>> sentence({"ranks": 2, "nbytes": 1000, "memory": 2000, "nodes": nodes})[:48]
         '1 of 2 nodes of a step divided among 2 ranks; ea'
     """
-    parts = sum(node["strategy"] not in ("", REPLICATE) for node in division["nodes"])
+    names = [node["strategy"] for node in division["nodes"] if node["strategy"]]
+    parts = len(names) - names.count(REPLICATE)
     return (
-        f"{parts} of {len(division['nodes'])} nodes of a step divided among {division['ranks']} ranks; each sends "
+        f"{parts} of {len(names)} nodes of a step divided among {division['ranks']} ranks; each sends "
         f"{amount(division['nbytes'], 'B')} a step and holds {amount(division['memory'], 'B')} of parameters and their "
         "state."
     )

@@ -51,6 +51,21 @@ def test_the_network_is_divided_within_data_parallelism(tmp_path: Path) -> None:
     assert_same(train(4, tmp_path / "broken", "--resume", **mesh), record, 0)
 
 
+def test_ranks_compute_again_what_they_do_not_keep_to_the_same_bits(tmp_path: Path) -> None:
+    changes = {**RULE, "model": "mlp", "model_kwargs": {"hidden": (32, 32, 32, 32)}}
+    pins = {f"fc{i}": "m" for i in range(1, 6)}
+    record = train(2, tmp_path / "all", **changes, parallel=pins)
+    again = train(2, tmp_path / "again", **changes, parallel=pins, checkpointing=0.95)
+    assert_same(again, record, 0)
+    plan = load_parallel_plan(again.path / PARALLEL_PLAN_FILE)
+    assert plan.again and plan.peaks[0] <= 0.95 * plan.peaks[1] and verify(again.path) == []
+    assert plan.strategies == load_parallel_plan(record.path / PARALLEL_PLAN_FILE).strategies
+    assert not (again.path / "checkpointing_plan.json").exists()
+    broken(2, tmp_path / "broken", **changes, parallel=pins, checkpointing=0.95)
+    resumed = train(2, tmp_path / "broken", "--resume", **changes, parallel=pins, checkpointing=0.95)
+    assert_same(resumed, record, 0)
+
+
 def test_one_rank_trains_as_it_is_and_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
     record = train(1, tmp_path / "one", **RULE, parallel="auto", epochs=1)
     assert not (record.path / PARALLEL_PLAN_FILE).exists()
@@ -58,8 +73,9 @@ def test_one_rank_trains_as_it_is_and_what_does_not_go_together_is_refused(tmp_p
         train(1, tmp_path / "two", **RULE, parallel="auto", scheme=schemes.ModelAverage)
     with pytest.raises(RecipeError, match=r"with mesh=\{'data': 2\}; expected an axis 'model'"):
         train(2, tmp_path / "mesh", **RULE, parallel="auto", mesh={"data": 2})
-    for key in ("checkpointing", "memory"):
-        with pytest.raises(RecipeError, match=rf"with {key}=0\.5; expected one of them: .* Give parallel the bytes"):
-            train(1, tmp_path / key, **RULE, parallel="auto", **{key: 0.5})
+    with pytest.raises(RecipeError, match=r"with memory=0\.5; expected checkpointing, as no rank works on pieces"):
+        train(1, tmp_path / "memory", **RULE, parallel="auto", memory=0.5)
+    with pytest.raises(RecipeError, match=r"with checkpointing='plan\.json'; expected a budget"):
+        train(1, tmp_path / "file", **RULE, parallel="auto", checkpointing="plan.json")
     with pytest.raises(RecipeError, match="expected 'auto', 'measured', bytes"):
         train(1, tmp_path / "three", **RULE, parallel=0.5)

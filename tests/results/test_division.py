@@ -28,7 +28,9 @@ def test_what_is_drawn_is_the_plan(divided, tmp_path):
     assert sum(node["nbytes"] for node in content["nodes"]) == plan.nbytes == content["nbytes"] > 0
     view = division_view(content)
     parts = sum(row.strategy not in ("", "replicate") for row in rows)
-    assert view["sentence"].startswith(f"{parts} of {len(rows)} nodes of a step divided among 2 ranks")
+    assert view["sentence"].startswith(
+        f"{parts} of {sum(bool(row.strategy) for row in rows)} nodes of a step divided among 2 ranks"
+    )
     placement, traffic = (str(figure.plot) for figure in view["figures"])
     kinds = {row.shardings.split(",")[0] for row in rows if row.shardings} | {"R"}
     assert all(f">{kind}</text>" in placement for kind in kinds) and len(kinds) > 2

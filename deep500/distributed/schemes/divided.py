@@ -27,7 +27,9 @@ from deep500.transformations.parallel.dividing import part
 from deep500.transformations.parallel.joint import joint_network
 from deep500.transformations.parallel.plan_file import ParallelPlan, PlanRow, load_parallel_plan, parallel_plan_from
 from deep500.transformations.parallel.planning import Wishes, parallelize
+from deep500.transformations.parallel.recomputing import backward_nodes, rank_step
 from deep500.transformations.parallel.shardings import R, Sharding, collective_attributes
+from deep500.transformations.recomputation.rewriting import recomputing
 
 AUTO = "auto"
 """As a recipe asks: the planner decides alone, by round numbers for the costs of messages."""
@@ -84,7 +86,8 @@ class DividedNetwork(Staged):
             :attr:`~deep500.training.optimizers.base.ThreeStepOptimizer.elementwise`.
         comm: see :class:`~deep500.distributed.optimizer.DistributedOptimizer`.
         plan: a plan, or a file of it; None plans for the first batch.
-        memory, pins: of the plan that is made; see :class:`~deep500.transformations.parallel.planning.Wishes`.
+        memory, pins, recompute: of the plan that is made, see
+            :class:`~deep500.transformations.parallel.planning.Wishes`.
         costs: of messages, by which a plan is made: ``"measured"`` between these ranks, before the first step (another
             launch may then plan otherwise: the plan repeats it), or given; None for round numbers.
 
@@ -92,7 +95,8 @@ class DividedNetwork(Staged):
         plan: of the first batch; None before it, and on one rank.
 
     Raises:
-        InputError: another optimizer, ``accumulate``, a gradient transform but ``ClipGradientNorm``.
+        InputError: another optimizer, ``accumulate``, a gradient transform but ``ClipGradientNorm``, a plan and
+            ``recompute``.
         PlanError: a plan for another network or number of ranks.
 
     Example:
@@ -110,9 +114,7 @@ class DividedNetwork(Staged):
     """
 
     changes_parameters = stands_inside = True
-    computes_once = (
-        "whose step is one network, from which nothing is computed again; expected none: give memory, or pins"
-    )
+    computes_once = "whose step is one network; expected recompute, which plans what each rank computes again: give it"
 
     def __init__(
         self,
@@ -122,16 +124,19 @@ class DividedNetwork(Staged):
         memory: int | None = None,
         pins: Mapping[str, str] | None = None,
         costs: StepCosts | Literal["measured"] | None = None,
+        recompute: float | int | None = None,
     ) -> None:
         check_elementwise(base_optimizer, "DividedNetwork", UpdateRuleOptimizer)
         super().__init__(base_optimizer, comm)
         self.stages, self.absent = [], []
         self.plan: ParallelPlan | None = load_parallel_plan(plan) if isinstance(plan, str) else plan
-        self.wishes = Wishes(memory=memory, pins=dict(pins or {}))
+        self.wishes = Wishes(memory=memory, pins=dict(pins or {}), recompute=recompute)
         if isinstance(costs, StepCosts):
             self.wishes = replace(self.wishes, model=costs)
         elif costs not in (None, MEASURED):
             raise InputError(f"got costs={costs!r}; expected {MEASURED!r}, StepCosts(...) or None: give one of them")
+        if plan is not None and recompute is not None:
+            raise InputError("got a plan and recompute; expected one of them: plan with Wishes(recompute=...)")
         self._measures = costs == MEASURED
         if self.comm.size == 1:
             return
@@ -161,15 +166,11 @@ class DividedNetwork(Staged):
             >>> DividedNetwork.as_asked("measured").keywords, DividedNetwork.as_asked(1000).keywords
             ({'costs': 'measured'}, {'memory': 1000})
         """
-        if isinstance(asked, Mapping):
-            return partial(cls, pins=asked)
-        if isinstance(asked, int):
-            return partial(cls, memory=asked)
-        return (
-            partial(cls, costs=MEASURED)
-            if asked == MEASURED
-            else partial(cls, plan=None if asked == AUTO else str(asked))
-        )
+        if asked in (AUTO, MEASURED):
+            return partial(cls, costs=MEASURED if asked == MEASURED else None)
+        if isinstance(asked, Mapping | int):
+            return partial(cls, pins=asked) if isinstance(asked, Mapping) else partial(cls, memory=asked)
+        return partial(cls, plan=str(asked))
 
     def explain(self) -> list[PlanRow]:
         """Rows of the plan in use, see :meth:`~deep500.transformations.parallel.plan_file.ParallelPlan.explain`; none
@@ -218,9 +219,13 @@ class DividedNetwork(Staged):
             division = plan.division(self._serial)
             if self.comm.rank == 0:
                 check_division(division, [division.network(rank) for rank in range(self.comm.size)])
-            self._updates = dict(division.graph.joint.updates)
-            run = RankRun(division.network(self.comm.rank), self._mine, self.executor, self.comm)
-            self._runs[key] = run, plan
+            network, joint, late = division.network(self.comm.rank), division.graph.joint, set[str]()
+            self._updates = dict(joint.updates)
+            if plan.again:
+                step = rank_step(network, joint, self.loss)
+                network = recomputing(step, [set(region) for region in plan.again]).network
+                late = {node.name for node in backward_nodes(network, joint)}
+            self._runs[key] = RankRun(network, self._mine, self.executor, self.comm, late), plan
         return self._runs[key]
 
     def _plan_for(self, shapes: Mapping[str, tuple[int, ...]]) -> ParallelPlan:
@@ -228,7 +233,9 @@ class DividedNetwork(Staged):
         plan = self.plan
         if plan is not None and all(tuple(plan.shapes[name]) == tuple(shape) for name, shape in shapes.items()):
             return plan
-        wishes = replace(self.wishes, memory=None, pins={name: str(s) for name, s in self.shardings.items()})
+        again = plan.peaks[0] if plan is not None and plan.peaks else None
+        pins = {name: str(sharding) for name, sharding in self.shardings.items()}
+        wishes = replace(self.wishes, memory=None, pins=pins, recompute=again)
         planned = None
         if self.comm.rank == 0:  # one rank, for the solver has no seed
             planned = parallelize(self._serial, self.comm.size, shapes, self.loss, wishes).data()
@@ -386,11 +393,8 @@ class DividedNetwork(Staged):
         state = super().state_dict()
         if self.comm.size == 1:
             return state
-        return {key: self._whole(key.partition("/")[2], v) if self._is_part(key, v) else v for key, v in state.items()}
-
-    def _is_part(self, key: str, array: np.ndarray) -> bool:
-        name = key.partition("/")[2]
-        return name in self._mine and np.shape(array) == tuple(self.network.to_numpy(self._mine[name]).shape)
+        names, shapes = {key: key.partition("/")[2] for key in state}, self.shapes()
+        return {k: self._whole(names[k], v) if np.shape(v) == shapes.get(names[k]) else v for k, v in state.items()}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from a :meth:`state_dict` of any number of ranks and any plan."""

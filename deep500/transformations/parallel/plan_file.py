@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,6 +43,8 @@ _PLAN = declare(
         "seconds": number(0, 1e300),
         "nbytes": _COUNT,
         "memory": _COUNT,
+        "again?": [[str]],
+        "peaks?": [_COUNT],
         "costs?": {str: number(0, 1e300)},
         "costs_from?": str,
         "hash": str,
@@ -71,6 +73,10 @@ class PlanRow(NamedTuple):
     nbytes: int = 0
 
 
+PIPELINE = (
+    "not considered: ranks of a plan run the same nodes, in step, and costs add up by node; for stages of layers with "
+    "parts of the batch on their way use scheme=Pipeline, or a mesh of data and pipeline, in the plan's place"
+)
 _TEXTS = 6  # fields of a row that are columns of a table of text
 
 
@@ -89,6 +95,8 @@ class ParallelPlan:
         seconds: of a step, by the model of costs.
         nbytes: bytes that each rank hands to the communicator in a step.
         memory: bytes of parameters, gradients and optimizer state that a rank holds.
+        again: regions of the forward pass that every rank computes again, each as the values that its nodes write.
+        peaks: bytes of values that the first rank holds in a step with them and without; empty where none was asked.
         costs: constants of that model, see :class:`~deep500.transformations.parallel.costs.StepCosts`.
         costs_from: where they come from, in words; empty in files from before this was written down.
     """
@@ -103,16 +111,19 @@ class ParallelPlan:
     seconds: float
     nbytes: int
     memory: int
+    again: Sequence[Sequence[str]] = ()
+    peaks: Sequence[int] = ()
     costs: Mapping[str, float] = field(default_factory=dict)
     costs_from: str = ""
 
     def about(self) -> str:
         """The plan in a sentence: what it sends, holds and takes, and by which costs of messages it was chosen."""
         costs = f"{StepCosts(**self.costs)} ({self.costs_from})" if self.costs else "unknown costs"
+        again = f"; {len(self.again)} regions run again, {self.peaks[0]} of {self.peaks[1]} bytes" if self.peaks else ""
         return (
             f"{len(self.strategies)} nodes of a step divided among {self.ranks} ranks, {self.nbytes} bytes sent by "
             f"each, {self.memory} of parameters, gradients and state held; modelled {1e3 * self.seconds:.3g} ms, from "
-            f"{costs}"
+            f"{costs}{again}"
         )
 
     def data(self) -> dict[str, Any]:
@@ -158,7 +169,10 @@ class ParallelPlan:
         return networks
 
     def explain(self, network: Network) -> list[PlanRow]:
-        """Where every node runs and what is communicated before it, and why; print it with :func:`as_table`."""
+        """Where every node runs and what is communicated before it, and why; print it with :func:`as_table`.
+
+        The last row says why no stages of a pipeline are among the strategies.
+        """
         division = self.division(network)
         crossings: dict[str, list[Crossing]] = {}
         for crossing in division.crossings:
@@ -184,6 +198,8 @@ class ParallelPlan:
             why = "; ".join(_reason(division, crossing) for crossing in last)
             sent = sum(crossing.resharding.nbytes for crossing in last)
             rows.append(PlanRow("output", "", "", "", "; ".join(map(_shown, last)), why, sent))
+        if self.ranks > 1:
+            rows.append(PlanRow("pipeline", "", "", "", "", PIPELINE))
         return rows
 
 
@@ -241,4 +257,5 @@ def parallel_plan_from(data: Any, path: str | os.PathLike[str]) -> ParallelPlan:
     known = {name: data[name] for name in ParallelPlan.__annotations__ if name in data}
     if odd := sorted(set(known.get("costs", ())) - {constant.name for constant in fields(StepCosts)}):
         raise PlanError(f"{path}: got costs {odd}; expected those of StepCosts; {AGAIN}")
-    return ParallelPlan(**{**known, "shapes": shapes})
+    again, peaks = tuple(map(tuple, known.get("again", ()))), tuple(known.get("peaks", ()))
+    return ParallelPlan(**{**known, "shapes": shapes, "again": again, "peaks": peaks})

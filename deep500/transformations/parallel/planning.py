@@ -31,6 +31,7 @@ from deep500.transformations.parallel.costs import ROUND_NUMBERS, USUAL_COSTS, S
 from deep500.transformations.parallel.dividing import Division, StepGraph
 from deep500.transformations.parallel.joint import joint_network
 from deep500.transformations.parallel.plan_file import ParallelPlan
+from deep500.transformations.parallel.recomputing import Regions, choose_regions, rank_step
 from deep500.transformations.parallel.shardings import R, Sharding
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Wishes:
     Attributes:
         memory: bytes of parameters, gradients and optimizer state that a rank may hold; None for no limit.
         pins: strategies by node (``{"fc1": "n"}``) and shardings by input or parameter (``{"fc1.weight": "S0"}``).
+        recompute: bytes of values that a rank may hold in a step, or a share (float) of what it would; values of the
+            forward pass are computed again for that. None keeps all.
         copies: arrays of a parameter's size that training holds.
         model: of time.
         costs_from: where the model's constants come from, in words; empty for the default ones.
@@ -64,6 +67,7 @@ class Wishes:
 
     memory: int | None = None
     pins: Mapping[str, str] = field(default_factory=dict)
+    recompute: float | int | None = None
     copies: int = COPIES
     model: StepCosts = USUAL_COSTS
     costs_from: str = ""
@@ -87,7 +91,7 @@ def parallelize(
 
     Raises:
         PlanError: a pin that names nothing, or a strategy that a node does not have on so many ranks.
-        BudgetError: no plan holds as few bytes; ``smallest`` is the least.
+        BudgetError: no plan holds as few bytes, or no step with regions that run again; ``smallest`` is the least.
 
     Example:
         >>> from deep500.networks import add_loss, create
@@ -115,6 +119,9 @@ def described(
     """The plan of these choices."""
     sources, strategies = chosen
     division = Division(graph, sources, strategies)
+    again, peaks = Regions(), tuple[int, ...]()
+    if wishes.recompute is not None and loss is not None:
+        again, peaks = choose_regions(rank_step(division.network(0), graph.joint, loss), wishes.recompute)
     return ParallelPlan(
         network=structure_hash(network),
         ranks=graph.ranks,
@@ -127,6 +134,8 @@ def described(
         nbytes=sum(crossing.resharding.nbytes for crossing in division.crossings),
         memory=held_bytes(graph, sources, wishes.copies),
         costs=wishes.model.data(),
+        again=again,
+        peaks=peaks,
         costs_from=wishes.costs_from or (ROUND_NUMBERS if wishes.model == USUAL_COSTS else "as given"),
     )
 
@@ -335,21 +344,19 @@ class _Program:
     def _minimum(self) -> np.ndarray:
         from scipy.optimize import Bounds, LinearConstraint  # half a second, of which other schemes know nothing
 
-        count = len(self.costs)
-        costs = np.array(self.costs)
-        choices = (np.arange(count) < self.choices).astype(float)
+        count, memory = len(self.costs), self.wishes.memory
+        costs, weights = np.array(self.costs), np.array(self.weights) / max(memory or 1, 1)
         lower, upper = np.zeros(count), np.ones(count)
         for column, value in self.fixed.items():
             lower[column] = upper[column] = value
-        constraints = [_matrix(self.rows, count)]
-        memory = self.wishes.memory
-        if memory is not None:
-            constraints.append(LinearConstraint(np.array(self.weights)[None] / max(memory, 1), -np.inf, 1.0))
-        options = {"time_limit": _SECONDS, "mip_rel_gap": _GAP}
-        bounds = Bounds(lower, upper)
-        solved = solve(
-            costs / (costs.max() or 1.0), integrality=choices, bounds=bounds, constraints=constraints, options=options
-        )
+        rows = [_matrix(self.rows, count)]
+        limit = [] if memory is None else [LinearConstraint(weights[None], -np.inf, 1.0)]
+        program: dict[str, Any] = {
+            "integrality": (np.arange(count) < self.choices).astype(float),
+            "bounds": Bounds(lower, upper),
+            "options": {"time_limit": _SECONDS, "mip_rel_gap": _GAP},
+        }
+        solved = solve(costs / (costs.max() or 1.0), constraints=[*rows, *limit], **program)
         if solved.x is not None:
             return np.asarray(solved.x)
         if solved.status != 2:
@@ -357,18 +364,10 @@ class _Program:
                 f"got no plan within {_SECONDS:g} s ({solved.message}); expected one: pin some nodes, or use fewer "
                 "ranks"
             )
-        if memory is None:
+        least = None if memory is None else solve(weights, constraints=rows, **program).x
+        if least is None:
             raise PlanError(_ODD_PINS)
-        least = solve(
-            np.array(self.weights) / max(memory, 1),
-            integrality=choices,
-            bounds=bounds,
-            constraints=constraints[:1],
-            options=options,
-        )
-        if least.x is None:
-            raise PlanError(_ODD_PINS)
-        raise self._too_much(int(np.ceil(float(np.array(self.weights) @ np.round(least.x)))))
+        raise self._too_much(int(np.ceil(float(np.array(self.weights) @ np.round(least)))))
 
     def _too_much(self, smallest: int) -> BudgetError:
         whole = self.graph.without_rule()[:5]

@@ -317,7 +317,11 @@ def find_regions(
         >>> [region.name for region in regions.root.children][:2], regions.time_unit
         (['conv1:relu1', 'layer1.0.conv1:layer1.0.relu2'], 'FLOP')
     """
-    step = training_step(network, batch, loss)
+    return regions_of(training_step(network, batch, loss), crossing, times)
+
+
+def regions_of(step: TrainingStep, crossing: int = 1, times: Mapping[str, float] | None = None) -> NetworkRegions:
+    """The same of a step that is there."""
     costs = _Costs(step, times)
     stretches = segment(step, crossing)
     children = tuple(costs.region(stretch) for stretch in stretches)

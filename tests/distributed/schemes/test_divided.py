@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import tracemalloc
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,13 @@ import pytest
 
 import deep500 as d5
 from deep500.distributed import Threads
+from deep500.distributed.rank_runs import is_collective, phases
 from deep500.distributed.schemes import DividedNetwork
-from deep500.errors import CommunicationError, InputError, PlanError
+from deep500.errors import BudgetError, CommunicationError, InputError, PlanError
 from deep500.networks import Network, add_loss, create
 from deep500.networks.dtype import to_dtype
+from deep500.networks.node import Node
+from deep500.operators.registry import DOMAIN
 from deep500.training.clipping import ClipGradientNorm
 from deep500.training.optimizers import AdamOptimizer, MomentumOptimizer
 from deep500.transformations.parallel.costs import USUAL_COSTS, StepCosts
@@ -321,3 +326,127 @@ def test_a_rank_lost_in_a_collective_ends_the_others() -> None:
     with pytest.raises(RuntimeError, match="power cut") as caught:
         Threads(3).run(go)
     assert "[rank 1]" in caught.value.__notes__
+
+
+def deep_network() -> Network:
+    """Four products, each with three functions behind it, of which backward nodes read the results."""
+    network, rng, value = Network("deep"), np.random.default_rng(0), "input"
+    network.add_input("input", ("N", 12), "float64")
+    network.add_input("label", ("N",), "int64")
+    for i in range(4):
+        network.add_parameter(f"fc{i}.weight", 0.3 * rng.normal(size=(24 if i else 12, 24)))
+        network.add_node("MatMul", [value, f"fc{i}.weight"], [f"fc{i}"], f"fc{i}")
+        for before, operator in zip(("fc", "tanh", "exp"), ("Tanh", "Exp", "Sigmoid"), strict=True):
+            value = f"{operator.lower()}{i}"
+            network.add_node(operator, [f"{before}{i}"], [value], value)
+    network.add_node("Identity", [value], ["output"], "last")
+    network.add_output("output")
+    return add_loss(network)
+
+
+def train_again(recompute: Any, sizes: list[int], pins: dict[str, str], **options: Any) -> list[Any]:
+    """By two ranks: states, plans, the nodes that communicate in their order, and those that run again."""
+    network = deep_network()
+
+    def work(comm: d5.Communicator) -> Any:
+        optimizer = MomentumOptimizer(load_backend("reference").from_model(network), lr=0.01)
+        scheme = DividedNetwork(optimizer, comm, pins=pins, recompute=recompute, **options)
+        for step, size in enumerate(sizes):
+            scheme.step({n: np.array_split(v, 2)[comm.rank] for n, v in batch_of(network, step, size).items()})
+        run, _ = next(iter(scheme._runs.values()))
+        meetings = [node.name for phase in run.phases for node in phase.meetings]
+        again = [node for node in run.network.nodes if node.name.startswith("again/")]
+        return scheme.network.state(), scheme.plan, meetings, again
+
+    return Threads(2).run(work)
+
+
+@pytest.mark.backend("reference")
+@pytest.mark.parametrize("pins", [{"input": "S0", "label": "S0"}, {"fc0": "n", "fc1": "k", "fc2": "n"}])
+def test_recomputation_in_a_divided_network_changes_no_bit_and_repeats_no_collective(pins: dict[str, str]) -> None:
+    kept, again = train_again(None, [64, 64, 33], pins), train_again(0.8, [64, 64, 33], pins)
+    assert len({digest(outcome[0]) for outcome in (*kept, *again)}) == 1
+    for (_, plan, meetings, repeated), (_, without, as_before, none) in zip(again, kept, strict=True):
+        assert plan.peaks[0] <= 0.8 * plan.peaks[1] and not without.again and not none
+        assert repeated and not any(is_collective(node) for node in repeated)
+        assert sorted(meetings) == sorted(as_before) and plan.strategies == without.strategies
+    assert again[0][2] == again[1][2] and [n.name for n in again[0][3]] == [n.name for n in again[1][3]]
+
+
+@pytest.mark.backend("reference")
+def test_what_runs_again_is_part_of_the_plan_and_out_of_reach_is_said(tmp_path: Path) -> None:
+    network = deep_network()
+    shapes = {n: v.shape for n, v in batch_of(network, 0, 64).items()}
+    plan = parallelize(network, 2, shapes, wishes=Wishes(recompute=0.8))
+    path = plan.save(tmp_path / "plan.json")
+    assert load_parallel_plan(path) == plan
+    assert f"{len(plan.again)} regions run again, {plan.peaks[0]} of {plan.peaks[1]} bytes" in plan.about()
+    with pytest.raises(BudgetError, match="expected at least"):
+        parallelize(network, 2, shapes, wishes=Wishes(recompute=100))
+    with pytest.raises(InputError, match="got a plan and recompute"):
+        train_again(0.8, [64], {}, plan=str(path))
+    edited = replace(plan, again=(("nothing",),))
+    with pytest.raises(PlanError, match="nothing"):
+        train_again(None, [64], {}, plan=edited)
+
+
+@pytest.mark.backend("reference")
+def test_memory_of_a_divided_step_falls_by_what_runs_again() -> None:
+    """Bytes that NumPy allocates, of both ranks in one process, for activations many times the parameters."""
+    network, traced = deep_network(), []
+    batch = batch_of(network, 0, 2000)
+
+    def work(comm: d5.Communicator, recompute: float | None) -> tuple[int, ...]:
+        optimizer = MomentumOptimizer(load_backend("reference").from_model(network), lr=0.01)
+        pins = {"input": "S0", "label": "S0"}
+        scheme = DividedNetwork(optimizer, comm, pins=pins, recompute=recompute)
+        for step in range(2):
+            comm.barrier()
+            if step and comm.rank == 0:
+                tracemalloc.start()
+            comm.barrier()
+            scheme.step({n: np.array_split(v, 2)[comm.rank] for n, v in batch.items()})
+        if comm.rank == 0:
+            traced.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+        assert scheme.plan is not None
+        return tuple(scheme.plan.peaks)
+
+    Threads(2).run(work, None)
+    planned, whole = Threads(2).run(work, 0.7)[0]
+    assert traced[1] / traced[0] < (1 + planned / whole) / 2
+
+
+@pytest.mark.backend("reference")
+def test_a_batch_all_of_whose_labels_are_ignored_changes_nothing() -> None:
+    """As in serial training, whose loss is then NaN with gradients of 0."""
+    network = Network("ignoring")
+    network.add_input("x", ("N", 4), "float64")
+    network.add_input("label", ("N",), "int64")
+    network.add_parameter("w", np.random.default_rng(0).normal(size=(4, 3)))
+    network.add_node("MatMul", ["x", "w"], ["scores"], "fc")
+    network.add_node("SoftmaxCrossEntropyLoss", ["scores", "label"], ["loss"], "loss", ignore_index=2)
+    network.add_output("loss")
+
+    def work(comm: d5.Communicator, label: int) -> Any:
+        executor = load_backend("reference").from_model(network)
+        scheme = DividedNetwork(MomentumOptimizer(executor), comm, pins={"fc": "m"})
+        result = scheme.step({"x": np.ones((4, 4))[comm.rank :: comm.size], "label": np.full(4 // comm.size, label)})
+        return float(np.asarray(result["loss"])), scheme.network.state()["w"]
+
+    for ranks in (1, 2):
+        for loss, state in Threads(ranks).run(work, 2):
+            assert np.isnan(loss) and np.array_equal(state, network.parameter("w").value)
+    (_, serial), (_, divided) = Threads(1).run(work, 1)[0], Threads(2).run(work, 1)[0]
+    np.testing.assert_allclose(divided, serial, rtol=1e-12)
+    assert not np.array_equal(serial, network.parameter("w").value)
+
+
+def test_nodes_run_late_where_they_may() -> None:
+    work = [Node("Relu", ("x",), ("a",), "a"), Node("AllReduce", ("a",), ("b",), "b", DOMAIN)]
+    work += [Node("Neg", ("x",), ("c",), "c"), Node("Add", ("b", "c"), ("d",), "d")]
+    assert [[n.name for n in computing] for computing, _ in phases(work)] == [["a", "c"], ["d"]]
+    assert [[n.name for n in computing] for computing, _ in phases(work, {"c", "d"})] == [["a"], ["c", "d"]]
+    gathered = [*work[:3], Node("AllGather", ("c",), ("e",), "e", DOMAIN), Node("Add", ("b", "e"), ("d",), "d")]
+    late = [*gathered, Node("AllReduce", ("d",), ("f",), "f", DOMAIN), Node("Add", ("f", "e"), ("g",), "g")]
+    assert [[n.name for n in meeting] for _, meeting in phases(late, {"c", "e"})] == [["b", "e"], ["f"], []]
