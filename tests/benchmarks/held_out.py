@@ -113,7 +113,8 @@ def export(name: str, path: Path) -> dict[str, np.ndarray]:
         options["dynamic_shapes"] = (tuple(dims for _ in tensors),)
     with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
         warnings.simplefilter("ignore")  # of the exporters, about themselves
-        torch.onnx.export(prepare(build(), tensors), tensors, path, **options)
+        several = tuple(torch.cat([tensor, tensor.roll(1, -1)]) for tensor in tensors)  # one has no statistics
+        torch.onnx.export(prepare(build(), several), tensors, path, **options)
     return feeds
 
 

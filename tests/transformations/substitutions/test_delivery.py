@@ -211,11 +211,19 @@ def test_operators_of_other_domains(model: onnx.ModelProto, capsys: pytest.Captu
 FORMS = ("edited", "written anew", "onnxscript")
 
 
-@pytest.mark.parametrize("fastest", [*FORMS, None])
+@pytest.mark.parametrize(("first", "again"), [*((form, form) for form in FORMS), (None, None), ("edited", None)])
 def test_the_fastest_form_that_is_faster_than_the_file_is_written(
-    fastest: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    first: str | None,
+    again: str | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The file is read with its fused operators taken apart; what is faster than that may be slower than the file."""
+    """The file is read with its fused operators taken apart; what is faster than that may be slower than the file.
+
+    What is faster in some sessions only is not faster.
+    """
+    fastest = again
     monkeypatch.chdir(tmp_path)
     MODELS["onnx runtime's operators"](Path("in.onnx"))
     model = onnx.load("in.onnx")
@@ -226,15 +234,16 @@ def test_the_fastest_form_that_is_faster_than_the_file_is_written(
     def in_turns(functions: dict[str, Any], *_: Any, **__: Any) -> Any:
         assert all("y" in run() for run in functions.values()), "every form runs"
         asked.append(list(functions))
+        winner = first if len(asked) == 1 else again
         fast, slow = np.linspace(1.0, 1.1, 30), np.linspace(1.9, 2.2, 30)
         return against_first(
-            {"file": np.full(30, 2.0), **{n: fast if n == fastest else slow for n in functions if n != "file"}}
+            {"file": np.full(30, 2.0), **{n: fast if n == winner else slow for n in functions if n != "file"}}
         )
 
     monkeypatch.setattr(file_times, "in_turns", in_turns)
     monkeypatch.setattr(command, "optimize_network", lambda network, *_, **__: claimed(network))
     assert cli.main(["optimize", "in.onnx", "-o", "out.onnx"]) == 0
-    assert asked == [["file", *FORMS]]
+    assert asked == [["file", *FORMS], *([["file", first]] if first else [])]
     said, written = capsys.readouterr().out, onnx.load("out.onnx")
     same = Path("out.onnx").read_bytes() == Path("in.onnx").read_bytes()
     assert same == (fastest is None) == ("but not than the file" in said)

@@ -9,7 +9,7 @@ one operator on the whole. In which order values are merged decides what can be 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from deep500.transformations.substitutions.graph.store import Store, StoredGraph, StoreValue, parts
@@ -110,8 +110,8 @@ def _in_order(graph: StoredGraph, matches: list[Match], shared: StoreValue) -> l
     if not matches or len(matches[0].sites) < 2:
         return matches
     users, known = graph.users(), dict[tuple[StoreValue, int], frozenset[Any]]()
-    sites = dict.fromkeys(value for match in matches for value in match.sites)
-    places = _places(graph, sites, shared, users, _cut_axis(matches))
+    axis, sites = _cut_axis(matches), dict.fromkeys(value for match in matches for value in match.sites)
+    places = {value: _place(graph, value, shared, users, axis) for value in sites}
 
     def labels(match: Match, depth: int) -> set[frozenset[Any]]:
         return {known.setdefault((value, depth), label(graph, value, users, depth)) for value in match.sites}
@@ -138,17 +138,6 @@ def _cut_axis(matches: Sequence[Match]) -> int:
 
 
 Place = tuple[int, tuple[str, ...], int]
-
-
-def _places(
-    graph: StoredGraph, values: Iterable[StoreValue], shared: StoreValue, users: Users, axis: int
-) -> dict[StoreValue, Place]:
-    """Places of values among the others."""
-    places = {value: _place(graph, value, shared, users, axis) for value in values}
-    common = set.intersection(*(set(names) for _, names, _ in places.values()))
-    return {
-        value: (kind, tuple(n for n in names if n not in common), at) for value, (kind, names, at) in places.items()
-    }
 
 
 def _place(graph: StoredGraph, value: StoreValue, shared: StoreValue, users: Users, axis: int) -> Place:
