@@ -106,7 +106,7 @@ def time_of_two_ranks(rounds: int, width: int) -> bool:
     """Print the ratios; whether the bar is met."""
     with tempfile.TemporaryDirectory() as folder:
         file, arguments = Path(folder) / "results.json", {"folder": folder, "rounds": rounds, "width": width}
-        code, output = driver.launch(driver.name_of(compared), 2, file, arguments)
+        code, output = driver.launch(f"tests.benchmarks.divided:{compared.__name__}", 2, file, arguments)
         if code:
             raise SystemExit(output)
         result = json.loads(file.read_text(encoding="utf-8"))[0]
