@@ -118,8 +118,8 @@ def _few_heads(graph: ProgramGraph, value: str) -> str | None:
 
 def _flat(graph: ProgramGraph, root: Node) -> Found | None:
     """Attention on heads that lie side by side in one axis, where they were taken apart for it alone."""
-    back = graph.only(root.inputs[0], "Transpose") if root.op_type == "Reshape" else None
-    whole = graph.only(back.inputs[0], "Attention") if back and back.attribute("perm") == HEADS else None
+    back = graph.made_by(root.inputs[0], "Transpose") if root.op_type == "Reshape" else None
+    whole = graph.made_by(back.inputs[0], "Attention") if back and back.attribute("perm") == HEADS else None
     shape, result = _shape(graph, root.inputs[0]), _shape(graph, root.outputs[0])
     extra = dict[str, Node]()
     sides = [_side(graph, name, extra) for name in whole.inputs[:3]] if whole else []
@@ -129,12 +129,22 @@ def _flat(graph: ProgramGraph, root: Node) -> Found | None:
     attributes = {**whole.attributes, "q_num_heads": heads[0], "kv_num_heads": heads[1]}
     inputs, inner = (*values, *whole.inputs[3:]), {back.name, whole.name}
     if result == (*shape[:2], heads[0] * sides[2][2]):  # type: ignore[index]
+        inner |= _between(graph, root.inputs[1], whole.outputs[0])  # exporters ask the result for its sizes
         return Found([*extra.values(), replacement(root, "Attention", inputs, **attributes)], inner)
     target, flat = graph.array(root.inputs[1]), f"{root.outputs[0]}:flat"
     if target is None or 0 in target:
         return None
     node = Node("Attention", inputs, (flat,), flat, "", attributes)
     return Found([*extra.values(), node, replace(root, inputs=(flat, root.inputs[1]))], inner)
+
+
+def _between(graph: ProgramGraph, value: str, source: str) -> set[str]:
+    """Names of the nodes by which sizes of one value become another."""
+    node = graph.made_by(value, "Shape", "Gather", "Slice", "Squeeze", "Unsqueeze", "Concat", "Mul", "Cast")
+    if node is None or source in node.reads:
+        return {node.name} if node else set()
+    inner = set[str]().union(*(_between(graph, name, source) for name in node.reads))
+    return {*inner, node.name} if inner else inner
 
 
 def _side(graph: ProgramGraph, value: str, extra: dict[str, Node]) -> tuple[str, int, int] | None:

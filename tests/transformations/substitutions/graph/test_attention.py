@@ -159,6 +159,20 @@ def test_a_matrix_made_of_heads_side_by_side_stays_one() -> None:
     assert difference(network, fused(network), {}, 0) < 1e-6
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_sizes_that_are_asked_of_the_result_go_with_it(elsewhere: bool) -> None:
+    """What a target is made of goes; what is read elsewhere too keeps the heads apart."""
+    decoder = Decoder(batch="N")
+    network, last = decoder.network, decoder.network.nodes[-1]
+    mixed = network.nodes[-2].inputs[0]
+    words = [decoder.node("Gather", [decoder.node("Shape", [mixed]), decoder.ints(axis)]) for axis in (0, 2)]
+    network.replace(last.name, "Reshape", [last.inputs[0], decoder.node("Concat", [*words, decoder.ints(-1)], axis=0)])
+    network.add_output(words[0]) if elsewhere else None
+    whole = fused(network)
+    assert (Counter(node.op_type for node in whole.nodes) == WHOLE) == (not elsewhere)
+    assert difference(network, whole, {"N": 3}, 0) < 1e-6
+
+
 def test_sizes_without_names_may_have_changed_places() -> None:
     network = Decoder(batch="N").network
     network.set_input("x", (None, None, 8))
