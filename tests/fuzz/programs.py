@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import deep500 as d5
-from deep500.operators.enzyme import build, pipeline, verify
+from deep500.operators.enzyme import build, pipeline
 from deep500.operators.enzyme.pipeline import BuildOptions, differentiate
 from tests.fuzz.program_blocks import KINDS
 from tests.fuzz.program_judge import Judge, Oracle
@@ -45,11 +45,6 @@ HANG = 7200.0
 """Seconds until a build and its calls are taken to hang, on a machine that may be busy with other things."""
 PATIENCE = 12.0
 """CPU seconds for Enzyme, a tenth of what users give it: on a Hessian it may not end."""
-PROBE = verify.PROGRAM.replace(
-    'runpy.run_module("deep500.operators.enzyme.probe", run_name="__main__")',
-    "from deep500.operators.enzyme import probe; probe.EXPLORING = 1.0; probe.main()",
-)
-"""The program of a build's check that looks for blocks for a sixth of the time: many of six programs are never run."""
 WRONG = ("silent", "warned", "died", "hang")
 ROW = re.compile(r"\bat \[(\d), \d+\]")
 """The number of the program that a check finds wrong beside others."""
@@ -70,7 +65,6 @@ def examine(
     """
     build.BuildOptions = partial(BuildOptions, timeout=HANG)  # type: ignore[assignment, misc]
     pipeline.differentiate, pipeline.PATIENCE = _differentiate, HANG / PATIENCE
-    verify.PROGRAM = PROBE
     form, dtype = programs[0].form, "float32" if mode == "float32" else "float64"
     rows = d5.TensorDescriptor(dtype, (len(programs), "N"))
     inputs = [rows] * (1 + form.weighted) + [d5.TensorDescriptor("int64", ("N",))] * form.indexed

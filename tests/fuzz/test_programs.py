@@ -14,7 +14,7 @@ from tests.conftest import HANG
 from tests.fuzz.program_blocks import KINDS
 from tests.fuzz.program_judge import Judge
 from tests.fuzz.program_source import Form, Program, operator, program
-from tests.fuzz.programs import PROBE, Bench, Outcome, run, table
+from tests.fuzz.programs import Bench, Outcome, run, table
 from tests.operators.enzyme_units import needs_engine
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,7 +127,6 @@ def test_a_program_that_is_refused_is_not_built_in_another_way_and_no_group_is_b
     assert [record["how"] for record in single] == ["right", "refused"]
     assert [len(list(run(0, [number], Refusing(Path(), 0), print))) for number in (0, 1)] == [2, 1]
     assert not list(run(0, range(9), Refusing(Path(), 0), print, end=0.0))
-    assert "probe.EXPLORING = 1.0; probe.main()" in PROBE
 
 
 def test_what_is_wrong_is_reduced_to_its_blocks_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
