@@ -7,6 +7,7 @@
 #   make models    other people's models in every backend, in an environment of its own; writes docs/models.md
 #   make release    dist/: a wheel and a source distribution, the same bytes whenever they are built, checked
 #   make figures    hours on a quiet machine: fills docs/figures.md, goes on where it was stopped; ONLY="ranks loader"
+#   make against    is anything slower or worse than at another revision, BASE=origin/main? five recipes in turns: every night
 #   make lint    style, types and import rules        make docs   build docs/_build/html        make clean
 # Choose another interpreter with: make test PYTHON=python3.12
 
@@ -28,12 +29,13 @@ test-long: export DEEP500_TEST_LONG := 1
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$(( n > 4 ? 4 : n )))
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 PYTEST_ARGS ?=
+BASE ?= HEAD^
 CONFORMANCE_ARGS ?=
 MODELS_ARGS ?=
 # make release SESSION="python3.10 python3.13": a newcomer's session with the wheel in these, too
 SESSION ?=
 
-.PHONY: help demo check test test-long conformance models release lint docs figures clean
+.PHONY: help demo check test test-long conformance models release lint docs figures against clean
 .DEFAULT_GOAL := help
 
 help:
@@ -78,6 +80,9 @@ docs: $(VENV)/.docs-installed
 # Hours on a machine that does nothing else; goes on where it was stopped. ONLY="ranks loader" runs some.
 figures: $(VENV)/.test-installed
 	$(BIN)/python -m tests.benchmarks --fill $(ONLY) --wait 60
+
+against: $(VENV)/.test-installed
+	$(BIN)/python -m tests.benchmarks.commits --base $(BASE)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info docs/_build docs/_simulated docs/_reference

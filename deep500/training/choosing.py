@@ -77,7 +77,7 @@ def matching(what: str, network: Network, patterns: str | Collection[str]) -> li
         if not fitting:
             raise InputError(
                 f"{what}: got {pattern!r}, which fits no trainable parameter; expected names or patterns with *, or "
-                f"{NORMS_AND_BIASES!r}: {nearest(str(pattern), known)} print(network) shows the names"
+                f"{NORMS_AND_BIASES!r}: {nearest(str(pattern), known)}; print(network) shows them"
             )
         chosen |= fitting
     return [name for name in known if name in chosen]

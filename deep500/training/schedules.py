@@ -14,6 +14,7 @@ import abc
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from deep500.errors import InputError
@@ -156,9 +157,11 @@ class WarmUp(Schedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         _at_least_one("steps", self.steps)
-        if not 0 <= self.start <= 1:
+        if not isinstance(self.start, Real) or not 0 <= self.start <= 1:
             raise InputError(f"got start={self.start!r}; expected a factor from 0 to 1: choose one")
         if self.schedule is not None:
+            if not isinstance(self.schedule, Schedule):
+                raise InputError(f"got schedule={self.schedule!r}; expected a Schedule, or None: make one")
             if self.schedule.parameter != self.parameter:
                 raise InputError(
                     f"got a warm-up of {self.parameter!r} for a schedule of {self.schedule.parameter!r}; expected the "
@@ -214,5 +217,5 @@ def StepHPSchedule(**hyperparameters: Any) -> HyperparameterSchedule:
 
 
 def _at_least_one(name: str, value: int) -> None:
-    if value < 1:
+    if not isinstance(value, Real) or not value >= 1:
         raise InputError(f"got {name}={value!r}; expected a whole number >= 1: choose another")

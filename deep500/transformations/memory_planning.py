@@ -125,7 +125,7 @@ class _Planning:
             how = "measured" if measured else "counted"
             error = BudgetError(
                 f"got a budget of {limit} bytes; expected at least {smallest} ({smallest / full:.3f} of {full} without "
-                f"a plan), the smallest of {len(tried)} plans {how}: raise the budget to that",
+                f"a plan), the smallest {how} of all that was tried: raise the budget to that",
                 smallest,
             )
             raise with_bound(error, self.regions.step, max([1, *self.pieces]))

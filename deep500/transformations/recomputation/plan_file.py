@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,16 +16,16 @@ from typing import Any
 
 from deep500.errors import PlanError
 from deep500.networks.execution.modes import training_network
+from deep500.networks.gradients.reach import prepare
 from deep500.networks.graph import Graph
 from deep500.networks.hashing import structure_hash as structure_hash
 from deep500.reading import LARGEST, at_least, check_hash, declare, number, read_json, validate, with_hash, word
 from deep500.transformations.recomputation.region_tree import outermost_first
-from deep500.transformations.recomputation.training_step import needed
+from deep500.transformations.recomputation.training_step import needed, with_batch
 
 FORMAT = "deep500-checkpointing-plan"
 VERSION = 3
 AGAIN = "name a plan file, or plan again with plan_checkpointing"
-_FURTHER = re.compile(r":\d+(_\d+)?$")
 
 
 _HEAD = declare({"format": word(FORMAT), "version": number(VERSION, VERSION, whole=True)})
@@ -125,13 +124,13 @@ class CheckpointingPlan:
             )
         if not network.has_value(self.loss):
             raise PlanError(f"got a plan for loss {self.loss!r}; expected a value of {network.name!r}: plan again")
-        forward = needed(training_network(network)[0], [self.loss])
-        written = {value for node in forward for value in node.writes}
-        named = {value for region in self.regions for value in region.values}
-        added = {v for v in named if _FURTHER.sub("", v) in written}  # outputs that only gradients want of a node
-        outermost_first([region.values for region in self.regions], written | added)
         if batch != self.batch:
             raise PlanError(f"got batch size {batch}; expected {self.batch}, for which the plan was made: plan again")
+        if self.regions:
+            step = training_network(with_batch(network, batch))[0]
+            prepare(step, [self.loss], step.trainable())  # gradients want operators expanded, and further outputs
+            forward = needed(step, [self.loss])
+            outermost_first([region.values for region in self.regions], {v for node in forward for v in node.writes})
         if backend is not None and backend != self.backend:
             raise PlanError(
                 f"got backend {backend!r}; expected {self.backend!r}, whose profile the plan rests on: profile again"

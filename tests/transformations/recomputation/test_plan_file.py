@@ -13,6 +13,7 @@ from deep500.errors import PlanError
 from deep500.networks import Network, add_loss, create
 from deep500.networks.hashing import structure_hash
 from deep500.transformations.recomputation.plan_file import CheckpointingPlan, PlannedRegion, load_plan
+from deep500.transformations.recomputation.training_step import training_step
 
 
 def network(classes: int = 3) -> Network:
@@ -155,3 +156,15 @@ def test_regions_that_no_network_of_this_hash_has(values: list[tuple[str, ...]],
     with pytest.raises(PlanError, match=message):
         executor.set_checkpointing(broken)
     assert executor.checkpointing is None
+
+
+def test_a_region_may_hold_what_gradients_expand() -> None:
+    """An LSTM is unrolled for its gradient: a plan names values that the network itself does not write."""
+    net = add_loss(create("lstm", shape=(4, 3), classes=3, width=5))
+    values = tuple(v for node in training_step(net, 8).forward for v in node.writes if v.startswith("lstm/"))
+    assert values and not set(values) & set(net.values())
+    made = replace(plan(net), network=structure_hash(net), regions=(PlannedRegion("lstm", "lstm", values),))
+    made.check(net, 8)
+    other = PlannedRegion("lstm", "lstm", (*values, "lstm/nowhere"))
+    with pytest.raises(PlanError, match=r"got values \['lstm/nowhere'\] in a region"):
+        replace(made, regions=(other,)).check(net, 8)

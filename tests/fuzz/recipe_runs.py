@@ -1,0 +1,223 @@
+"""What a drawn recipe trains, and what is seen of it: the last checkpoint, the losses and the judged metric."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import log_softmax
+
+import deep500 as d5
+from deep500.distributed import Threads, set_world
+from deep500.errors import Deep500Error
+from deep500.events import Event
+from deep500.metrics import TestAccuracy, TestLoss
+from deep500.recipe import run_recipe
+from deep500.registry import load_backend
+from deep500.results import Record
+from deep500.results.checkpoint import list_checkpoints, load_checkpoint
+from deep500.tasks.tokens import Characters
+
+SAMPLES, HELD, BATCH = 60, 24, 16
+"""For training, for validation, and in a batch: the last of an epoch is smaller, or left out."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One recipe.
+
+    Attributes:
+        backend: its name.
+        model: a key of :data:`MODELS`.
+        dtype: of weights and data.
+        optimizer: its class's name, with its hyper-parameters.
+        keys: further keys of the recipe.
+        ranks: threads that train together.
+        argv: of the command line.
+        stops: whether it is interrupted after the first epoch and goes on.
+    """
+
+    backend: str = "reference"
+    model: str = "mlp"
+    dtype: str = "float64"
+    optimizer: tuple[str, Mapping[str, Any]] = ("MomentumOptimizer", {"lr": 0.05, "momentum": 0.9})
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    ranks: int = 1
+    argv: tuple[str, ...] = ()
+    stops: bool = False
+
+    def with_keys(self, **keys: Any) -> Drawn:
+        """The same with further keys."""
+        return replace(self, keys={**self.keys, **keys})
+
+    def __str__(self) -> str:
+        name, options = self.optimizer
+        keys = ", ".join(f"{key}={getattr(value, '__name__', value)}" for key, value in sorted(self.keys.items()))
+        where = f"{self.backend} {self.dtype}" + (f", {self.ranks} ranks" if self.ranks > 1 else "")
+        rest = " ".join([*self.argv, *["stopped and resumed"] * self.stops])
+        return f"{self.model} on {where}, {name}({options}), {keys or 'no more keys'} {rest}".rstrip()
+
+
+@dataclass
+class Seen:
+    """What came out: ``refused`` is the error's text, ``broken`` that of one which nobody should meet."""
+
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    losses: list[float] = field(default_factory=list)
+    metric: float | None = None
+    refused: str = ""
+    broken: str = ""
+
+
+class Interrupt(Event):
+    """Ends the run after its first epoch, while it is on."""
+
+    on = False
+
+    def after_epoch(self, run: Any) -> None:
+        if self.on:
+            raise KeyboardInterrupt
+
+
+def _network(name: str, **options: Any) -> Callable[[], Any]:
+    return lambda: d5.networks.create(name, **options)
+
+
+IMAGES = {"shape": (1, 8, 8), "classes": 10}
+MODELS: dict[str, Callable[[], Any]] = {
+    "mlp": _network("mlp", hidden=(16,), **IMAGES),
+    "lenet": _network("lenet", **IMAGES),
+    "resnet": _network("resnet", depth=8, **IMAGES),
+    "lstm": _network("lstm", shape=(8, 8), classes=10, width=12),
+    "regression": _network("mlp", hidden=(16,), shape=(1, 8, 8), classes=3),
+    "language": _network("causal_transformer", shape=(8,), classes=12, width=16, heads=2, layers=1),
+    "dropout": _network("causal_transformer", shape=(8,), classes=12, width=16, heads=2, layers=1, dropout=0.2),
+}
+"""What is trained."""
+TOKENS = ("language", "dropout")
+MIXES = ("resnet",)
+"""Models whose samples see each other: batch normalization."""
+
+
+def arrays(model: str, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """Samples in which there is something to learn, and their labels; the last are for validation."""
+    rng = np.random.default_rng(7)
+    count = SAMPLES + HELD
+    if model in TOKENS:
+        tokens = (np.cumsum(rng.integers(0, 3, (count, 9)), axis=1) % 12).astype(np.int64)
+        x, y = tokens[:, :-1], tokens[:, 1:]
+    else:
+        x = rng.normal(size=(count, 8, 8) if model == "lstm" else (count, 1, 8, 8)).astype(dtype)
+        flat = x.reshape(count, -1)
+        y = (flat[:, :3] if model == "regression" else np.argmax(flat[:, :10], axis=1)).astype(
+            dtype if model == "regression" else np.int64
+        )
+    return x, y
+
+
+def data(model: str, dtype: str) -> tuple[d5.Dataset, d5.Dataset]:
+    """For training and for validation."""
+    x, y = arrays(model, dtype)
+    return d5.NumpyDataset(x[:SAMPLES], labels=y[:SAMPLES]), d5.NumpyDataset(x[SAMPLES:], labels=y[SAMPLES:])
+
+
+def judged_outside(drawn: Drawn, seen: Seen) -> float | None:
+    """The metric by NumPy from the checkpoint's weights; None where they are of another network, or other weights."""
+    network = _model(drawn)
+    part = "ema/weight/" if "ema" in drawn.keys else "network/"
+    weights = {
+        name: seen.arrays.get(f"{part}{name}", seen.arrays.get(f"network/{name}")) for name in network.parameters
+    }
+    if drawn.optimizer[0].startswith("ScheduleFree") or any(value is None for value in weights.values()):
+        return None
+    for name, value in weights.items():
+        network.set_parameter(name, value)
+    x, y = (array[SAMPLES:] for array in arrays(drawn.model, drawn.dtype))
+    scores = load_backend("reference").from_model(network).inference({"input": x})["output"].astype(np.float64)
+    if drawn.model == "regression":
+        return float(np.mean((scores - y) ** 2))
+    if drawn.model in TOKENS:
+        return float(-np.mean(np.take_along_axis(log_softmax(scores, axis=1), y[:, None], axis=1)))
+    return float(100 * np.mean(np.argmax(scores, axis=1) == y))
+
+
+def _model(drawn: Drawn) -> Any:
+    network = MODELS[drawn.model]()
+    return network if drawn.dtype == "float32" else d5.networks.to_dtype(network, drawn.dtype)
+
+
+def recipe(drawn: Drawn) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
+    """FIXED, MUTABLE and METRICS."""
+    d5fw = load_backend(drawn.backend)
+    name, options = drawn.optimizer
+    fixed = {"model": lambda: _model(drawn), "dataset": lambda: data(drawn.model, drawn.dtype), "epochs": 2}
+    if drawn.model == "regression":
+        fixed["task"] = "regression"
+    elif drawn.model in TOKENS:
+        fixed |= {"task": "language_modelling", "task_kwargs": {"vocabulary": Characters("abcdefghijkl")}}
+    mutable = {
+        "batch_size": BATCH,
+        "executor": d5fw.from_model,
+        "optimizer": getattr(d5fw, name, None) or getattr(d5.optimizers, name),
+        "optimizer_kwargs": dict(options),
+        **drawn.keys,
+    }
+    return fixed, mutable, [(TestLoss() if drawn.model in ("regression", *TOKENS) else TestAccuracy(), None)]
+
+
+def observe(drawn: Drawn) -> Seen:
+    """Train it in this process."""
+    with tempfile.TemporaryDirectory(prefix="deep500-drawn-") as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            try:
+                path = _trained(drawn, Path(folder))
+            except Deep500Error as error:
+                return Seen(refused=str(error) or type(error).__name__)
+            except Exception as error:  # noqa: BLE001 - whatever it is, is what is looked for
+                return Seen(broken=f"{type(error).__name__}: {error}")
+        return _read(Record.open(path), drawn)
+
+
+def _trained(drawn: Drawn, folder: Path) -> Path:
+    fixed, mutable, metrics = recipe(drawn)
+    argv = ["--quiet", "--out", str(folder), *drawn.argv]
+    if drawn.stops:
+        mutable["events"] = [Interrupt()]
+        Interrupt.on = True
+        try:
+            _run(drawn.ranks, fixed, mutable, metrics, argv)
+        except KeyboardInterrupt:
+            argv.append("--resume")
+        finally:
+            Interrupt.on = False
+    return _run(drawn.ranks, fixed, mutable, metrics, argv)
+
+
+def _run(ranks: int, fixed: Any, mutable: Any, metrics: Any, argv: list[str]) -> Path:
+    if ranks == 1:
+        return Path(run_recipe(fixed, mutable, metrics, argv).path)
+
+    def work(comm: Any) -> str:
+        set_world(comm)
+        try:
+            return str(run_recipe(fixed, mutable, metrics, argv).path)
+        finally:
+            set_world(None)
+
+    return Path(Threads(ranks).run(work)[0])
+
+
+def _read(record: Record, drawn: Drawn) -> Seen:
+    seed = max(int(seed) for seed in record.seeds())
+    last = load_checkpoint(list_checkpoints(record.checkpoints(seed))[-1])
+    losses = [epoch["train_loss"] for epoch in last["values"]["statistics"]["epochs"]]
+    (value,) = (record.finished_seed(seed) or {}).values()
+    return Seen(last["arrays"], losses, value)
