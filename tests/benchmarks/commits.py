@@ -24,19 +24,14 @@ FIGURES = {
     "operator: time of a step over that of the commit before": "not slower, not worse",
     "ranks: time of a step over that of the commit before": "not slower, not worse",
 }
-RECIPES = dict(
-    zip(
-        FIGURES,
-        (
-            "digits_lenet --open epochs=3",
-            "digits_lenet --open epochs=3 --backend jax",
-            "digits_lenet --open epochs=3 --backend tensorflow",
-            "digits_lenet_mish --open epochs=3",
-            "digits_lenet --open epochs=3 --ranks 2",
-        ),
-        strict=True,
-    )
+RECIPES = (
+    "digits_lenet --open epochs=3",
+    "digits_lenet --open epochs=3 --backend jax",
+    "digits_lenet --open epochs=3 --backend tensorflow",
+    "digits_lenet_mish --open epochs=3",
+    "digits_lenet --open epochs=3 --ranks 2",
 )
+"""Of each figure."""
 ROOT = Path(__file__).parents[2]
 UNRESOLVED = 2
 
@@ -63,7 +58,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=24, help="of launches at most, of each recipe")
     options = parser.parse_args()
     met = True
-    for figure, words in RECIPES.items():
+    for figure, words in zip(FIGURES, RECIPES, strict=True):
         with tempfile.TemporaryDirectory() as folder:
             code, text = compare(words, options.base, options.pairs, Path(folder))
         met &= say(figure, text, code in (0, UNRESOLVED))
