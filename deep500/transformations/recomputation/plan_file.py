@@ -16,7 +16,6 @@ from typing import Any
 
 from deep500.errors import PlanError
 from deep500.networks.execution.modes import training_network
-from deep500.networks.gradients.reach import prepare
 from deep500.networks.graph import Graph
 from deep500.networks.hashing import structure_hash as structure_hash
 from deep500.reading import LARGEST, at_least, check_hash, declare, number, read_json, validate, with_hash, word
@@ -127,6 +126,8 @@ class CheckpointingPlan:
         if batch != self.batch:
             raise PlanError(f"got batch size {batch}; expected {self.batch}, for which the plan was made: plan again")
         if self.regions:
+            from deep500.networks.gradients.reach import prepare  # recipes without a plan load no gradients
+
             step = training_network(with_batch(network, batch))[0]
             prepare(step, [self.loss], step.trainable())  # gradients want operators expanded, and further outputs
             forward = needed(step, [self.loss])
