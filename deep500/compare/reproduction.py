@@ -132,6 +132,8 @@ def reproduced(folder: Path, again: Path, seeds: Sequence[int] | None = None) ->
     first, second = read_json(folder / MANIFEST), read_json(again / MANIFEST)
     yield _settings(first, second, seeds)
     promised, curves = _promised(first, second), [_curves(path) for path in (folder, again)]
+    values = [_values(path) for path in (folder, again)]
+    metrics = (first["resolved"] or {}).get("metrics") or ()
     for seed in first["seeds"] if seeds is None else seeds:
         mine, theirs = (curve.get(seed, {}) for curve in curves)
         if promised:
@@ -140,6 +142,8 @@ def reproduced(folder: Path, again: Path, seeds: Sequence[int] | None = None) ->
         else:
             yield _near_curve(seed, mine, theirs)
             yield from _near_qualities(seed, *curves)
+        there, here = (side.get(str(seed), {}) for side in values)
+        yield from _same_values(seed, metrics, there, here, promised)
     if seeds is None:
         verdicts = [read_json(path / SUMMARY)["verdict"] for path in (folder, again)]
         yield Answer(verdicts[0] == verdicts[1], f"the verdict, run again: {verdicts[1]} (package: {verdicts[0]})")
@@ -209,6 +213,28 @@ def _same_curve(seed: int, mine: Curve, theirs: Curve) -> Answer:
         bool(mine),
         f"seed {seed}: {numbers} losses, qualities and counts up to {next(reversed(mine), 'nothing')}, bit by bit",
     )
+
+
+def _values(path: Path) -> dict[str, dict[str, Any]]:
+    """The values of metrics, by seed and name."""
+    entries = read_json(path / SEEDS) if (path / SEEDS).is_file() else {}
+    return {seed: entry.get("values") or {} for seed, entry in entries.items()}
+
+
+def _same_values(
+    seed: int, metrics: Sequence[Mapping[str, Any]], mine: Mapping[str, Any], theirs: Mapping[str, Any], promised: bool
+) -> Iterator[Answer]:
+    """Judge metrics of quality, which follow from the same bits; of the author's others say that they cannot be."""
+    qualities = [facts["name"] for facts in metrics if facts.get("kind") == "quality" and facts["name"] in mine]
+    if promised and qualities:
+        odd = [name for name in qualities if str(mine[name]) != str(theirs.get(name))]  # NaN is NaN
+        ends = f": {odd[0]} is {mine[odd[0]]!r} there, {theirs.get(odd[0])!r} here" if odd else ""
+        yield Answer(not odd, f"seed {seed}: {len(qualities)} metrics of quality, bit by bit{ends}")
+    for facts in metrics:
+        name, foreign = facts["name"], not str(facts.get("class", "deep500.")).startswith("deep500.")
+        if foreign and name in mine and not (promised and name in qualities):
+            why = "no bound is known where rounding differs" if name in qualities else "no quality: runs may differ"
+            yield Answer(None, f"seed {seed}: {name} {mine[name]!r} there, {theirs.get(name)!r} here; {why}")
 
 
 def _near_curve(seed: int, mine: Curve, theirs: Curve) -> Answer:

@@ -34,7 +34,7 @@ from deep500.results.files import read_json, regular_files, to_json
 from deep500.results.layout import check_layout
 from deep500.results.record import MANIFEST, REPORT, SUMMARY, Record
 from deep500.results.rules import CLAIMS, RULES_FILE, check
-from deep500.results.verify import SUMS, verify
+from deep500.results.verify import SUMS, examine
 
 MOST_FILES = 100_000
 DISAGREES = 1
@@ -82,8 +82,10 @@ def review(place: Path, run: bool = False) -> Iterator[Answer]:
     folder = _run_of(place)
     yield _sums(place)
     check_layout(folder)
-    problems = verify(folder)
-    yield Answer(not problems, problems[0] if problems else "the run's seal, and its figures from its samples")
+    examined = examine(folder)
+    sound = "the run's seal, and its figures from its samples"
+    yield Answer(not examined.problems, examined.problems[0] if examined.problems else sound)
+    yield from (Answer(None, remark) for remark in examined.remarks)
     yield from _made_again(place, folder)
     if run:
         yield from _run_again(place, folder)

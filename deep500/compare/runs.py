@@ -43,6 +43,9 @@ from deep500.results.verify import verify
 SAME_OR_FASTER, IS_WORSE, IS_UNRESOLVED, INVALID = 0, 1, 2, 3
 HEADLINE = "step"
 
+SIGNS = "a bet on the signs of pairs, valid at every look"
+"""The test of pairs that took turns."""
+
 COMPARED = ("resolved", "recipe_sha256", "data", "seeds", "backend", "device", "ranks", "environment")
 """Parts of the manifest whose differences are shown."""
 
@@ -58,6 +61,8 @@ class SeriesComparison:
         verdict: what the second is, compared with the first.
         basis: what it holds over: ``"over 12 launches"`` or ``"12 pairs of launches in turns"``.
         reason: why there can be no verdict; empty if nothing but the figures stands against one.
+        test: what the p value belongs to; empty without one.
+        medians: of the first and the second, in seconds (in turns: over the launches of the pairs).
     """
 
     series: str
@@ -66,6 +71,8 @@ class SeriesComparison:
     verdict: str
     basis: str
     reason: str = ""
+    test: str = ""
+    medians: tuple[float, float] = (math.nan, math.nan)
 
     def __str__(self) -> str:
         return self.sentence(self.reason)
@@ -88,6 +95,7 @@ class RunComparison:
         series: one comparison per series of times.
         qualities: one comparison per metric of quality, which decides before times do.
         metrics: per metric its values in both runs.
+        units: of the metrics.
         remarks: what a reader must know of the comparison as a whole, such as what it cannot know.
     """
 
@@ -98,6 +106,7 @@ class RunComparison:
     qualities: tuple[QualityComparison, ...]
     metrics: Mapping[str, tuple[Any, Any]]
     remarks: tuple[str, ...] = ()
+    units: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -146,6 +155,8 @@ class RunComparison:
                 "low": s.ratio.low,
                 "high": s.ratio.high,
                 "p": s.p,
+                "test": s.test,
+                "times": {"first": s.medians[0], "second": s.medians[1], "unit": "s"},
                 "verdict": s.verdict,
                 "basis": s.basis,
                 "reason": s.reason,
@@ -158,7 +169,10 @@ class RunComparison:
             "changed": dict(self.changed),
             "qualities": [quality.as_dict() for quality in self.qualities],
             "series": series,
-            "metrics": dict(self.metrics),
+            "metrics": {
+                name: {"first": first, "second": second, "unit": self.units.get(name, "")}
+                for name, (first, second) in self.metrics.items()
+            },
             "remarks": list(self.remarks),
             "exit_code": self.exit_code,
         }
@@ -209,7 +223,8 @@ def compare_runs(
     metrics = [{m["name"]: m["value"] for m in summary.get("metrics", [])} for summary in summaries]
     qualities = compare_qualities(manifests, summaries)
     both = {name: (metrics[0][name], metrics[1][name]) for name in metrics[0] if name in metrics[1]}
-    return RunComparison(first, second, differences(*facts), series, qualities, both, tuple(remarks))
+    units = {m["name"]: str(m.get("unit") or "") for m in summaries[1].get("metrics", [])}
+    return RunComparison(first, second, differences(*facts), series, qualities, both, tuple(remarks), units)
 
 
 def _of_processes(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -282,12 +297,13 @@ def _compare_apart(
 ) -> tuple[SeriesComparison, ...]:
     by_series = {name: _apart(name, runs, floor) for name in shared}
     corrected = holm([compared.p for compared in by_series.values()])
-    return tuple(
-        SeriesComparison(
-            name, compared.ratio, p, verdict(compared.ratio, p, 0.0, margin), compared.basis, compared.reason
-        )
-        for (name, compared), p in zip(by_series.items(), corrected, strict=True)
-    )
+    comparisons = []
+    for (name, compared), p in zip(by_series.items(), corrected, strict=True):
+        word, sizes = verdict(compared.ratio, p, 0.0, margin), _work(name, runs)[0]
+        first, second = (run.median(name) / size for run, size in zip(runs, sizes, strict=True))
+        about = compared.basis, compared.reason, compared.test
+        comparisons.append(SeriesComparison(name, compared.ratio, p, word, *about, (first, second)))
+    return tuple(comparisons)
 
 
 def _apart(name: str, runs: Sequence[FinishedRun], floor: Floor | None) -> LaunchComparison:
@@ -311,7 +327,7 @@ def _apart(name: str, runs: Sequence[FinishedRun], floor: Floor | None) -> Launc
     if reason:
         ratio = Interval(result.ratio.median, None, None, fewest)
         return LaunchComparison(ratio, None, result.basis + unit, reason)
-    return LaunchComparison(result.ratio, result.p, result.basis + unit)
+    return LaunchComparison(result.ratio, result.p, result.basis + unit, test=result.test)
 
 
 def _work(name: str, runs: Sequence[FinishedRun]) -> tuple[list[float], str]:
@@ -404,7 +420,8 @@ def compare_pairs(
             ends = "" if again.low is None else f" [{again.low:.3f}, {again.high:.3f}]"
             basis += f"; A/A control {again.median:.3f}{ends}"
         word = verdict(ratio, p, noise, margin) if not reason else UNRESOLVED
-        comparisons.append(SeriesComparison(name, ratio, p, word, basis, reason))
+        medians = float(np.median(a)), float(np.median(b))
+        comparisons.append(SeriesComparison(name, ratio, p, word, basis, reason, SIGNS, medians))
     return tuple(comparisons)
 
 

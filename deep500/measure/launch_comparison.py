@@ -72,16 +72,19 @@ class LaunchComparison:
         p: two-sided p value that there is no difference; None without an interval.
         basis: what both hold over, in words.
         reason: why there is no interval, in words; empty if there is one.
+        test: what the p value is of; of several tests it is the largest.
     """
 
     ratio: Interval
     p: float | None
     basis: str
     reason: str = ""
+    test: str = ""
 
 
-Evidence = tuple[float, float, float, str]
-"""Low end and high end of a log ratio, p value, and what it holds over."""
+Evidence = tuple[float, float, float, str, str]
+"""Low end and high end of a log ratio, p value, what it holds over, and the test."""
+RANKS, STUDENT, FLOORED = "Mann and Whitney's, of launches", "Student's t, of launches", "Student's t with the floor"
 
 
 def compare_launches(
@@ -127,7 +130,7 @@ def compare_launches(
     if floor is not None and all(estimate.low is not None and estimate.low > 0 for estimate in known):
         outer = floor.sd * math.sqrt(1 / processes[0] + 1 / processes[1])
         ends = _floored(math.log(after / before), known, outer, floor.freedom, level)
-        evidence.append((*ends, f"{_words(sides)}, {floor}"))
+        evidence.append((*ends, f"{_words(sides)}, {floor}", FLOORED))
     if not evidence:
         why = _open(sides, logs, shared) if floor is None else "too few samples within the launches"
         return LaunchComparison(Interval(after / before, None, None, fewest, level), None, _words(sides), why)
@@ -149,18 +152,18 @@ def _own_evidence(logs: Sequence[np.ndarray], words: str, level: float, alone: b
     a, b = logs
     fewest = min(a.size, b.size)
     if fewest >= FEWEST_FOR_RANKS and not (alone and (fewest < FEWEST_ALONE or dependence(logs) < INDEPENDENT)):
-        return [(*shift_interval(a, b, level), mann_whitney(a, b), words)]
+        return [(*shift_interval(a, b, level), mann_whitney(a, b), words, RANKS)]
     if fewest > 1 and not alone:
-        return [(*_student(a, b, level), f"{words}, Student's t")]
+        return [(*_student(a, b, level), f"{words}, Student's t", STUDENT)]
     return []
 
 
 def _widest(evidences: Sequence[Evidence], ratio: float, launches: int, level: float) -> LaunchComparison:
-    low, high, _, basis = max(evidences, key=lambda evidence: evidence[1] - evidence[0])
+    low, high, _, basis, _ = max(evidences, key=lambda evidence: evidence[1] - evidence[0])
     p = max(evidence[2] for evidence in evidences)
     # reported medians are not the middle of the launches' shifts: where they lie outside, the interval reaches them
     ends = min(math.exp(low), ratio), max(math.exp(high), ratio)
-    return LaunchComparison(Interval(ratio, *ends, launches, level), p, basis)
+    return LaunchComparison(Interval(ratio, *ends, launches, level), p, basis, "", ", ".join(e[4] for e in evidences))
 
 
 def shift_interval(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> tuple[float, float]:

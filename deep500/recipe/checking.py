@@ -30,6 +30,8 @@ def check(plan: RunPlan) -> RunPlan:
     repeat = plan.options.repeat
     plan.seeds = [plan.values["seed"] + number for number in range(1 if isinstance(repeat, str) else repeat)]
     plan.metrics = _checked_metrics(plan.metrics)
+    notes = [source_of("METRICS", metric) for metric, _ in plan.metrics]
+    plan.sources += [note for note in notes if note is not None and note not in plan.sources]
     plan.repetition = _repetition(plan.options)
     return plan
 

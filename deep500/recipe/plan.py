@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deep500.errors import RecipeError
+from deep500.metrics import Metric
 from deep500.recipe.describing import describe
 from deep500.recipe.options import Options
 from deep500.recipe.schema import BASES, FREE, KEYS, check_name
@@ -169,4 +170,6 @@ def _copied(value: Any) -> Any:
 def _facts(metric: Any) -> dict[str, Any]:
     facts = {name: getattr(metric, name, None) for name in ("name", "unit", "direction", "kind")}
     configured = {"arguments": metric.arguments} if getattr(metric, "arguments", None) else {}
+    plain = (type(metric).combine, type(metric).passes) == (Metric.combine, Metric.passes)
+    configured |= {"over_seeds": "median"} if plain and not type(metric).__module__.startswith("deep500.") else {}
     return {"class": describe(type(metric)), **facts, **configured}

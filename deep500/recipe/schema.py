@@ -113,6 +113,14 @@ AXES: Check = (
 )
 FUNCTION: Check = (lambda value: value is None or callable(value), "a function")
 FUNCTIONS = _several(callable, "a list of functions")
+
+
+def _carries(value: Any) -> bool:
+    groups = value if isinstance(value, Mapping) else {} if value is None else {"": None}
+    known = [taken for size, taken in groups.items() if str(size).isdecimal() and isinstance(taken, (list, tuple))]
+    return len(known) == len(groups) and all(len(k) > 2 and all(_is_number(n) and n > 0 for n in k) for k in known)
+
+
 NAMES: Check = (
     lambda value: value is None or (isinstance(value, str) and value != "") or _names(value),
     "names or patterns",
@@ -209,6 +217,8 @@ KEYS: dict[str, Key] = {
                check=_part(0.999)),
     "keep_checkpoints": Key("how many of the newest epochs' checkpoints are kept", default=2, check=POSITIVE,
                             named=False),
+    "references": Key("samples that seeds of reference runs took to the target, by batch size: {64: [910, 940, 880]}",
+                      named=False, check=(_carries, "three or more numbers of samples by batch size")),
     "custom_ops": Key("paths of operator plugins, from the recipe's folder", default=(),
                       check=_several(_is_path, "a list of paths"), named=False),
     "seed": Key("of weights, order and augmentation", default=0, check=_whole(0), named=False),

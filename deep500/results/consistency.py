@@ -92,12 +92,14 @@ def curve_problems(run: RunView) -> list[str]:
     """Epochs whose steps are not the samples that they trained on, divided by the size of a batch."""
     size = (run.manifest.get("resolved", {}).get("recipe") or {}).get("batch_size")
     batches, length = run.manifest.get("batches"), run.manifest.get("data", {}).get("train", {}).get("length")
+    of_tokens = (run.manifest.get("task") or {}).get("sample") == "token"  # of which an item of the data has many
     problems = []
     for line in run.curve:
         steps, samples = (line.get("clock") or {}).get("steps"), line.get("train_samples")
         place = f"metrics.jsonl: seed {line['seed']}, epoch {line['epoch']}"
         if None not in (steps, batches) and steps != batches:
             problems.append(f"{place}: {steps} steps; the run has {batches} batches")
+        samples = None if of_tokens else samples
         counted = isinstance(size, int) and isinstance(steps, int) and isinstance(samples, int)
         if counted and not (steps - 1) * size < samples <= steps * size:  # type: ignore[operator]
             problems.append(f"{place}: {samples} samples in {steps} steps of at most {size}")
@@ -186,6 +188,11 @@ def checkpoint_problems(run: RunView) -> list[str]:
                     f"metrics.jsonl: seed {seed}, epoch {epoch['epoch'] + 1}: {what}; its checkpoint has another"
                 )
     return problems
+
+
+def without_checkpoint(run: RunView) -> list[int]:
+    """Seeds of the curve of which no checkpoint tells, since it is gone, or too large to be read for a comparison."""
+    return [seed for seed in dict.fromkeys(line["seed"] for line in run.curve) if run.newest_file(seed) is None]
 
 
 def ledger_problems(run: RunView) -> list[str]:

@@ -84,7 +84,7 @@ MANIFEST = {
     "started": MOMENT,
     "division": str,
     "seeds": [int],
-    "resolved": {"recipe": {"epochs?": (COUNT, None)}},
+    "resolved": {"recipe": {"epochs?": (COUNT, None), "references?": ({str: [POSITIVE]}, None)}},
     "data": {"train": HALF, "validation": HALF, "test?": HALF, "*": HALF},
     "device": {"used": str},
     "argv": [str],

@@ -134,6 +134,27 @@ def _time_to(made_of: Mapping[str, Any]) -> TimeToQuality:
     return TimeToQuality(metric, made_of["target"], made_of["every"])
 
 
+def own_metrics(manifest: Mapping[str, Any]) -> list[str]:
+    """Metrics of a run's author, whose values nothing here computes again: each with the file that they come from.
+
+    Example:
+        >>> facts = {"name": "gap", "class": "recipe:Gap"}
+        >>> own_metrics({"resolved": {"metrics": [facts]}, "recipe_sha256": "0123456789abcdef"})
+        ['gap (recipe:Gap, SHA-256 0123456789ab of its file)']
+    """
+    resolved = manifest.get("resolved") or {}
+    noted = [source for source in resolved.get("own") or () if source["key"] == "METRICS"]
+    digests = {str(source["name"]).rpartition(":")[0].rpartition("/")[2]: source["sha256"] for source in noted}
+    words = []
+    for facts in resolved.get("metrics") or ():
+        module = str(facts.get("class", OF_METRICS)).partition(":")[0]
+        if not module.startswith(OF_METRICS):
+            digest = manifest.get("recipe_sha256") if module == "recipe" else digests.get(module)
+            file = "no file is known" if digest is None else f"SHA-256 {digest[:12]} of its file"
+            words.append(f"{facts['name']} ({facts['class']}, {file})")
+    return words
+
+
 def summary_problems(run: RunView) -> list[str]:
     """A summary whose values, verdicts or labels do not follow from the seeds and the recipe."""
     summary, manifest = run.summary, run.manifest
@@ -168,8 +189,10 @@ def summary_problems(run: RunView) -> list[str]:
 
 
 def _base_of(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what is known of how a metric combines seeds: those of Deep500 that observe a run take the median."""
-    return ("combine",) if str(facts.get("class", "")).startswith(OF_METRICS) else ()
+    """Return what is known of how a metric combines seeds: those of Deep500 that observe a run take the median, as do
+    those of others that say so."""
+    known = str(facts.get("class", "")).startswith(OF_METRICS) or facts.get("over_seeds") == "median"
+    return ("combine",) if known else ()
 
 
 def _as_written(result: MetricResult, got: Mapping[str, Any]) -> MetricResult:

@@ -32,16 +32,27 @@ from deep500.results.stats import SCHEMA, STATS
 
 @dataclass(frozen=True)
 class FolderCheck:
-    """One thing that is computed again or compared: what it is, and what must be there for it."""
+    """One thing that is computed again or compared: what it is, what must be there for it, and what it has to leave out
+    although it is possible, in words."""
 
     about: str
     problems: Callable[[RunView], list[str]]
     possible: Callable[[RunView], bool]
+    lacking: Callable[[RunView], str] = lambda run: ""
 
 
 def _timed(run: RunView) -> bool:
     timed = any(line.get("train_seconds") is not None for line in run.curve)
     return timed and "step" in (run.manifest.get("series") or {})
+
+
+def _has_checkpoint(run: RunView) -> bool:
+    return len(consistency.without_checkpoint(run)) < len({line["seed"] for line in run.curve})
+
+
+def _unwitnessed(run: RunView) -> str:
+    seeds = consistency.without_checkpoint(run)
+    return f"of seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}" if seeds else ""
 
 
 CHECKS = (
@@ -52,7 +63,7 @@ CHECKS = (
     FolderCheck("rules from all of these", recomputed.rule_problems, lambda run: run.has(RULES_FILE)),
     FolderCheck("samples against the curve and their clocks", consistency.sample_problems, _timed),
     FolderCheck("steps against epochs and batches", consistency.curve_problems, lambda run: bool(run.curve)),
-    FolderCheck("curve against checkpoints", consistency.checkpoint_problems, lambda run: run.has("checkpoints")),
+    FolderCheck("curve against checkpoints", consistency.checkpoint_problems, _has_checkpoint, _unwitnessed),
     FolderCheck(f"{len(RELATIONS)} relations between facts", findings, lambda run: run.is_of_recipe),
     FolderCheck("run against the ledger beside it", consistency.ledger_problems, lambda run: bool(run.ledger)),
 )
@@ -70,16 +81,25 @@ class Examined:
         problems: everything that is wrong, in words; empty when nothing is.
         recomputed: what was computed again or compared.
         absent: what could not be, since the folder does not hold what it takes.
+        unjudged: metrics of the author's own, whose values only the author's code computes.
     """
 
     problems: tuple[str, ...]
     recomputed: tuple[str, ...]
     absent: tuple[str, ...]
+    unjudged: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         text = f"as it was sealed; checked anew: {', '.join(self.recomputed) or 'nothing but checksums'}"
-        gone = f"; NOT checked, files are missing: {', '.join(self.absent)}" if self.absent else ""
-        return f"{text}{gone}; sealed only: {', '.join(SEALED)}"
+        remarks = "".join(f"; {remark}" for remark in self.remarks)
+        return f"{text}{remarks}; sealed only: {', '.join(SEALED)}"
+
+    @property
+    def remarks(self) -> list[str]:
+        """Checks that were left out and metrics that were not judged, in words."""
+        gone = [f"NOT checked, files are missing: {', '.join(self.absent)}"] if self.absent else []
+        metrics = f"NOT judged, since the author's own code computes them: {', '.join(self.unjudged)}"
+        return [*gone, *([f"{metrics}; --replay, or a review with --run, does"] if self.unjudged else [])]
 
 
 def verify(path: Path) -> list[str]:
@@ -121,7 +141,10 @@ def examine(path: Path, more: Sequence[FolderCheck] = ()) -> Examined:
             what = f"{type(error).__name__}: {str(error)[:80]}"
             possible, problems = True, [*problems, f"{check.about}: cannot be computed again ({what})"]
         (done if possible else absent).append(check.about)
-    return Examined(tuple(problems), tuple(done), tuple(absent) if run.is_of_recipe else ())
+        absent += [f"{check.about} {seeds}"] if possible and (seeds := check.lacking(run)) else []
+    if not run.is_of_recipe:
+        return Examined(tuple(problems), tuple(done), ())
+    return Examined(tuple(problems), tuple(done), tuple(absent), tuple(recomputed.own_metrics(run.manifest)))
 
 
 def _unsealed(path: Path) -> list[str]:

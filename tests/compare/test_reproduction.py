@@ -24,7 +24,13 @@ MUTABLE = {
     "batch_size": 256, "executor": d5fw.from_model, "optimizer": d5fw.GradientDescent, "optimizer_kwargs": {"lr": 0.5},
     "seed": 3,
 }
-METRICS = [(d5.TestAccuracy(), 1.0)]
+class Depth(d5.metrics.Metric):
+    name, unit = "depth", ""
+
+    def measure(self, statistics):
+        return float(len(statistics.epochs))
+
+METRICS = [(d5.TestAccuracy(), 1.0), (Depth(), None)]
 """
 
 
@@ -89,7 +95,7 @@ def perfect(text):
 
 def test_a_run_agrees_with_itself_made_again(runs):
     answers = list(reproduced(*runs))
-    assert len(answers) == 6 and all(answer.agrees for answer in answers), [str(answer) for answer in answers]
+    assert len(answers) == 8 and all(answer.agrees for answer in answers), [str(answer) for answer in answers]
     assert sum("up to epoch 2, bit by bit" in answer.what for answer in answers) == 2
 
 
@@ -101,6 +107,18 @@ def test_an_invented_loss_is_named_with_its_epoch(runs, forged):
 def test_a_target_that_was_moved_after_the_run_is_found(runs, forged):
     (what,) = wrong(forged("manifest.json", target), runs[1])
     assert "metrics.test_accuracy.target 0.5 -> 1" in what
+
+
+def test_a_metric_of_the_author_s_own_is_computed_again(runs, forged, tmp_path):
+    place = forged("seeds.json", lambda text: text.replace('"depth": 2.0', '"depth": 7.0', 1))
+    (what,) = wrong(place, runs[1])
+    assert what.endswith("2 metrics of quality, bit by bit: depth is 7.0 there, 2.0 here")
+    place = forged("manifest.json", elsewhere)
+    unbound = [str(answer) for answer in reproduced(place, runs[1]) if "depth" in answer.what]
+    assert unbound == [
+        "seen here: seed 3: depth 7.0 there, 2.0 here; no bound is known where rounding differs",
+        "seen here: seed 4: depth 2.0 there, 2.0 here; no bound is known where rounding differs",
+    ]
 
 
 def test_parameters_are_compared_where_they_are_there(runs, tmp_path):
@@ -134,7 +152,7 @@ def test_a_missing_epoch_is_found_on_both_paths(runs, forged):
 @pytest.mark.slow
 def test_replaying_seeds_by_the_command(runs, forged, capsys):
     assert cli.main(["verify", str(runs[0]), "--replay", "1"]) == 0
-    assert "3 of 3 agree, trained again" in capsys.readouterr().out
+    assert "4 of 4 agree, trained again" in capsys.readouterr().out
     place = forged("metrics.jsonl", lambda text: text.replace('"train_accuracy": ', '"train_accuracy": 1'))
     assert cli.main(["verify", str(place), "--replay", "2"]) == 1
     assert "DIFFERS: seed 3 parts in epoch 1: train_accuracy" in "".join(capsys.readouterr())

@@ -38,6 +38,7 @@ def make(folder, factor=1.0, n=400, launches=1, seed=0, recipe="job", each=64, s
     values, word = changes.pop("values", [97.0] * launches), changes.pop("word", "PASSED")
     (folder / "manifest.json").write_text(json.dumps(manifest | changes))
     metric = {"name": "test_accuracy", "value": float(np.median(values)), "values": list(values), "verdict": word}
+    metric["unit"] = "%"
     (folder / "summary.json").write_text(json.dumps({"metrics": [metric]}))
     rng, store = np.random.default_rng(seed), SampleStore(folder)
     for launch in range(launches):
@@ -95,7 +96,14 @@ def test_quality_decides_before_speed(tmp_path, values, word, code):
     first = make(tmp_path / "a", launches=12)
     comparison = compare_runs(first, make(tmp_path / "b", 0.5, launches=12, seed=1, values=values, word=word))
     assert (comparison.series[0].verdict, comparison.exit_code) == ("faster", code)
-    (facts,) = comparison.as_dict()["qualities"]
+    said = comparison.as_dict()
+    (facts,), (step,) = said["qualities"], said["series"]
+    assert json.loads(json.dumps(said)) == said
+    assert step["test"] == "Mann and Whitney's, of launches" and 0.45 < step["ratio"] < 0.55 and step["p"] < 0.05
+    assert step["times"]["unit"] == "s" and step["times"]["second"] / step["times"]["first"] == pytest.approx(
+        step["ratio"]
+    )
+    assert said["metrics"]["test_accuracy"]["unit"] == "%" and said["metrics"]["test_accuracy"]["first"] == 97.0
     assert facts["unit"] == "%" and facts["low"] <= facts["difference"] <= facts["high"] and "12 pairs" in facts["test"]
     assert json.loads(json.dumps(facts)) == facts
 

@@ -21,6 +21,7 @@ from deep500.recipe.names import own_object, resolve_name
 from deep500.recipe.options import parse_options
 from deep500.recipe.plan import RunPlan
 from deep500.recipe.steps import make_plan
+from deep500.results.verify import seal, verify
 
 MINE = """\
 import numpy as np
@@ -150,6 +151,25 @@ def test_a_whole_run_records_what_was_named(folder):
     assert resolved["recipe"]["optimizer"] == "mine.py:SignDescent"
     summary = json.loads((run / "summary.json").read_text())
     assert summary["metrics"][0]["name"] == "epochs" and summary["metrics"][0]["values"] == [1.0]
+
+
+def test_a_metric_that_a_recipe_imports_is_noted_and_said_to_be_unjudged(folder, capsys):
+    (folder / "gauges_of_mine.py").write_text(MINE)
+    (folder / "job.py").write_text("from gauges_of_mine import Epochs\n" + JOB % "(Epochs(), 1)")
+    assert cli.main(["run", str(folder / "job.py"), "--quiet"]) == 0
+    (run,) = Path("results/job").glob("20*")
+    digest, noted = hashlib.sha256(MINE.encode()).hexdigest(), "gauges_of_mine:Epochs"
+    own = json.loads((run / "manifest.json").read_text())["resolved"]["own"]
+    assert own == [{"key": "METRICS", "name": noted, "sha256": digest}]
+    capsys.readouterr()
+    assert cli.main(["verify", str(run)]) == 0
+    said = f"NOT judged, since the author's own code computes them: epochs ({noted}, SHA-256 {digest[:12]} of its file)"
+    assert said in capsys.readouterr().out
+    summary = json.loads((run / "summary.json").read_text())
+    summary["metrics"][0]["value"] = 0.5  # what its seeds make of it is known: the median
+    (run / "summary.json").write_text(json.dumps(summary))
+    seal(run)
+    assert any("value of epochs is 0.5; 2.0 follows" in problem for problem in verify(run))
 
 
 def test_a_run_is_not_resumed_with_another_file(folder, capsys):

@@ -65,6 +65,12 @@ WRONG = [
     ({"mutable": without(MUTABLE, optimizer_args=0.1)}, r"optimizer_args: got 0.1; expected a tuple; write \(0.1,\)"),
     ({"mutable": without(MUTABLE, optimizer_kwargs=[1])}, r"optimizer_kwargs: got \[1\]; expected a dict"),
     ({"fixed": without(FIXED, augmentation=Crop(8))}, r"augmentation: got .* expected a list"),
+    (
+        {"fixed": without(FIXED, references={32: [900.0, 950.0]})},
+        r"references: got .* three or more numbers of samples",
+    ),
+    ({"fixed": without(FIXED, references={"small": [900, 950, 960]})}, r"references: got "),
+    ({"fixed": without(FIXED, references={32: [900, 950, "many"]})}, r"references: got "),
     ({"metrics": (TestAccuracy(), 90.0)}, r"METRICS: got 90.0; expected \(metric, target or None\)"),
     ({"metrics": [(TestAccuracy, 90.0)]}, r"add the parentheses: TestAccuracy\(\)"),
     ({"metrics": [(TestAccuracy(), "90")]}, r"got target '90' for 'test_accuracy'"),
@@ -105,6 +111,11 @@ def test_wrong_recipe(halves, message):
 def test_wrong_command_line(words, message):
     with pytest.raises(ValueError, match=message):
         plan(*words)
+
+
+def test_references_are_recorded_with_their_batch_sizes():
+    carried = plan(fixed={**FIXED, "references": {32: [900, 950.5, 940]}}).resolved["recipe"]["references"]
+    assert carried == {"32": [900, 950.5, 940]}
 
 
 def test_overrides_change_a_copy_only():

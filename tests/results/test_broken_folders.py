@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from deep500.metrics import RoofShare, TestAccuracy, Throughput, TimingBreakdown
 from deep500.recipe import run_recipe
 from deep500.report.command import examine_with_page
 from deep500.results.rules import FLAGGED, check
-from deep500.results.verify import examine
+from deep500.results.verify import examine, seal
 from tests.recipes.common import quick
 from tests.results.broken_folders import OWN, REVIEWERS, Folder, resealed
 
@@ -49,6 +50,17 @@ def test_the_message_says_what_was_checked_and_what_is_sealed_only(honest, tmp_p
     folder = Folder(honest, tmp_path / "copy")
     (folder.path.parent / "ledger.jsonl").unlink()
     assert "NOT checked, files are missing: run against the ledger beside it" in str(examine(folder.path))
+
+
+def test_a_seed_without_its_checkpoints_is_said_to_be_unchecked(honest, tmp_path):
+    folder = Folder(honest, tmp_path / "copy")
+    for file in (folder.path / "checkpoints" / "seed-1").glob("*"):
+        file.unlink()
+    seal(folder.path)
+    assert examine(folder.path).absent == ("curve against checkpoints of seed 1",)
+    shutil.rmtree(folder.path / "checkpoints")
+    seal(folder.path)
+    assert examine(folder.path).absent == ("curve against checkpoints",)
 
 
 def test_there_are_enough_of_them():

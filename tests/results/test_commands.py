@@ -38,8 +38,8 @@ def test_verify(run, capsys):
 def test_check(run, capsys):
     assert cli.main(["publish", "check", str(run)]) == 0
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert len(lines) == 26 and "observations only" in lines["R5"] and "as planned" in lines["F10"]
-    assert cli.main(["publish", "check", "--list"]) == 0 and len(capsys.readouterr().out.splitlines()) == 26
+    assert len(lines) == 27 and "observations only" in lines["R5"] and "as planned" in lines["F10"]
+    assert cli.main(["publish", "check", "--list"]) == 0 and len(capsys.readouterr().out.splitlines()) == 27
     summary = json.loads((run / "summary.json").read_text())
     summary["metrics"][0]["standing"] = "result"
     (run / "summary.json").write_text(json.dumps(summary))

@@ -15,6 +15,8 @@ from deep500.report.page import headline_line
 from deep500.results.files import read_json
 from deep500.results.quiet import lower_metrics
 from deep500.results.rules import FLAGGED, check
+from deep500.tasks.tokens import Characters
+from deep500.training.data.text import Passages
 from deep500.training.listeners import StopAtAccuracy
 from tests.recipes.common import quick
 from tests.results.broken_folders import BASE, ROWS, Folder, resealed
@@ -70,6 +72,19 @@ def second(out):
     return run(out, "batch_size=64")
 
 
+def prose():
+    """Passages of a text: a step has more tokens than its batch has passages."""
+    text = "a rank has a share of a batch, and no batch is its own. " * 4
+    return tuple(Passages(part, Characters.of(text), 8) for part in (text, text[:64]))
+
+
+def of_tokens(out):
+    """A language model, whose samples are tokens."""
+    model = {"model": "gru_language_model", "model_kwargs": {"width": 5, "embedding": 3}, "task": "language_modelling"}
+    bits = [(m.TestQuality("bits_per_character", "bits", direction="lower"), None)]
+    return run(out, dataset=prose, batch_size=8, augmentation=None, metrics=bits, **model)
+
+
 def renamed(out):
     """A run whose folder has another name by now."""
     path = run(out)
@@ -80,6 +95,8 @@ def renamed(out):
 RUNS = {
     "as it is": run,
     "dry run": lambda out: run(out, "--dry-run"),
+    "dry run of more epochs": lambda out: run(out, "--dry-run", "epochs=3", "--open"),
+    "tokens": of_tokens,
     "six seeds": lambda out: run(out, "--repeat", "6", epochs=1),
     "seeds until tight": lambda out: run(out, "--repeat", "auto", "--budget", "0.2", epochs=1),
     "another seed": lambda out: run(out, "--seed", "7"),

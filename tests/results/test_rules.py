@@ -13,7 +13,7 @@ from deep500.measure import Plan, Target
 from deep500.measure.fingerprint import fingerprint, full_environment
 from deep500.results import ledger
 from deep500.results.record import configuration_hash
-from deep500.results.rules import FAIL, PASS, RULES, check, summary_of, write_rules
+from deep500.results.rules import FAIL, NOT_APPLICABLE, PASS, RULES, check, summary_of, write_rules
 from deep500.results.samples import SampleStore
 from deep500.results.stats import plan_to_json
 from deep500.results.verify import write_stats
@@ -97,6 +97,22 @@ def add(**new):
     return lambda parts: parts["claims"].append(new)
 
 
+def learned_after(samples):
+    """A recipe that carries references of about 1,000 samples, and a run that takes so many."""
+
+    def change(parts):
+        recipe = parts["manifest"]["resolved"]["recipe"]
+        recipe.update(batch_size=32, references={"32": [990.0, 1000.0, 1010.0]})
+        parts["manifest"]["resolved"]["metrics"] = [
+            {"name": "test_accuracy", "kind": "quality", "direction": "higher", "target": 90.0}
+        ]
+        for line in parts["curve"]:
+            line["train_samples"] = samples + line["seed"]
+        headline(parts)
+
+    return change
+
+
 # fmt: off
 BAD = {
     "R1": claim("speedup", base={"kind": "serial-best"}),
@@ -125,6 +141,7 @@ BAD = {
     "F12": claim("baseline", measures=["time_to_accuracy"]),
     "D1": add(type="speed-up", value=3.0),
     "D2": edit("curve", lambda lines: [line["load"].update(busy=3.9, own=0.3) for line in lines]),
+    "D3": learned_after(700.0),
 }
 # fmt: on
 
@@ -200,6 +217,7 @@ VARIATIONS = {
                           parts["manifest"]["resolved"]["recipe"].update(events=["Stop"])) and headline(parts),
     "D2": lambda parts: (busy(parts), stand("observation")(parts)),
     "F11": claim("scaling", rows=[ROW, {**ROW, "processes": 4, "global_batch": 256}], labels=["weak"]),
+    "D3": learned_after(1000.0),
 }
 # fmt: on
 """Good folders that look like the bad one but say what must be said."""
@@ -249,7 +267,11 @@ def write(folder, stats, change=lambda parts: None):
 
 
 def test_every_rule_says_what_it_wants():
-    assert list(RULES) == [f"R{i}" for i in range(1, 13)] + [f"F{i}" for i in range(1, 13)] + ["D1", "D2"] == list(BAD)
+    assert (
+        list(RULES)
+        == [f"R{i}" for i in range(1, 13)] + [f"F{i}" for i in range(1, 13)] + ["D1", "D2", "D3"]
+        == list(BAD)
+    )
     assert all(summary_of(rule).endswith(".") for rule in RULES.values())
 
 
@@ -275,6 +297,31 @@ def test_other_ways_to_break_a_rule(rule, change, tmp_path, measured):
 @pytest.mark.parametrize(("rule", "change"), ALSO_GOOD)
 def test_other_ways_to_keep_a_rule(rule, change, tmp_path, measured):
     assert check(write(tmp_path / "good", measured, change))[rule].status == PASS
+
+
+def test_references_judge_whole_runs_of_enough_seeds(tmp_path, measured):
+    def alone(parts):
+        learned_after(700.0)(parts)
+        parts["manifest"]["seeds"] = [0, 1]
+        parts["curve"] = [line for line in parts["curve"] if line["seed"] < 2]
+
+    found = check(write(tmp_path / "two", measured, alone), only=["D3"])["D3"]
+    assert (found.status, found.reason[:10]) == (NOT_APPLICABLE, "got 2 seed")
+    assert check(write(tmp_path / "none", measured), only=["D3"])["D3"].status == NOT_APPLICABLE
+
+    for number, (facts, status) in enumerate(
+        (
+            ({"dry_run": True}, NOT_APPLICABLE),
+            ({"argv": ["optimizer=Better"]}, NOT_APPLICABLE),
+            ({"argv": ["batch_size=32", "--seed", "4"]}, FAIL),
+        )
+    ):
+
+        def change(parts, facts=facts):
+            learned_after(700.0)(parts)
+            parts["manifest"].update(facts)
+
+        assert check(write(tmp_path / str(number), measured, change), only=["D3"])["D3"].status == status
 
 
 def test_findings_are_written_and_a_folder_that_is_none_is_refused(tmp_path, measured):

@@ -60,9 +60,11 @@ def _options(run: RunView) -> Iterator[str]:
             yield f"manifest.json: {what} {short(got)}; argv asks for {short(expected)}"
 
 
-@relates("command line against the resolved recipe", M + "argv", M + "resolved.recipe")
+@relates("command line against the resolved recipe", M + "argv", M + "resolved.recipe", M + "dry_run")
 def _words(run: RunView) -> Iterator[str]:
     recipe, (_, words, _) = run.manifest["resolved"]["recipe"], options_of(run.manifest["argv"])
+    if run.manifest["dry_run"]:
+        words.pop("epochs", None)  # it has one, whatever is asked for
     for name, text in words.items():
         value: Any = recipe
         for part in name.split("."):

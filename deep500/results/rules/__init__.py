@@ -44,7 +44,7 @@ def title_of(name: str) -> str:
 
 
 RULES: dict[str, Rule] = {**_numbered(twelve_rules, "r"), **_numbered(twelve_ways, "f"), **_numbered(own_rules, "d")}
-"""All rules by id, R1 to R12, F1 to F12, and our own D1 and D2."""
+"""All rules by id, R1 to R12, F1 to F12, and our own D1 to D3."""
 
 
 def summary_of(rule: Rule) -> str:

@@ -1,7 +1,8 @@
-"""D1-D2: rules of our own, about what the other twenty-four rest on: that claims can be judged, and a quiet machine."""
+"""D1-D3: rules of our own: claims that can be judged, a quiet machine, learning no faster than references."""
 
 from __future__ import annotations
 
+from deep500.errors import ResultsError
 from deep500.measure.load import disturbances
 from deep500.results.claims import BY
 from deep500.results.quiet import OBSERVATION, load_of_run
@@ -47,3 +48,17 @@ def d2_quiet_or_observed(run: RunView) -> RuleFinding:
     if called:
         return failed(f"the machine was busy ({causes}), and results are claimed: {', '.join(called[:4])}", fix)
     return passed(f"the machine was busy ({causes}), and times are called observations")
+
+
+def d3_no_faster_than_references(run: RunView) -> RuleFinding:
+    """A run needs no fewer samples to its target than the references that its recipe carries."""
+    carried = ((run.manifest.get("resolved") or {}).get("recipe") or {}).get("references")
+    if not carried:
+        return not_applicable("its recipe carries no references")
+    from deep500.results.convergence import FASTER, by_recipe
+
+    try:
+        result = by_recipe(carried, run.manifest, run.curve, run.is_finished)
+    except ResultsError as error:
+        return not_applicable(str(error))
+    return failed(f"{result}", "look at data, model, evaluation") if result.verdict == FASTER else passed(f"{result}")

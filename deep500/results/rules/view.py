@@ -21,9 +21,9 @@ from deep500.results.stats import STATS
 CLAIMS, LEDGER = "claims.json", "ledger.jsonl"
 PASS, FAIL, MISSING, NOT_APPLICABLE = "pass", "fail", "missing", "not applicable"
 FLAGGED = (FAIL, MISSING)
+"""States that make ``deep500 publish check`` end with 1."""
 LARGEST_CHECKPOINT = 2**28
 """Bytes of the largest checkpoint that is read to compare facts with it."""
-"""States that make ``deep500 publish check`` end with 1."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,14 @@ class RunView:
         """``summary.json``."""
         return self._json(SUMMARY)
 
-    def newest_checkpoint(self, seed: int) -> dict[str, Any] | None:
-        """The newest checkpoint of a seed, see :func:`~deep500.results.checkpoint.load_checkpoint`; None where there is
-        none, or one too large to be read for a comparison."""
+    def newest_file(self, seed: int) -> Path | None:
+        """The file of a seed's newest checkpoint; None where there is none, or one too large for a comparison."""
         newest = list_checkpoints(self.path / "checkpoints" / f"seed-{seed}")[-1:]
-        return load_checkpoint(newest[0]) if newest and newest[0].stat().st_size <= LARGEST_CHECKPOINT else None
+        return newest[0] if newest and newest[0].stat().st_size <= LARGEST_CHECKPOINT else None
+
+    def newest_checkpoint(self, seed: int) -> dict[str, Any] | None:
+        """The content of :meth:`newest_file`, see :func:`~deep500.results.checkpoint.load_checkpoint`."""
+        return None if (file := self.newest_file(seed)) is None else load_checkpoint(file)
 
     @cached_property
     def series(self) -> dict[str, dict[str, Any]]:

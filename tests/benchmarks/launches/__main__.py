@@ -22,15 +22,23 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=200, help="of each simulation (200)")
     parser.add_argument("--comparisons", type=int, default=2, help="real ones of each kind (2)")
     parser.add_argument("--pairs", type=int, default=24, help="launches of each side in turns at most (24)")
+    parser.add_argument("--at-once", type=int, default=1, help="comparisons in turns at the same time (1)")
+    parser.add_argument("--minutes", type=float, help="stop a comparison in turns after so many, and count it as it is")
+    parser.add_argument("--effects", type=float, nargs="+", default=(0.03, 0.1), help="that are planted (0.03 0.1)")
+    parser.add_argument("--folder", type=Path, help="keep what is made here, and go on with it")
     asked = parser.parse_args()
+    how = real.How(asked.comparisons, asked.pairs, asked.at_once, asked.minutes)
     with tempfile.TemporaryDirectory() as place:
+        folder = (asked.folder or Path(place)).resolve()
         for part in asked.only:
             if part == "simulated":
                 simulated.tables(asked.trials)
             elif part == "apart":
-                real.apart(asked.comparisons, Path(place))
+                real.apart(asked.comparisons, folder)
+            elif part == "turns":
+                real.turns(how, folder)
             else:
-                getattr(real, part)(asked.comparisons, asked.pairs, Path(place))
+                real.planted(how, folder, asked.effects)
     return 0
 
 

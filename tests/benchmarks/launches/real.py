@@ -8,13 +8,18 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from deep500.compare.runs import HEADLINE, compare_runs
-from deep500.measure.comparison import FASTER, SLOWER
+from deep500.measure.comparison import FASTER, SLOWER, UNRESOLVED
 from tests.benchmarks.filling import say
-from tests.benchmarks.launches import APART, PLANTED, SECONDS, TURNS
+from tests.benchmarks.launches import APART, SECONDS, SLIGHT, TENTH, TURNS
+from tests.benchmarks.launches.plants import calibrated
 
 RECIPE = Path(__file__).with_name("recipe.py")
 LAUNCHES = 12
@@ -33,35 +38,81 @@ def apart(comparisons: int, folder: Path) -> None:
     say(APART, f"alone {wrong[0]}, beside earlier runs {wrong[1]} of {comparisons}", max(wrong) <= 0.05 * comparisons)
 
 
-def turns(comparisons: int, pairs: int, folder: Path) -> None:
+@dataclass(frozen=True)
+class How:
+    """How comparisons in turns are made.
+
+    Attributes:
+        comparisons, pairs: their number, and launches of each side at most.
+        at_once: how many run at the same time: more than one is a busy machine.
+        minutes: after which one is stopped, and counts as it stands; None: never.
+    """
+
+    comparisons: int
+    pairs: int
+    at_once: int = 1
+    minutes: float | None = None
+
+
+def turns(how: How, folder: Path) -> None:
     """The recipe against itself, and what that costs over two plain runs."""
-    found, seconds = _against(comparisons, pairs, folder / "turns", "", "turns")
-    say(TURNS, f"{_wrong(found)} of {comparisons}, {pairs} pairs each", _wrong(found) <= 0.05 * comparisons)
-    plain = sum(_plain(folder / "plain", pairs)[1] for _ in range(2))
-    mean = sum(seconds) / len(seconds)
-    say(SECONDS, f"{mean / plain:.2f}: {mean:.0f} s for {pairs} pairs, {plain:.0f} s for as many plain launches")
+    found = _against(how, folder / "turns", "", "turns")
+    text = f"{_wrong(found)} of {how.comparisons}, at most {how.pairs} pairs each"
+    say(TURNS, text, _wrong(found) <= 0.05 * how.comparisons)
+    made = [one["pairs"] for one in found]
+    plain = sum(_plain(folder / "plain", how.pairs)[1] for _ in range(2)) / how.pairs
+    each = sum(one["seconds"] for one in found) / sum(made)
+    say(SECONDS, f"{each / plain:.2f}: {each:.1f} s a pair, {plain:.1f} s as two plain launches")
 
 
-def planted(comparisons: int, pairs: int, folder: Path) -> None:
-    """The recipe against itself with 3 % more."""
-    found, _ = _against(comparisons, pairs, folder / "planted", f"events={RECIPE}:MoreWork", "planted")
-    seen = sum(one["verdict"] == FASTER for one in found)  # the base takes longer
-    wrong = sum(one["verdict"] == SLOWER for one in found)
-    text = f"{seen} of {comparisons}, the wrong way in {wrong}, {pairs} pairs each"
-    say(PLANTED, text, seen >= 0.8 * comparisons and not wrong)
+def planted(how: How, folder: Path, effects: Sequence[float]) -> None:
+    """The recipe against itself when its step takes so much longer."""
+    for figure, effect in ((SLIGHT, 0.03), (TENTH, 0.1)):
+        if effect not in effects:
+            continue
+        place = folder / f"planted-{effect:g}"
+        found = _against(how, place, f"events={calibrated(effect, place)}", f"planted {effect:.0%}")
+        seen = sum(one["verdict"] == FASTER for one in found)  # the base takes longer
+        wrong = sum(one["verdict"] == SLOWER for one in found)
+        stopped = sum(one["stopped"] for one in found)
+        pairs = sorted(one["pairs"] for one in found)
+        text = f"{seen} of {how.comparisons}, the wrong way in {wrong}, {pairs[0]} to {pairs[-1]} pairs"
+        text += f", {stopped} stopped after {how.minutes:g} min" if stopped else ""
+        say(figure, f"{text}{_load()}", seen >= 0.8 * how.comparisons and not wrong)
 
 
-def _against(
-    comparisons: int, pairs: int, out: Path, words: str, name: str
-) -> tuple[list[dict[str, Any]], list[float]]:
-    found, seconds = [], []
-    for number in range(comparisons):
-        begin = time.monotonic()
-        said = _deep500("run", str(RECIPE), "--against", words, "--pairs", str(pairs), "--out", str(out))
-        seconds.append(time.monotonic() - begin)
-        found.append(_headline(said))
-        print(f"{name} {number + 1}: {_text(found[-1])} ({seconds[-1]:.0f} s){_load()}", flush=True)
-    return found, seconds
+def _against(how: How, out: Path, words: str, name: str) -> list[dict[str, Any]]:
+    """Comparisons in turns; those that are there already are not made again."""
+    with ThreadPoolExecutor(how.at_once) as pool:
+        return list(pool.map(partial(_compared, how, out, words, name), range(how.comparisons)))
+
+
+def _compared(how: How, out: Path, words: str, name: str, number: int) -> dict[str, Any]:
+    """One comparison: its last look, seconds, and whether it was stopped."""
+    place, kept = out / str(number), out / f"{number}.json"
+    if kept.exists():
+        return dict(json.loads(kept.read_text()))
+    command = ["run", str(RECIPE), "--against", words, "--pairs", str(how.pairs), "--out", str(place), "--json"]
+    begin = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "deep500", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        out_text, errors = process.communicate(timeout=None if how.minutes is None else 60 * how.minutes)
+        stopped = False
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        (out_text, errors), stopped = process.communicate(), True
+    states = sorted(place.glob(f"against-{RECIPE.stem}/*.json"))
+    if not states:
+        raise SystemExit(f"{' '.join(command)}: {errors}")
+    facts = json.loads(states[-1].read_text())
+    nothing = {"verdict": UNRESOLVED, "reason": "no pair", "ratio": float("nan"), "low": None, "high": None}
+    last = [nothing, *facts["looks"]][-1] if stopped else _headline(json.loads(out_text))
+    one = {**last, "pairs": len(facts["pairs"]), "seconds": time.monotonic() - begin, "stopped": stopped}
+    kept.write_text(json.dumps(one))
+    print(f"{name} {number + 1}: {_text(one)}, {one['pairs']} pairs in {one['seconds']:.0f} s{_load()}", flush=True)
+    return one
 
 
 def _plain(out: Path, launches: int = LAUNCHES) -> tuple[Path, float]:

@@ -1,6 +1,8 @@
-"""A recipe of seconds, most of whose step are products of matrices: a hundred of them, or with `MoreWork` more."""
+"""A recipe of seconds, most of whose step are products of matrices, and a step that is slower by a share of itself."""
 
 from __future__ import annotations
+
+from time import thread_time
 
 import numpy as np
 
@@ -22,10 +24,26 @@ class Work(d5.Event):
             np.matmul(self.a, self.a, out=self.out)
 
 
-class MoreWork(Work):
-    """So much more that the step takes 3 % longer."""
+class Slower(Work):
+    """The same, and after each update more work: a share of the CPU time that this very step has taken so far."""
 
-    pieces = 104
+    share = 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.small, self.rest, self.begin = np.full((8, 8), 0.01), np.empty((8, 8)), 0.0
+
+    def before_batch(self, run: object) -> None:
+        """The step begins."""
+        self.begin = thread_time()
+        super().before_batch(run)
+
+    def after_update(self, source: object) -> None:
+        """More work."""
+        now = thread_time()
+        end = now + self.share * (now - self.begin)
+        while thread_time() < end:
+            np.matmul(self.small, self.small, out=self.rest)
 
 
 FIXED = {"model": "mlp", "model_kwargs": {"hidden": (8,)}, "dataset": "digits", "epochs": 16}
