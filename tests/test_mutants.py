@@ -189,25 +189,26 @@ def _hyperparameters(**changes: Callable[[dict[str, Any]], Any]) -> Callable[[Pa
 @replaced(OPTIMIZER, "update")
 def negative_decay(right, self):
     with torch.no_grad():
-        for parameter in self._parameters:
+        for parameter in self._parameters.values():
             parameter.grad -= 2 * self.weight_decay * parameter
     right(self)
 
 
 @replaced(OPTIMIZER, "update")
 def forgotten_parameter(right, self):
-    self._parameters[-1].grad.zero_()
-    kept = self._parameters[-1].detach().clone()
+    *_, last = self._parameters.values()
+    last.grad.zero_()
+    kept = last.detach().clone()
     right(self)
     with torch.no_grad():
-        self._parameters[-1].copy_(kept)
+        last.copy_(kept)
 
 
 @replaced(OPTIMIZER, "update")
 def accumulated_gradients(right, self):
     with torch.no_grad():
-        old = self.__dict__.setdefault("accumulated", [torch.zeros_like(p) for p in self._parameters])
-        for parameter, total in zip(self._parameters, old, strict=True):
+        old = self.__dict__.setdefault("accumulated", [torch.zeros_like(p) for p in self._parameters.values()])
+        for parameter, total in zip(self._parameters.values(), old, strict=True):
             parameter.grad = total.add_(parameter.grad).clone()
     right(self)
 
