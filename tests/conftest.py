@@ -13,6 +13,7 @@ import fcntl
 import gc
 import os
 import re
+import signal
 import sys
 import tempfile
 import zlib
@@ -77,11 +78,13 @@ def _one_torch_thread() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse a misspelt backend at once: it would silently test nothing."""
+    """Refuse a misspelt backend at once, which would silently test nothing; heed Ctrl-C, which tests send."""
     unknown = sorted(set(_WANTED) - set(registry.backend_names()))
     if unknown:
         known = ", ".join(registry.backend_names())
         raise pytest.UsageError(f"got DEEP500_TEST_BACKENDS with {', '.join(unknown)}; expected some of: {known}")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in jobs that a shell has put into the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if _LONG and not _WORKER:
         config.pluginmanager.register(workshop.Outcomes())
 
