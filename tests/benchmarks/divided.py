@@ -1,4 +1,4 @@
-"""What dividing a network costs: ``python -m tests.benchmarks.divided [--rounds N] [--width 512] [--only time,cut]``.
+"""The cost of dividing a network: ``python -m tests.benchmarks.divided [--rounds N] [--width 512] [--only time,cut]``.
 
 A causal transformer on PyTorch, with momentum. Parts:
 

@@ -1,4 +1,4 @@
-"""What a drawn recipe trains, and what is seen of it: the last checkpoint, the losses and the judged metric."""
+"""A drawn recipe as it runs: models and data, the training, and its last checkpoint, losses and metric."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from deep500.results import Record
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint
 from deep500.tasks.tokens import Characters
 
-SAMPLES, HELD, BATCH = 60, 24, 16
+SAMPLES, VALIDATION, BATCH = 60, 24, 16
 """For training, for validation, and in a batch: the last of an epoch is smaller, or left out."""
 
 
@@ -66,8 +66,8 @@ class Drawn:
 
 
 @dataclass
-class Seen:
-    """What came out: ``refused`` is the error's text, ``broken`` that of one which nobody should meet."""
+class Outcome:
+    """A run's result. ``refused`` is the text of an error of Deep500's, ``broken`` that of any other exception."""
 
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
@@ -100,16 +100,16 @@ MODELS: dict[str, Callable[[], Any]] = {
     "language": _network("causal_transformer", shape=(8,), classes=12, width=16, heads=2, layers=1),
     "dropout": _network("causal_transformer", shape=(8,), classes=12, width=16, heads=2, layers=1, dropout=0.2),
 }
-"""What is trained."""
+"""Networks by name, without a loss."""
 TOKENS = ("language", "dropout")
 MIXES = ("resnet",)
 """Models whose samples see each other: batch normalization."""
 
 
 def arrays(model: str, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Samples in which there is something to learn, and their labels; the last are for validation."""
+    """Samples and labels that depend on them; the last are for validation."""
     rng = np.random.default_rng(7)
-    count = SAMPLES + HELD
+    count = SAMPLES + VALIDATION
     if model in TOKENS:
         tokens = (np.cumsum(rng.integers(0, 3, (count, 9)), axis=1) % 12).astype(np.int64)
         x, y = tokens[:, :-1], tokens[:, 1:]
@@ -128,12 +128,12 @@ def data(model: str, dtype: str) -> tuple[d5.Dataset, d5.Dataset]:
     return d5.NumpyDataset(x[:SAMPLES], labels=y[:SAMPLES]), d5.NumpyDataset(x[SAMPLES:], labels=y[SAMPLES:])
 
 
-def judged_outside(drawn: Drawn, seen: Seen) -> float | None:
+def judged_outside(drawn: Drawn, outcome: Outcome) -> float | None:
     """The metric by NumPy from the checkpoint's weights; None where they are of another network, or other weights."""
     network = _model(drawn)
     part = "ema/weight/" if "ema" in drawn.keys else "network/"
     weights = {
-        name: seen.arrays.get(f"{part}{name}", seen.arrays.get(f"network/{name}")) for name in network.parameters
+        name: outcome.arrays.get(f"{part}{name}", outcome.arrays.get(f"network/{name}")) for name in network.parameters
     }
     if drawn.optimizer[0].startswith("ScheduleFree") or any(value is None for value in weights.values()):
         return None
@@ -172,7 +172,7 @@ def recipe(drawn: Drawn) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
     return fixed, mutable, [(TestLoss() if drawn.model in ("regression", *TOKENS) else TestAccuracy(), None)]
 
 
-def observe(drawn: Drawn) -> Seen:
+def observe(drawn: Drawn) -> Outcome:
     """Train it in this process."""
     with tempfile.TemporaryDirectory(prefix="deep500-drawn-") as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -180,9 +180,9 @@ def observe(drawn: Drawn) -> Seen:
             try:
                 path = _trained(drawn, Path(folder))
             except Deep500Error as error:
-                return Seen(refused=str(error) or type(error).__name__)
+                return Outcome(refused=str(error) or type(error).__name__)
             except Exception as error:  # noqa: BLE001 - whatever it is, is what is looked for
-                return Seen(broken=f"{type(error).__name__}: {error}")
+                return Outcome(broken=f"{type(error).__name__}: {error}")
         return _read(Record.open(path), drawn)
 
 
@@ -215,9 +215,9 @@ def _run(ranks: int, fixed: Any, mutable: Any, metrics: Any, argv: list[str]) ->
     return Path(Threads(ranks).run(work)[0])
 
 
-def _read(record: Record, drawn: Drawn) -> Seen:
+def _read(record: Record, drawn: Drawn) -> Outcome:
     seed = max(int(seed) for seed in record.seeds())
     last = load_checkpoint(list_checkpoints(record.checkpoints(seed))[-1])
     losses = [epoch["train_loss"] for epoch in last["values"]["statistics"]["epochs"]]
     (value,) = (record.finished_seed(seed) or {}).values()
-    return Seen(last["arrays"], losses, value)
+    return Outcome(last["arrays"], losses, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import subprocess
 import sys
@@ -13,10 +14,10 @@ import numpy as np
 import pytest
 
 import deep500 as d5
-from deep500.training.data.samplers import Sampler
+from deep500.training.data.samplers import ShuffleSampler
 from deep500.training.trainer import Trainer
 from tests.conftest import load_backend
-from tests.fuzz.recipe_runs import Drawn, Seen
+from tests.fuzz.recipe_runs import Drawn, Outcome
 from tests.fuzz.recipes import RELATIONS, Judge, difference, draw
 
 pytestmark = pytest.mark.slow
@@ -49,34 +50,38 @@ def _forgetful(load: Callable[..., None]) -> Callable[..., None]:
 def test_a_resumption_that_forgets_its_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = Drawn(keys={"schedule": d5.schedules.CosineSchedule(total=6, unit="step"), "no_decay": "norms_and_biases"})
     judge = Judge(["stopped and resumed"])
-    assert judge.judge(drawn, random.Random(0)) is None and judge.held["stopped and resumed"] == 1
+    assert judge.judge(drawn, random.Random(0)) is None and judge.compared["stopped and resumed"] == 1
     monkeypatch.setattr(Trainer, "load_state", _forgetful(Trainer.load_state))
     finding = judge.judge(drawn, random.Random(0))
     assert finding is not None and "off" in finding.what
     assert list(judge.reduced(finding).drawn.keys) == ["schedule"]
 
 
-def test_an_order_that_threads_change_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever breaks a relation is a finding; here batches are others where two threads make them."""
+def test_an_order_that_drifts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run takes its samples in another order, as one that depends on the time would."""
     judge = Judge(["again"])
-    batches, calls = Sampler.batches, [0]
+    order, run, runs = ShuffleSampler.order, Trainer.run, itertools.count()
 
-    def drifting(sampler: Sampler, epoch: int) -> Any:
-        calls[0] += 1
-        return batches(sampler, epoch)[:: -1 if calls[0] > 2 else 1]
+    def counted(trainer: Trainer, *arguments: Any) -> Any:
+        number = next(runs)
+        monkeypatch.setattr(ShuffleSampler, "order", lambda sampler, epoch: order(sampler, epoch + 10 * number))
+        return run(trainer, *arguments)
 
-    monkeypatch.setattr(Sampler, "batches", drifting)
+    monkeypatch.setattr(Trainer, "run", counted)
     finding = judge.judge(Drawn(), random.Random(0))
     assert finding is not None and finding.relation == "again"
 
 
 def test_difference() -> None:
-    one, other = Seen({"network/w": np.array([1.0, 2.0])}, [0.5]), Seen({"network/w": np.array([1.0, 2.1])}, [0.5])
+    one, other = (
+        Outcome({"network/w": np.array([1.0, 2.0])}, [0.5]),
+        Outcome({"network/w": np.array([1.0, 2.1])}, [0.5]),
+    )
     assert difference(one, one, True, 0) == ""
     assert difference(one, other, False, 0.1) == "" and "0.05 off" in difference(one, other, False, 0.01)
-    assert "absent" in difference(one, Seen({}, [0.5]), False, 1)
-    assert "losses" in difference(one, Seen(one.arrays, [0.6]), False, 0.1)
-    assert difference(one, Seen(one.arrays, [np.nextafter(0.5, 1)]), True, 0.1) != ""
+    assert "absent" in difference(one, Outcome({}, [0.5]), False, 1)
+    assert "losses" in difference(one, Outcome(one.arrays, [0.6]), False, 0.1)
+    assert difference(one, Outcome(one.arrays, [np.nextafter(0.5, 1)]), True, 0.1) != ""
 
 
 def test_every_relation_holds_for_some_drawn_recipe() -> None:

@@ -50,10 +50,8 @@ def run(folder, batch_size, crossings, recipe="job", target=90.0):
     """A folder whose seeds cross the target after so many samples, between two evaluations."""
     folder.mkdir()
     metric = {"name": "test_accuracy", "kind": "quality", "direction": "higher", "target": target}
-    manifest = {
-        "recipe": recipe, "seeds": list(range(len(crossings))),
-        "resolved": {"recipe": {"batch_size": batch_size}, "metrics": [metric]},
-    }  # fmt: skip
+    resolved = {"recipe": {"batch_size": batch_size}, "metrics": [metric]}
+    manifest = {"recipe": recipe, "seeds": list(range(len(crossings))), "resolved": resolved}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     lines = []
     for seed, samples in enumerate(crossings):

@@ -1,7 +1,7 @@
 """Recomputation in divided networks: forward values that a rank's backward nodes read and it does not keep.
 
 A rank's network holds forward and backward, so it is a step as :mod:`deep500.transformations.recomputation` plans one.
-What collectives give is kept, so the ranks meet as often as without a plan, in the same order.
+Results of collectives are kept, so the ranks meet as often as without a plan, in the same order.
 """
 
 from __future__ import annotations

@@ -126,21 +126,21 @@ def _kill(words: Sequence[str], here: Callable[[], Path | None], rng: Random) ->
 
 
 def problems_of(path: Path) -> list[str]:
-    """What verify and the rules find, without what a rule rightly says of the metrics that were drawn."""
+    """Alarms of verify and the rules, without those that a rule rightly gives for the metrics that were drawn."""
     flagged = [f"{name}: {finding.reason}" for name, finding in check(path).items() if finding.status in FLAGGED]
     alarms = [text for text in flagged if not re.match("|".join(RIGHTLY), text)]
     return [*examine_with_page(path).problems, *alarms]
 
 
 def reviewed(path: Path) -> list[str]:
-    """What a reviewer of its package finds."""
+    """Alarms that a reviewer of its package meets."""
     with tempfile.TemporaryDirectory() as place:
         packed = package(path, Path(place) / "run.tar.gz")
         return [str(answer) for answer in review(unpack(packed, Path(place))) if answer.agrees is False]
 
 
 def run(number: int, folder: Path) -> dict[str, Any]:
-    """One honest run and what was found of it."""
+    """One honest run and the alarms that it gave."""
     refused: list[str] = []
     crashed: list[str] = []
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""What an honest run is made of, drawn from its number: recipe, words of the command line, kind."""
+"""The parts of an honest run, drawn from its number: recipe, words of the command line, kind."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _scheme(rng: random.Random) -> Any:
 
 
 def drawn(number: int, attempt: int) -> tuple[random.Random, str, str]:
-    """What decides a run: random numbers, backend and kind."""
+    """The source of a run's choices: random numbers, backend and kind."""
     backends = [name for name in BACKENDS if is_installed(name)]
     place, turn = number % len(backends), number // len(backends)
     return random.Random(f"{number} {attempt}"), backends[place], KINDS[(turn + 3 * place) % len(KINDS)]

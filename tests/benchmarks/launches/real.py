@@ -56,12 +56,12 @@ class How:
 
 def turns(how: How, folder: Path) -> None:
     """The recipe against itself, and what that costs over two plain runs."""
-    found = _against(how, folder / "turns", "", "turns")
-    text = f"{_wrong(found)} of {how.comparisons}, at most {how.pairs} pairs each"
-    say(TURNS, text, _wrong(found) <= 0.05 * how.comparisons)
-    made = [one["pairs"] for one in found]
+    comparisons = _against(how, folder / "turns", "", "turns")
+    text = f"{_wrong(comparisons)} of {how.comparisons}, at most {how.pairs} pairs each"
+    say(TURNS, text, _wrong(comparisons) <= 0.05 * how.comparisons)
+    pairs = [one["pairs"] for one in comparisons]
     plain = sum(_plain(folder / "plain", how.pairs)[1] for _ in range(2)) / how.pairs
-    each = sum(one["seconds"] for one in found) / sum(made)
+    each = sum(one["seconds"] for one in comparisons) / sum(pairs)
     say(SECONDS, f"{each / plain:.2f}: {each:.1f} s a pair, {plain:.1f} s as two plain launches")
 
 
@@ -71,11 +71,11 @@ def planted(how: How, folder: Path, effects: Sequence[float]) -> None:
         if effect not in effects:
             continue
         place = folder / f"planted-{effect:g}"
-        found = _against(how, place, f"events={calibrated(effect, place)}", f"planted {effect:.0%}")
-        seen = sum(one["verdict"] == FASTER for one in found)  # the base takes longer
-        wrong = sum(one["verdict"] == SLOWER for one in found)
-        stopped = sum(one["stopped"] for one in found)
-        pairs = sorted(one["pairs"] for one in found)
+        comparisons = _against(how, place, f"events={calibrated(effect, place)}", f"planted {effect:.0%}")
+        seen = sum(one["verdict"] == FASTER for one in comparisons)  # the base takes longer
+        wrong = sum(one["verdict"] == SLOWER for one in comparisons)
+        stopped = sum(one["stopped"] for one in comparisons)
+        pairs = sorted(one["pairs"] for one in comparisons)
         text = f"{seen} of {how.comparisons}, the wrong way in {wrong}, {pairs[0]} to {pairs[-1]} pairs"
         text += f", {stopped} stopped after {how.minutes:g} min" if stopped else ""
         say(figure, f"{text}{_load()}", seen >= 0.8 * how.comparisons and not wrong)
@@ -89,9 +89,9 @@ def _against(how: How, out: Path, words: str, name: str) -> list[dict[str, Any]]
 
 def _compared(how: How, out: Path, words: str, name: str, number: int) -> dict[str, Any]:
     """One comparison: its last look, seconds, and whether it was stopped."""
-    place, kept = out / str(number), out / f"{number}.json"
-    if kept.exists():
-        return dict(json.loads(kept.read_text()))
+    place, record = out / str(number), out / f"{number}.json"
+    if record.exists():
+        return dict(json.loads(record.read_text()))
     command = ["run", str(RECIPE), "--against", words, "--pairs", str(how.pairs), "--out", str(place), "--json"]
     begin = time.monotonic()
     process = subprocess.Popen(
@@ -110,7 +110,7 @@ def _compared(how: How, out: Path, words: str, name: str, number: int) -> dict[s
     nothing = {"verdict": UNRESOLVED, "reason": "no pair", "ratio": float("nan"), "low": None, "high": None}
     last = [nothing, *facts["looks"]][-1] if stopped else _headline(json.loads(out_text))
     one = {**last, "pairs": len(facts["pairs"]), "seconds": time.monotonic() - begin, "stopped": stopped}
-    kept.write_text(json.dumps(one))
+    record.write_text(json.dumps(one))
     print(f"{name} {number + 1}: {_text(one)}, {one['pairs']} pairs in {one['seconds']:.0f} s{_load()}", flush=True)
     return one
 
@@ -142,8 +142,8 @@ def _text(one: dict[str, Any]) -> str:
     return f"{one['verdict']} {one['ratio']:.3f}{ends}" + (f" ({one['reason']})" if one["reason"] else "")
 
 
-def _wrong(found: list[dict[str, Any]]) -> int:
-    return sum(one["verdict"] in (FASTER, SLOWER) for one in found)
+def _wrong(comparisons: list[dict[str, Any]]) -> int:
+    return sum(one["verdict"] in (FASTER, SLOWER) for one in comparisons)
 
 
 def _load() -> str:

@@ -136,7 +136,7 @@ class SideBySide:
         return value if whole else f"{rank}/{value}"
 
     def _writes(self, node: Node, rank: int) -> list[str]:
-        """What a rank's node gives, its first output with its weight."""
+        """The first output of a rank's node, with its weight."""
         outputs, share = list(self.nodes[rank][node.name].outputs), self.nodes[rank].get(f"{node.name}:share")
         return outputs if share is None else [share.outputs[0], *outputs[1:]]
 
@@ -168,7 +168,7 @@ class SideBySide:
                 yield from layouts(node.op, shape, about["shape" if node.op == "reshape" else "perm"], len(self.ranks))
 
     def _facts(self) -> Iterator[tuple[str, str]]:
-        """What sources are on the ranks, and what collectives give, as pairs of equal terms."""
+        """Sources on the ranks, and results of collectives, as pairs of equal terms."""
         for name in self.graph.sources:
             if self.division.shardings[name] != R:
                 yield from self._results([name], [self.division.shardings[name]], [[name]] * len(self.networks))

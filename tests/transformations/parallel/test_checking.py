@@ -296,7 +296,7 @@ def test_plans_are_proved_by_rewriting_the_serial_graph(model: str, ranks: int) 
 
 
 BY_THE_CHECKER_ALONE = {"mean without weights", "product without transposition"}
-"""What no axiom speaks of: a mean that is weighted, and a product times a number."""
+"""Mutants of which no axiom speaks: a mean that is weighted, and a product times a number."""
 
 
 @pytest.mark.parametrize("name", [*MUTANTS, *WRONG_AXES])
