@@ -27,7 +27,7 @@ from deep500.metrics import (
 from deep500.results.claims import BY, derive
 from deep500.results.files import to_json
 from deep500.results.quiet import BUSY, RANKS_CHANGED, disturbed, lower_metrics, mixed
-from deep500.results.rules import RULES, RULES_FILE, RunView, check, summary_of
+from deep500.results.rules import NOT_APPLICABLE, RULES, RULES_FILE, RunView, check, summary_of
 from deep500.results.verdict import Circumstances, MetricResult, SeedNotes, judge, overall
 from deep500.training.statistics import FIELDS, EpochRecord, TrainingStatistics
 
@@ -250,11 +250,15 @@ def _named(claim: Mapping[str, Any]) -> str:
 
 
 def rule_problems(run: RunView) -> list[str]:
-    """Findings in ``rules.json`` that another look does not confirm; of the ledger's only where it is at hand."""
+    """Findings in ``rules.json`` that another look does not confirm; of the ledger's only where it is at hand.
+
+    A rule that is not there must not apply: rules came later than some folders.
+    """
     written = run._json(RULES_FILE).get("rules", {})
     known = [name for name in written if name in RULES and (name != "F3" or run.ledger)]
-    fresh = check(run.path, only=known) if known else {}
-    absent = [f"rules.json: {name} was taken out" for name in RULES if run.is_of_recipe and name not in written]
+    missing = [name for name in RULES if run.is_of_recipe and name not in written]
+    fresh = check(run.path, only=[*known, *missing]) if known or missing else {}
+    absent = [f"rules.json: {name} was taken out" for name in missing if fresh[name].status != NOT_APPLICABLE]
     words = [
         f"rules.json: {field} of {name} is not what the rule says"
         for name in known

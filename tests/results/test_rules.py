@@ -12,8 +12,9 @@ from deep500.errors import ResultsError
 from deep500.measure import Plan, Target
 from deep500.measure.fingerprint import fingerprint, full_environment
 from deep500.results import ledger
+from deep500.results.recomputed import rule_problems
 from deep500.results.record import configuration_hash
-from deep500.results.rules import FAIL, NOT_APPLICABLE, PASS, RULES, check, summary_of, write_rules
+from deep500.results.rules import FAIL, NOT_APPLICABLE, PASS, RULES, RunView, check, summary_of, write_rules
 from deep500.results.samples import SampleStore
 from deep500.results.stats import plan_to_json
 from deep500.results.verify import write_stats
@@ -331,6 +332,17 @@ def test_findings_are_written_and_a_folder_that_is_none_is_refused(tmp_path, mea
     assert set(written) == set(RULES) and written["R1"]["status"] == PASS
     with pytest.raises(ResultsError, match="got no such file"):
         check(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "problems"), [("D3", []), ("R1", ["rules.json: R1 was taken out"])])
+def test_a_rule_that_is_not_there_must_not_apply(tmp_path, measured, name, problems):
+    """Folders from before a rule was added lack it: D3 says nothing without references, R1 always something."""
+    folder = write(tmp_path / "run", measured)
+    write_rules(folder)
+    content = json.loads((folder / "rules.json").read_text())
+    del content["rules"][name]
+    (folder / "rules.json").write_text(json.dumps(content))
+    assert rule_problems(RunView(folder)) == problems
 
 
 def test_the_ledger_adds_up_what_tuning_cost(tmp_path):
