@@ -267,8 +267,12 @@ def difference(first: Outcome, second: Outcome, exact: bool, tolerance: float) -
 
 
 def outside(drawn: Drawn, outcome: Outcome) -> str:
-    """How the judged metric differs from that of the weights which were kept; empty if it does not."""
-    expected = judged_outside(drawn, outcome) if outcome.arrays else None
+    """How the judged metric differs from that of the checkpoint's weights; empty if it does not.
+
+    Where ranks hold weights of their own, each judges its part of the samples by them: the checkpoint has rank 0's.
+    """
+    alike = drawn.ranks == 1 or drawn.keys["scheme"].__name__ in SCHEMES
+    expected = judged_outside(drawn, outcome) if alike and outcome.arrays else None
     if expected is None or outcome.metric is None:
         return ""
     slack = ROUNDING[drawn.dtype] * max(abs(expected), 1) + (100 / VALIDATION if drawn.dtype == "float32" else 0)
