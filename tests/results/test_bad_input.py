@@ -173,13 +173,17 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_file(command, run, tmp_path,
 
 
 def test_a_limit_of_the_system_is_one_line(run, tmp_path):
-    """A real refusal of the system: a process that may write no file larger than a kilobyte."""
+    """A real refusal of the system: a process that may write no file larger than a kilobyte.
+
+    It writes no bytecode (-B): the interpreter would keep the half file that the limit lets through, and every
+    later process would fail to import it.
+    """
     limited = (
         "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)); "
         "sys.argv[0] = 'deep500'; runpy.run_module('deep500', run_name='__main__')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", limited, "report", str(run), "-o", str(tmp_path / "page.html")],
+        [sys.executable, "-B", "-c", limited, "report", str(run), "-o", str(tmp_path / "page.html")],
         capture_output=True,
         text=True,
         check=False,
