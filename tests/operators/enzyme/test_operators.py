@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import deep500 as d5
-from deep500.errors import EnzymeError, InputError, UnsupportedOperator
+from deep500.errors import CompileError, EnzymeError, InputError, UnsupportedOperator
+from deep500.operators.cpp.commands import Job
+from deep500.operators.cpp.compilers import Compiler
 from deep500.operators.cpp.spec import BuildSpec
-from deep500.operators.enzyme import pipeline, verify
+from deep500.operators.enzyme import build, pipeline, verify
 from deep500.operators.enzyme.engine import find_engine
 from deep500.operators.enzyme.loops import turn_loops
 from deep500.operators.enzyme.members import kept_in_members
@@ -352,6 +354,29 @@ def test_sums_in_less_than_the_operator_s_type_are_judged_by_their_noise(dtype: 
     got = op.backward([np.ones_like(x)], [x], [x])[0]
     assert got is not None
     np.testing.assert_allclose(got.astype("float64"), r - wide * r**3 * wide.sum() / 7, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("forward", "refused", "flags"),
+    [("*y = *x;", 0, [True]), ("*y = *x;", 1, [True, False]), ("std::sort(y, y);", 0, [False])],
+)
+def test_the_float64_that_judges_shorter_types_is_built_as_they_are(
+    forward: str, refused: int, flags: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unrolled and inlined before Enzyme, unless the source sorts; without that only where it does not compile."""
+    tried: list[bool] = []
+
+    def noted(job: Job, unit: str, words: list[str], **options: bool) -> None:
+        assert job.spec.dtype == "float64" and unit == "twin.cc" and options == {"speculate": True}
+        tried.append(set(build.EAGER) <= {*words})
+        if len(tried) <= refused:
+            raise CompileError("got this; expected that")
+
+    monkeypatch.setattr(build, "_compile", noted)
+    (tmp_path / "own.cpp").write_text(sources.elementwise("own", forward))
+    spec = BuildSpec("own", None, None, ("float32",), ("float32",), gradient="enzyme")
+    job = Job(spec, Compiler("zig", (), ""), tmp_path, "own.cpp", tmp_path / "own.so", False, [], list)
+    assert build.Build(job)._twin() == tmp_path / "twin.so" and tried == flags
 
 
 def test_noise_hides_no_gradient_that_is_wrong_by_one_percent() -> None:
