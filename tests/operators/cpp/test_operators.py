@@ -201,6 +201,39 @@ def _is_installed(distribution: str) -> bool:
         return False
 
 
+PRODUCTS = """
+#include "deep500/blas.h"
+#include "deep500/deep500.h"
+template <class T> struct products : deep500::CustomOperator {
+  std::size_t m, n, k;
+  products(std::size_t m, std::size_t n, std::size_t k) : m(m), n(n), k(k) {}
+  void forward(const T *a, const T *b, T *y) {
+    for (int way = 0; way < 4; ++way) {
+      const int turn_a = way / 2 ? d5::transposed : d5::plain, turn_b = way % 2 ? d5::transposed : d5::plain;
+      d5::product(turn_a, turn_b, m, n, k, T(2), a, way / 2 ? m : k, b, way % 2 ? k : n, T(0), y + way * m * n, n);
+    }
+  }
+};
+D500_EXPORTED void *create_new_op(deep500::tensor_t *in, int, deep500::tensor_t *, int) {
+  return new products<D500_DTYPE>(in[0].sizes[0], in[1].sizes[1], in[0].sizes[1]);
+}
+D500_REGISTER_OP(products<D500_DTYPE>);
+"""
+
+
+@pytest.mark.slow
+def test_products_of_matrices_as_they_are_and_transposed(compiler: str) -> None:
+    """Whole tiles and what is left beside them, and more rows than a panel has."""
+    described = [d5.tensordesc(shape) for shape in (["M", "K"], ["K", "N"], [4, "M", "N"])]
+    op = d5.compile_custom_cppop_inline("products", PRODUCTS, described[:2], described[2:])
+    for m, n, k in ((17, 71, 37), (3, 5, 300)):
+        a, b = RNG.standard_normal((m, k)).astype("float32"), RNG.standard_normal((k, n)).astype("float32")
+        (y,) = op.forward([a, b])
+        for way, got in enumerate(y):
+            left, right = a.reshape(k, m).T if way // 2 else a, b.reshape(n, k).T if way % 2 else b
+            np.testing.assert_allclose(got, 2 * left.astype("float64") @ right.astype("float64"), rtol=1e-4, atol=1e-4)
+
+
 def test_pickling_rebuilds_from_the_cache() -> None:
     op = d5.compile_custom_cppop_inline("reversed_sum", SCRATCH, VECTOR, VECTOR)
     again = pickle.loads(pickle.dumps(op))

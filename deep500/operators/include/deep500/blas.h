@@ -8,10 +8,18 @@
 
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 namespace d5 {
 constexpr int plain = 111, transposed = 112;
 }  // namespace d5
+
+// Compilers that prefer registers of half that width would make two of each, and run out of them: half the speed.
+#if defined(__clang__) && defined(__AVX512F__)
+#define D500_WIDE __attribute__((min_vector_width(512)))
+#else
+#define D500_WIDE
+#endif
 
 namespace d500_detail {
 
@@ -32,7 +40,7 @@ struct tile {
 
   /// c[rows][used] = alpha a b + beta c; a's element (i, p) is at a[i * down + p * along], b is a packed panel.
   template <int rows>
-  static inline void multiply(int depth, const T *a, std::size_t down, std::size_t along, const T *b, T alpha, T beta, T *c,
+  D500_WIDE static inline void multiply(int depth, const T *a, std::size_t down, std::size_t along, const T *b, T alpha, T beta, T *c,
                               std::size_t ldc, int used) {
     vector sum[rows][2] = {};
     for (int p = 0; p < depth; ++p, b += columns) {
@@ -65,8 +73,23 @@ struct tile {
     }
   }
 
+#if defined(__clang__) || __GNUC__ >= 12
+  /// Rows and columns of a square of numbers change places, a bit of their numbers at a time (Eklundh 1972).
+  template <int bit, std::size_t... lane>
+  D500_WIDE static inline void transpose(vector *rows, std::index_sequence<lane...> numbers) {
+#pragma GCC unroll 16
+    for (int i = 0; i < lanes; ++i) {
+      if (i & bit) continue;
+      const vector a = rows[i], b = rows[i + bit];
+      rows[i] = __builtin_shufflevector(a, b, (int(lane) & bit ? lanes + int(lane) - bit : int(lane))...);
+      rows[i + bit] = __builtin_shufflevector(a, b, (int(lane) & bit ? lanes + int(lane) : int(lane) + bit)...);
+    }
+    if constexpr (2 * bit < lanes) transpose<2 * bit>(rows, numbers);
+  }
+#endif
+
   /// Panels of `columns` columns, one behind the other; zeros where b ends.
-  static inline void pack(bool turned, const T *b, std::size_t ldb, int depth, int width, T *packed) {
+  D500_WIDE static inline void pack(bool turned, const T *b, std::size_t ldb, int depth, int width, T *packed) {
     for (int first = 0; first < width; first += columns, packed += std::size_t(depth) * columns) {
       const int used = width - first < columns ? width - first : columns;
       if (used < columns) std::memset(packed, 0, sizeof(T) * depth * columns);
@@ -79,7 +102,19 @@ struct tile {
         }
         continue;
       }
-      for (int p = 0; p < depth; p += 16)  // sixteen of each row at a time: a line of the cache
+      int p = 0;
+#if defined(__clang__) || __GNUC__ >= 12
+      for (; used == columns && p + lanes <= depth; p += lanes)
+        for (int half = 0; half < columns; half += lanes) {
+          vector rows[lanes];
+#pragma GCC unroll 16
+          for (int j = 0; j < lanes; ++j) std::memcpy(rows + j, b + std::size_t(first + half + j) * ldb + p, sizeof(vector));
+          transpose<1>(rows, std::make_index_sequence<lanes>());
+#pragma GCC unroll 16
+          for (int q = 0; q < lanes; ++q) std::memcpy(packed + (p + q) * columns + half, rows + q, sizeof(vector));
+        }
+#endif
+      for (; p < depth; p += 16)  // sixteen of each row at a time: a line of the cache
         for (int j = 0; j < used; ++j) {
           const T *const from = b + std::size_t(first + j) * ldb + p;
           const int end = depth - p < 16 ? depth - p : 16;
@@ -190,3 +225,4 @@ struct tile {
 D500_BLAS(s, float)
 D500_BLAS(d, double)
 #undef D500_BLAS
+#undef D500_WIDE
