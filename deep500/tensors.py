@@ -8,7 +8,8 @@ None when not even the rank is known. Dtypes are written as NumPy writes them: `
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, singledispatch
 from typing import Any, TypeAlias
@@ -140,3 +141,28 @@ def digest(arrays: Mapping[str, Any]) -> str:
         sha.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
         sha.update(array.tobytes())
     return sha.hexdigest()
+
+
+class LaterArray:
+    """An array that is made when it is read, each time anew: from a file, or by all ranks together.
+
+    Args:
+        shape, dtype: of the array.
+        read: makes it.
+
+    Example:
+        >>> later = LaterArray((2, 3), np.dtype("float32"), lambda: np.ones((2, 3), "float32"))
+        >>> later.shape, later.nbytes, float(np.asarray(later).sum())
+        ((2, 3), 24, 6.0)
+    """
+
+    def __init__(self, shape: Sequence[int], dtype: np.dtype, read: Callable[[], np.ndarray]) -> None:
+        self.shape, self.dtype, self._read = tuple(shape), dtype, read
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it will have."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self._read(), dtype)

@@ -11,8 +11,11 @@ from deep500.operators.cpp.ranks import communicating
 
 def check_networks(comm: Communicator, network: Any, scheme: str) -> None:
     """Raise CommunicationError unless all ranks train by one scheme, and their parameters have the same names, shapes
-    and dtypes."""
-    mine = [[name, list(p.value.shape), str(p.value.dtype)] for name, p in network.parameters.items()]
+    and dtypes, and where they are drawn later the same values to come."""
+    mine = [
+        [name, list(p.value.shape), str(p.value.dtype), *([] if p.undrawn is None else [str(p.undrawn)])]
+        for name, p in network.parameters.items()
+    ]
     everywhere = comm.gather_facts([scheme, mine])
     for rank, (other, _) in enumerate(everywhere):
         if other != everywhere[0][0]:

@@ -55,12 +55,17 @@ class FlatGroup:
 
     def part(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """This rank's part of whole arrays, a copy; what is absent is zeros."""
-        part, first = np.zeros(self.count, self.dtype), self.comm.rank * self.count
-        for name, mine in self.slices.items():
+        part = np.zeros(self.count, self.dtype)
+        for name, place in self.slices.items():
             if name in arrays:
-                begin = first + mine.start - self.places[name].start
-                part[mine] = np.ravel(arrays[name])[begin : begin + mine.stop - mine.start]
+                part[place] = self.elements(name, arrays[name])
         return part
+
+    def elements(self, name: str, array: np.ndarray) -> np.ndarray:
+        """This rank's elements of one whole array, in a row; there may be none."""
+        place = self.slices.get(name, slice(0, 0))
+        begin = self.comm.rank * self.count + place.start - self.places[name].start
+        return np.ravel(array)[begin : begin + place.stop - place.start] if name in self.slices else np.ravel(array)[:0]
 
     def gather(self, part: np.ndarray) -> dict[str, np.ndarray]:
         """The whole arrays, views of one new array, on every rank; ``part`` is this rank's."""

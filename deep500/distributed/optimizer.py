@@ -28,6 +28,7 @@ from deep500.distributed.traits import Traits
 from deep500.distributed.transports.communicator import Communicator
 from deep500.distributed.world import world
 from deep500.errors import CommunicationError, InputError
+from deep500.networks.drawing import check_drawn
 from deep500.tasks.task import batch_length
 from deep500.training.optimizers.base import Optimizer
 
@@ -132,6 +133,8 @@ class DistributedOptimizer(Traits, Replica):
                 "parameters from the network, which this scheme changes: this one keeps them itself. Use a scheme that "
                 "exchanges gradients, such as ConsistentDecentralized, or another optimizer"
             )
+        if not self.draws:
+            check_drawn(base_optimizer.network, f"{type(self).__name__}, whose ranks hold the network when it is made")
         scaled = self.comm.size > 1 and base_optimizer.loss_scaling is not None
         if scaled and not self.agrees_on_overflow:
             raise InputError(
@@ -256,6 +259,10 @@ class DistributedOptimizer(Traits, Replica):
         """Its name; on a mesh those of all axes."""
         axes = [(scheme.comm.name, type(scheme).__name__) for scheme in self.around_each()]
         return ", ".join(f"{axis}: {name}" if axis else name for axis, name in axes)
+
+    def names_here(self) -> list[str]:
+        """Trainable parameters that this rank holds, or has parts of."""
+        return list(self.network.trainable())
 
     # -- state --------------------------------------------------------------------------------------------------------
     def own_state(self) -> dict[str, np.ndarray]:

@@ -97,7 +97,7 @@ class Replica(Optimizer):
         return buckets
 
     def all_arrays(self) -> list[np.ndarray]:
-        """Every floating-point parameter, running statistics included, as an array."""
+        """Every floating-point parameter that has a value, running statistics included, as an array."""
         return self.arrays(self.network.fetch_tensors(self.floating()))
 
     def set_all(self, arrays: Sequence[np.ndarray]) -> None:
@@ -110,8 +110,9 @@ class Replica(Optimizer):
         return {name: np.zeros((2, *array.shape[1:]), array.dtype) for name, array in arrays.items()}
 
     def floating(self) -> list[str]:
-        """Names of the floating-point parameters, running statistics included."""
-        return [name for name, p in self.network.parameters.items() if p.value.dtype.kind not in "biuOSU"]
+        """Names of the floating-point parameters that have values, running statistics included."""
+        known = self.network.parameters.items()
+        return [name for name, p in known if p.value.dtype.kind not in "biuOSU" and p.undrawn is None]
 
     def running_statistics(self) -> list[str]:
         """Those of them that are not trained: running statistics."""

@@ -28,6 +28,10 @@ class Traits:
     """Whether every rank holds all parameters between steps."""
     joins_parts: ClassVar[bool] = False
     """Whether it can make wholes of parts that ranks hold, such as averages of weights."""
+    draws: ClassVar[bool] = False
+    """Whether its ranks can draw their parts of initial values (:func:`deep500.networks.undrawn`)."""
+    first_writes: ClassVar[bool] = False
+    """Whether rank 0's checkpoint of a recipe has all arrays; those of other ranks may lack parameters and state."""
     changes_parameters: ClassVar[bool] = False
     """Whether it changes parameters itself; then it refuses a base optimizer that would not notice."""
     agrees_on_overflow: ClassVar[bool] = False
@@ -76,11 +80,11 @@ def same_everywhere(states: Sequence[Mapping[str, np.ndarray]], scheme: str) -> 
         Traceback (most recent call last):
         deep500.errors.InputError: got ranks of ModelAverage that differ in 'step' (rank 1 from rank 0); expected nothing that each keeps of its own: go on with as many ranks
     """  # noqa: E501
-    first = {name: np.asarray(array) for name, array in states[0].items()}
-    for rank, state in enumerate(states):
+    first = dict(states[0])
+    for rank, state in enumerate(states[1:], 1):
         for name in [*first, *(name for name in state if name not in first)]:
             here, there = first.get(name), state.get(name)
-            if here is None or there is None or not _same_bits(here, np.asarray(there)):
+            if here is None or there is None or not _same_bits(np.asarray(here), np.asarray(there)):
                 raise InputError(
                     f"got ranks of {scheme} that differ in {name!r} (rank {rank} from rank 0); expected nothing that "
                     "each keeps of its own: go on with as many ranks"

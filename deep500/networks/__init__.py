@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from deep500.faces import load_when_used
 
 if TYPE_CHECKING:
+    from deep500.networks.drawing import undrawn as undrawn
     from deep500.networks.dtype import to_dtype as to_dtype
     from deep500.networks.emit import Emitter as Emitter
     from deep500.networks.execution.bound import BoundNetwork as BoundNetwork

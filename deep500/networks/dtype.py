@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from deep500.networks.drawing import check_drawn
 from deep500.networks.graph import AnyGraph
 from deep500.networks.node import Node, decode, find_schema, from_proto
 from deep500.networks.protos import node_proto
@@ -30,6 +31,7 @@ def to_dtype(network: AnyGraph, dtype: str, source: str = "float32") -> AnyGraph
         >>> to_dtype(create("mlp"), "float64").descriptors()["output"].dtype
         'float64'
     """
+    check_drawn(network, f"a copy in {dtype}")
     copy = network.copy()
     fixed = {name for node in copy.nodes for name in fixed_inputs(node, dtype)}
     for name, parameter in copy.parameters.items():

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -24,6 +24,9 @@ from deep500.networks.hashing import content_hash
 from deep500.networks.node import Node, check_node, first_variadic, most_outputs
 from deep500.networks.shapes import infer_descriptors
 from deep500.tensors import Dim, TensorDescriptor
+
+if TYPE_CHECKING:
+    from deep500.networks.drawing import Undrawn
 
 AnyGraph = TypeVar("AnyGraph", bound="Graph")
 """A kind of graph: a function from graph to graph returns the kind that it takes."""
@@ -37,11 +40,13 @@ class Parameter:
 
     Attributes:
         doubt: why an array of a file stays fixed although it may be a weight; else empty.
+        undrawn: who draws the initial value, which is not here (:mod:`deep500.networks.drawing`); else None.
     """
 
     value: np.ndarray
     trainable: bool = True
     doubt: str = ""
+    undrawn: Undrawn | None = None
 
 
 def _names(value: str | Sequence[str]) -> tuple[str, ...]:
@@ -408,7 +413,8 @@ class Graph:
         copy = self.bare()
         copy.inputs, copy.outputs = dict(self.inputs), list(self.outputs)
         copy._parameters = {
-            n: replace(p, value=p.value.copy() if arrays else p.value) for n, p in self._parameters.items()
+            n: replace(p, value=p.value.copy() if arrays and p.undrawn is None else p.value)
+            for n, p in self._parameters.items()
         }
         copy._nodes, copy._producers = dict(self._nodes), dict(self._producers)
         copy._known, copy._inner, copy._numbers = dict(self._known), set(self._inner), dict(self._numbers)

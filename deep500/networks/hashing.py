@@ -20,6 +20,9 @@ def content_hash(network: ReadableNetwork) -> str:
         >>> content_hash(Graph("a")) == content_hash(Graph("b"))
         True
     """
+    from deep500.networks.drawing import check_drawn  # editing hashes nothing
+
+    check_drawn(network, "a hash of the content")
     return _hash(network, _content)
 
 

@@ -28,6 +28,8 @@ class ReadableParameter(Protocol):
     @property
     def trainable(self) -> bool: ...
 
+    undrawn: Any
+
 
 class ReadableNetwork(Protocol):
     """The part of a :class:`~deep500.networks.network.Network` that messages, shape inference and hashes read.

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,14 @@ from deep500.devices import DeviceWarning
 from deep500.distributed import Communicator, Serial
 from deep500.errors import InputError, MissingDevice, RecipeError, UnknownDataset
 from deep500.measure.allocation import set_allocator
+from deep500.networks.drawing import undrawn
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
 from deep500.operators.registry import load_plugin
 from deep500.recipe.calls import accepts, check_call, parameters
 from deep500.recipe.describing import describe
 from deep500.recipe.model import LOSS, make_native, make_network, make_task
-from deep500.recipe.ranks import distribute, meet, share
+from deep500.recipe.ranks import distribute, drawn_by_ranks, meet, share
 from deep500.tasks import Task
 from deep500.training.accumulation import AccumulationWarning
 from deep500.training.data import Dataset, StandInWarning, load_dataset
@@ -267,7 +268,8 @@ def make_parts(
     meet(values, comm)
     native = make_native(values, train, seed)
     if native is None:
-        network = make_network(values, train, seed, task)
+        with undrawn() if drawn_by_ranks(values, comm) else nullcontext():
+            network = make_network(values, train, seed, task)
         executor = make_executor(values, network if memory is None else memory.apply(network))
     else:
         allocate(values)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deep500.errors import RecipeError
 from deep500.metrics import Metric
 from deep500.recipe.describing import describe, source_of
 from deep500.recipe.options import AUTO, Options
 from deep500.recipe.plan import RunPlan
-from deep500.recipe.repetition import Repetition
 from deep500.recipe.schema import BASES, KEYS
 from deep500.tasks import Classification
+
+if TYPE_CHECKING:
+    from deep500.recipe.repetition import Repetition
 
 
 def check(plan: RunPlan) -> RunPlan:
@@ -65,6 +67,8 @@ def _repetition(options: Options) -> Repetition | None:
     """When to train more seeds; a dry run trains one."""
     if options.repeat != AUTO or options.budget is None or options.dry_run:
         return None
+    from deep500.recipe.repetition import Repetition  # few runs repeat by themselves
+
     return Repetition(options.budget) if options.precision is None else Repetition(options.budget, options.precision)
 
 

@@ -167,6 +167,21 @@ def distribute(values: Mapping[str, Any], optimizer: Any, comm: Communicator) ->
     return scheme
 
 
+def drawn_by_ranks(values: Mapping[str, Any], comm: Communicator) -> bool:
+    """Whether ranks draw their parts of a network of the zoo, which then none of them ever holds whole: the scheme can,
+    and nothing in the recipe edits initial values."""
+    edits = ("freeze", "network_transformations", "mesh", "parallel", "memory")
+    return (
+        comm.size > 1
+        and isinstance(values["model"], str)
+        and backend_of(values["executor"]) == "pytorch"
+        and not any(values[key] for key in edits)
+        and values["loss_pieces"] == 1
+        and "quantization" not in values["executor_kwargs"]
+        and getattr(scheme_of(values), "draws", False)
+    )
+
+
 @contextlib.contextmanager
 def one_after_the_other(comm: Communicator, download: bool) -> Iterator[None]:
     """Let rank 0 go first if it downloads, and the other ranks find the files."""

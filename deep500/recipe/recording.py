@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from contextlib import nullcontext
 from time import perf_counter_ns, process_time, time
 from typing import Any
 
@@ -12,9 +13,11 @@ from deep500.distributed import Communicator, Serial
 from deep500.events import Event
 from deep500.measure.environment import process_name
 from deep500.measure.load import load_between, read_load
+from deep500.recipe.ranks import WRITING_SECONDS
 from deep500.results import Record
 from deep500.results.ranks import COMMUNICATION, STEP, of_rank
 from deep500.results.stats import EPOCH, VALIDATION
+from deep500.tensors import LaterArray
 
 ACTING = ("collection", "inference")
 """Regions of a task that acts; the second lies within the first."""
@@ -113,7 +116,12 @@ class EpochRecorder(Event):
             line["ranks"], durations = self._of_ranks()
         if self.comm.rank == 0:
             self._write_samples(line, durations)
-        self.record.add_epoch(self.seed, epoch, line, self.trainer.state())
+        state = self.trainer.state(in_turn=True)
+        in_turn = any(isinstance(value, LaterArray) for value in state["arrays"].values())
+        with self.comm.patience(WRITING_SECONDS) if in_turn else nullcontext():  # for rank 0, which writes all
+            self.record.add_epoch(self.seed, epoch, line, state)
+            if in_turn:
+                self.comm.barrier()
 
     def _of_ranks(self) -> tuple[list[dict[str, float]], np.ndarray]:
         """Each rank's communication in this epoch, and every step's time on the slowest rank."""

@@ -21,7 +21,7 @@ from deep500.errors import InputError, ResultsError
 from deep500.recipe.ranks import WRITING_SECONDS, scheme_of
 from deep500.results import Record
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
-from deep500.results.files import write_atomic, writing
+from deep500.results.files import copy_atomic, writing
 
 ALIKE = ("epoch", "step", "seed", "sampler", "hyperparameters", "loss_scaling")
 """Values that are alike in every rank's checkpoint; seconds are each rank's own."""
@@ -52,7 +52,9 @@ def put_together(record: Record, scheme: Any, began: int, count: int) -> None:
         if record.finished_seed(seed) is not None:
             continue
         folders = [record.checkpoints(seed, rank) for rank in range(began)]
-        folder, states = folders[0], _newest(folders)
+        folder = folders[0]
+        in_turn = getattr(scheme, "first_writes", False)
+        states = _newest(folders[:1] if in_turn else folders, in_turn)
         if states is None:  # nothing that all ranks have: the seed begins anew
             for path in (path for one_rank in folders for path in list_checkpoints(one_rank)):
                 with writing(path):
@@ -75,7 +77,7 @@ def take_over(record: Record, comm: Communicator) -> None:
         for path in list_checkpoints(_between(record.checkpoints(seed, 0), comm.size)):
             with writing(mine):
                 mine.mkdir(parents=True, exist_ok=True)
-            write_atomic(mine / path.name, path.read_bytes())
+            copy_atomic(path, mine / path.name)
             for old in list_checkpoints(mine):
                 if old.name != path.name:
                     with writing(old):
@@ -104,13 +106,13 @@ def _clear(folder: Path, count: int) -> None:
             shutil.rmtree(path)
 
 
-def _newest(folders: Sequence[Path]) -> list[dict[str, Any]] | None:
+def _newest(folders: Sequence[Path], in_turn: bool) -> list[dict[str, Any]] | None:
     """The checkpoints of the newest epoch of which every rank has one that can be read."""
     common = set.intersection(*({path.name for path in list_checkpoints(folder)} for folder in folders))
     for path in reversed(list_checkpoints(folders[0])):
         if path.name in common:
             with contextlib.suppress(ResultsError):  # damaged: the one before is as good
-                return [load_checkpoint(folder / path.name) for folder in folders]
+                return [load_checkpoint(folder / path.name, in_turn) for folder in folders]
     return None
 
 

@@ -14,8 +14,6 @@ from deep500.recipe.launches import are_launches, end_with_parent, launch_seeds
 from deep500.recipe.options import Options, parse_options
 from deep500.recipe.plan import RecipeFile
 from deep500.recipe.ranks import check_size, start_ranks
-from deep500.recipe.regroup import check_ranks
-from deep500.recipe.resume import check_same, find_run, finished_before, options_of, result_of_run, unfinished_like
 from deep500.recipe.session import Session
 from deep500.recipe.steps import make_plan
 from deep500.results import UNJUDGED, RecipeResult, Record
@@ -79,10 +77,15 @@ def execute(
     if options.resume_or_start and options.resume is None:
         start_ranks(options, command)
         check_size(options, world())
+        from deep500.recipe.resume import unfinished_like
+
         begun = unfinished_like(options, source)  # rank 0 decides: the others may look when it has begun a new one
         options.resume = world().gather_facts(None if begun is None else str(begun.path))[0]
-    record = find_run(options, source) if options.resume is not None else None
-    if record is not None:
+    record = None
+    if options.resume is not None:
+        from deep500.recipe.resume import find_run, options_of  # a run that begins needs none of it
+
+        record = find_run(options, source)
         options = options_of(record, options)
     console = Console(options)
     plan = make_plan(fixed, mutable, metrics, options, source.folder)
@@ -91,8 +94,12 @@ def execute(
             console.force(line)
         return RecipeResult(f"{UNJUDGED} (nothing was run)")
     if record is not None:
+        from deep500.recipe.resume import check_same, finished_before
+
         check_same(record, plan, source)
     if are_launches(options, command) and (record is None or record.summary() is None):
+        from deep500.recipe.resume import result_of_run
+
         path = launch_seeds(command or (), None if record is None else record.path)
         return result_of_run(Record.open(path))
     start_ranks(options, command)
@@ -103,6 +110,8 @@ def execute(
     if record is not None and record.summary() is not None:
         return finished_before(record, console, writes=comm.rank == 0)
     if record is not None:
+        from deep500.recipe.regroup import check_ranks
+
         check_ranks(record, plan.values, comm.size)
     comm.at_rest = False
     with console.shown():

@@ -28,6 +28,7 @@ from deep500.recipe.options import TURNS, turns_of
 from deep500.recipe.parallel import dividing, keep_plan, take_over_plan
 from deep500.recipe.plan import RecipeFile, RunPlan
 from deep500.recipe.ranks import (
+    WRITING_SECONDS,
     check_agreement,
     common_epoch,
     one_after_the_other,
@@ -49,8 +50,6 @@ from deep500.recipe.recomputation import (
     sentence,
 )
 from deep500.recipe.recording import EpochRecorder
-from deep500.recipe.regroup import fitting, put_together, take_over
-from deep500.recipe.repetition import Look
 from deep500.recipe.turns import turn_listeners
 from deep500.report.claims import write_claims
 from deep500.report.page import write_report
@@ -72,6 +71,7 @@ from deep500.transformations.recomputation.plan_file import CheckpointingPlan
 from deep500.transformations.recomputation.verify import Verification, verify_plan
 
 if TYPE_CHECKING:
+    from deep500.recipe.repetition import Look
     from deep500.transformations.memory_plan import MemoryPlan
 
 LOGS = Path("logs")
@@ -128,6 +128,8 @@ class Session:
         with record.lock():
             if resumed:
                 self._note_resumption(record, data)
+                from deep500.recipe.regroup import take_over  # a run that begins needs none of it
+
                 take_over(record, self.comm)
             if self.options.launch is not None and self.comm.rank == 0:
                 write_atomic(self.options.launch, os.fsencode(record.path))
@@ -139,7 +141,7 @@ class Session:
         """Choose or take over the plan of the key ``memory``; returns the parts with the network that it makes."""
         asked, sampler = self.plan.values["memory"], parts.train_sampler.sampler
         earlier = None if record is None else record.path / MEMORY_PLAN_FILE
-        with nullcontext() if getattr(parts.optimizer, "whole", True) else parts.optimizer.evaluation():
+        with nullcontext() if asked is None or _whole(parts) else parts.optimizer.evaluation():
             self.memory = memory_plan_of_run(asked, parts.executor, sampler, self.comm, self.source.folder, earlier)
         if self.memory is None:
             return parts
@@ -154,7 +156,7 @@ class Session:
         folder = self.source.folder
         if (scheme := dividing(parts.optimizer)) is not None and scheme.comm.size > 1:
             return  # which plans this for its own networks
-        with nullcontext() if getattr(parts.optimizer, "whole", True) else parts.optimizer.evaluation():
+        with nullcontext() if asked is None or _whole(parts) else parts.optimizer.evaluation():
             plan = plan_of_run(asked, parts.executor, sampler, self.comm, folder, earlier)
             if plan is None:
                 return
@@ -315,8 +317,12 @@ class Session:
         )
         record.keep = self.plan.values["keep_checkpoints"]
         take_over_plan(record.path, parts.optimizer)
-        state = record.rewind(seed, lambda epochs: common_epoch(epochs, self.comm))
+        in_turn = self.comm.size > 1 and getattr(parts.optimizer, "first_writes", False)
+        with self.comm.patience(WRITING_SECONDS):
+            state = record.rewind(seed, lambda epochs: common_epoch(epochs, self.comm), in_turn)
         if state is not None:
+            from deep500.recipe.regroup import fitting
+
             trainer.load_state(fitting(parts.optimizer, state))
         recorder = EpochRecorder(record, seed, trainer, self.comm)  # its clock starts when the turn has come
         listeners = [
@@ -422,6 +428,8 @@ class Session:
         began, now = manifest.get("ranks", 1), self.comm.size
         if self.comm.rank == 0 and began != now:
             scheme = scheme_of(self.plan.values)
+            from deep500.recipe.regroup import put_together
+
             put_together(record, scheme, began, now)
             promise = scheme.on_other_ranks()
             self.console.warn(f"goes on on {now} ranks instead of {began}: {promise}; times are of both")
@@ -497,6 +505,11 @@ def _training_facts(values: Mapping[str, Any], optimizer: Any) -> dict[str, Any]
     if base.groups:
         facts["groups"] = [{**part.values, "parameters": list(part.names)} for part in base.parts()]
     return {"training": facts} if facts else {}
+
+
+def _whole(parts: Parts) -> bool:
+    """Whether each rank holds the whole network."""
+    return bool(getattr(parts.optimizer, "whole", True))
 
 
 def _data_facts(data: tuple[Dataset, ...]) -> dict[str, Any]:

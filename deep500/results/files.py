@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeAlias
 
 from deep500 import reading
 from deep500.errors import ResultsError
@@ -38,18 +39,24 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def write_atomic(path: Path, data: bytes | str) -> None:
+def write_atomic(path: Path, data: bytes | str | Callable[[BinaryIO], Any]) -> None:
     """Write a file through a temporary one in the same folder: write, fsync, rename.
+
+    Args:
+        path: the file.
+        data: its content, or a function that writes it into an open file.
 
     Raises:
         ResultsError: it cannot be written; the temporary file is removed and an older ``path`` stays as it was.
     """
-    payload = data.encode("utf-8") if isinstance(data, str) else data
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
         try:
             with temporary.open("wb") as file:
-                file.write(payload)
+                if callable(data):
+                    data(file)
+                else:
+                    file.write(data.encode("utf-8") if isinstance(data, str) else data)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
@@ -57,6 +64,12 @@ def write_atomic(path: Path, data: bytes | str) -> None:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
         _sync_folder(path.parent)
+
+
+def copy_atomic(source: Path, path: Path) -> None:
+    """Copy a file as :func:`write_atomic` writes one, a piece at a time."""
+    with source.open("rb") as content:
+        write_atomic(path, lambda file: shutil.copyfileobj(content, file))
 
 
 def _sync_folder(folder: Path) -> None:
@@ -166,16 +179,31 @@ def largest(path: Path) -> int:
 
 def checkpoint_size(path: Path) -> int:
     """Bytes of a safetensors file by its own header; 0 where that is none."""
+    return checkpoint_places(path)[0]
+
+
+Places: TypeAlias = dict[str, tuple[str, tuple[int, ...], int, int]]
+"""Of each array in a safetensors file its dtype, as the format names it, its shape, and between which bytes it is."""
+
+
+def checkpoint_places(path: Path) -> tuple[int, Places, dict[str, str]]:
+    """Bytes of a safetensors file by its own header, 0 where that is none; where its arrays are, and its texts."""
     with reading.open_regular(path) as file:
         size = int.from_bytes(file.read(8), "little")
         if size > MOST_BYTES:
-            return 0
+            return 0, {}, {}
         head = file.read(size)
     try:
-        tensors = {name: about for name, about in parse(head, path).items() if name != "__metadata__"}
-        return 8 + size + max((int(about["data_offsets"][1]) for about in tensors.values()), default=0)
+        tensors = dict(parse(head, path))
+        texts, places, end = dict(tensors.pop("__metadata__", {})), Places(), 8 + size
+        for name, about in sorted(tensors.items(), key=lambda item: item[1]["data_offsets"]):
+            begin, after = (8 + size + int(offset) for offset in about["data_offsets"])
+            if not begin == end <= after:
+                raise ValueError("bytes of no array, or of two")
+            places[name], end = (str(about["dtype"]), tuple(map(int, about["shape"])), begin, after), after
     except (ResultsError, AttributeError, KeyError, IndexError, TypeError, ValueError):
-        return 0
+        return 0, {}, {}
+    return end, places, texts
 
 
 def to_json(value: Any, indent: int | None = 2) -> str:

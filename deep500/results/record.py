@@ -149,14 +149,18 @@ class Record:
         """
         if self.rank == 0:
             append_line(self.path / METRICS, {**line, "seed": seed, "epoch": epoch})
-        save_checkpoint(self.checkpoints(seed), epoch, state, self.keep)
+        save_checkpoint(self.checkpoints(seed), epoch, state, self.keep, gathers_only=self.rank > 0)
 
-    def rewind(self, seed: int, choose: Callable[[list[int]], int | None] | None = None) -> dict[str, Any] | None:
+    def rewind(
+        self, seed: int, choose: Callable[[list[int]], int | None] | None = None, in_turn: bool = False
+    ) -> dict[str, Any] | None:
         """Go back to a checkpoint of the seed that can be read and forget what was recorded after it.
 
         Args:
             seed: whose.
             choose: picks one of these epochs, or None for none of them; the newest without it. Ranks choose together.
+            in_turn: whether ranks hold parts of arrays, which are read when they are used, and if they are not in this
+                rank's checkpoint from that of rank 0.
 
         Returns:
             the checkpoint's ``{"arrays", "values", "epoch"}``, or None if the seed must begin anew.
@@ -165,7 +169,7 @@ class Record:
         states: dict[int, dict[str, Any]] = {}
         for path in list_checkpoints(self.checkpoints(seed)):
             try:
-                state = load_checkpoint(path)
+                state = load_checkpoint(path, in_turn)
                 states[state["epoch"]] = state
             except ResultsError:
                 with writing(path):  # damaged: the one before is as good, a few epochs earlier
@@ -173,7 +177,11 @@ class Record:
         epochs = sorted(states)
         done = (choose(epochs) if choose else max(epochs, default=None)) or 0
         self.forget_after(seed, done)
-        return states.get(done)
+        chosen = states.get(done)
+        if chosen is not None and in_turn and self.rank:
+            first = load_checkpoint(self.checkpoints(seed, 0) / f"epoch-{done}.safetensors", in_turn)
+            chosen["arrays"] = {**first["arrays"], **chosen["arrays"]}
+        return chosen
 
     def clear_left_overs(self) -> None:
         """Remove what a write that a crash cut short has left."""

@@ -259,6 +259,10 @@ class LanguageModelling(Task):
             outputs[SAMPLES] = generate(executor, begun, WRITTEN, self.output or "output")
         return outputs
 
+    def infers_once(self, names: Sequence[str]) -> bool:
+        """Unless it writes."""
+        return type(self).predict is LanguageModelling.predict and SAMPLES not in names
+
     def gallery(self) -> Texts:
         """Texts that the network writes."""
         return Texts(self)

@@ -154,6 +154,11 @@ class Task(abc.ABC):
         """Outputs of a validation batch by name, ``names`` at least; the loss among them is one batch's mean."""
         return executor.inference(batch, list(names))
 
+    def infers_once(self, names: Sequence[str]) -> bool:
+        """Whether :meth:`predict` makes one inference of each batch for these outputs, of the batch's own inputs: then
+        ranks that hold parts of the network can make it together."""
+        return type(self).predict is Task.predict
+
     # -- judging ----------------------------------------------------------------------------------------------------
     def judged_inputs(self) -> tuple[str, ...]:
         """Inputs that :meth:`judge` reads."""

@@ -66,8 +66,9 @@ class WeightAverage:
         """Take in the network's present weights, or those that ``fetch(names)`` returns; waits for no device."""
         network, old, averages = self.network, self._averages, dict[str, Any]()
         fetch = network.fetch_tensors if fetch is None else fetch
-        known = [name for name in network.trainable() if name in old]
-        fresh = [name for name in network.trainable() if name not in old]  # all at first, later those of an edit
+        names = network.trainable() if self._parts is None else self._parts.names_here()
+        known = [name for name in names if name in old]
+        fresh = [name for name in names if name not in old]  # all at first, later those of an edit
         if known:
             terms = [[old[name] for name in known], fetch(known)]
             averages.update(zip(known, network.weighted_sum(terms, [self.decay, 1 - self.decay]), strict=True))
@@ -77,27 +78,44 @@ class WeightAverage:
         self.count += 1
 
     @contextmanager
-    def evaluation(self) -> Iterator[None]:
-        """Inside, the network holds the averages (before the first update its own weights)."""
+    def evaluation(self, in_parts: bool = False) -> Iterator[None]:
+        """Inside, the network holds the averages (before the first update its own weights).
+
+        Args:
+            in_parts: whether it holds this rank's parts, now and inside.
+        """
         network, names = self.network, list(self._averages)
         before = network.weighted_sum([network.fetch_tensors(names)], [1.0]) if names else []
-        self.apply()
+        put = network.feed_tensor if in_parts else network.assign_tensor
+        if in_parts:
+            for name, tensor in self._averages.items():
+                put(name, tensor)
+        else:
+            self.apply()
         try:
             yield
         finally:
             for name, tensor in zip(names, before, strict=True):
-                network.assign_tensor(name, tensor)
+                put(name, tensor)
 
     def apply(self) -> None:
         """Overwrite the network's weights with their averages, for good: to export them, say."""
-        network, names = self.network, list(self._averages)
-        copies = network.weighted_sum([list(self._whole().values())], [1.0]) if names else []
-        for name, tensor in zip(names, copies, strict=True):
+        network, whole = self.network, self._whole()
+        copies = network.weighted_sum([list(whole.values())], [1.0]) if whole else []
+        for name, tensor in zip(whole, copies, strict=True):
             network.assign_tensor(name, tensor)
 
-    def state(self) -> dict[str, np.ndarray]:
-        """The averages as arrays by parameter, and their ``"count"``."""
-        arrays = {f"weight/{n}": np.array(self.network.to_numpy(t)) for n, t in self._whole().items()}
+    def state(self, in_turn: bool = False) -> dict[str, Any]:
+        """The averages as arrays by parameter, and their ``"count"``.
+
+        Args:
+            in_turn: whether averages of which ranks hold parts are each gathered when it is read
+                (:class:`~deep500.tensors.LaterArray`).
+        """
+        if in_turn and self._parts is not None:
+            arrays = {f"weight/{n}": array for n, array in self._parts.joined_in_turn(self._averages).items()}
+        else:
+            arrays = {f"weight/{n}": np.array(self.network.to_numpy(t)) for n, t in self._whole().items()}
         return {"count": np.asarray(self.count, np.int64), **arrays}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
@@ -111,9 +129,10 @@ class WeightAverage:
                 "load what state() returned for it"
             )
         self.count = int(state["count"])
-        self._averages = {name: self.network.to_tensor(array) for name, array in arrays.items()}
-        if self._parts is not None:
-            self._averages = self._parts.divided(self._averages)
+        self._averages = {}
+        for name, array in arrays.items():
+            tensors = {name: self.network.to_tensor(np.asarray(array))}
+            self._averages.update(tensors if self._parts is None else self._parts.divided(tensors))
 
     def _whole(self) -> dict[str, Any]:
         return self._averages if self._parts is None else self._parts.joined(self._averages)

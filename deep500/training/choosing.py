@@ -10,6 +10,7 @@ import fnmatch
 from collections.abc import Collection, Sequence
 
 from deep500.errors import InputError, nearest
+from deep500.networks.drawing import check_drawn
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 
@@ -106,6 +107,7 @@ def freeze(network: Network, patterns: str | Collection[str]) -> list[str]:
         >>> freeze(network, ["fc1.*"]), network.trainable()
         (['fc1.weight', 'fc1.bias'], ['fc2.weight', 'fc2.bias'])
     """
+    check_drawn(network, "freeze")
     names = matching("freeze", network, patterns)
     if len(names) == len(network.trainable()):
         raise InputError(

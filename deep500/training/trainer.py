@@ -288,6 +288,7 @@ class Trainer:
             record,
             self._validation_batches(self.validation_sampler, run, listeners),
             f"validation, epoch {record.epoch}",
+            _length(self.validation_sampler),
         )
         listeners.emit(listeners.after_validation, run)
 
@@ -330,28 +331,40 @@ class Trainer:
         self._hide()
         self._checks.append({"step": self.step, "seconds": seconds, "took": took, **record.measured()})
 
-    def _judge(self, record: EpochRecord, sampler: Iterable[Mapping[str, Any]], what: str) -> None:
+    def _judge(
+        self, record: EpochRecord, sampler: Iterable[Mapping[str, Any]], what: str, batches: int | None = None
+    ) -> None:
         started = perf_counter()
-        tally = self.evaluate(sampler, what)
+        tally = self.evaluate(sampler, what, batches=batches)
         record.test_loss, record.test_samples = tally.loss(), tally.samples
         record.put("test", tally.qualities())
         record.test_seconds = perf_counter() - started
 
-    def evaluate(self, sampler: Iterable[Mapping[str, Any]], what: str, judge: Any = None) -> Tally:
+    def evaluate(
+        self, sampler: Iterable[Mapping[str, Any]], what: str, judge: Any = None, batches: int | None = None
+    ) -> Tally:
         """Judge the network, by its averages if there are some, on all batches of a sampler and of all ranks together.
 
         Args:
             sampler: the batches.
             what: they are called so if a loss is not finite.
             judge: judges them; the task if None, whose ``predict`` is asked in any case.
+            batches: how many there are, if the sampler does not say it itself. Where all ranks have as many, and the
+                task makes one inference for each, ranks that hold parts of the network need not hold it whole.
         """
         judge = self.task if judge is None else judge
         tally = Tally(self.executor.network.to_numpy, None, self.loss, self.label, what, judge)
         names = list(dict.fromkeys([*judge.judged_outputs(), self.loss]))
-        with self.optimizer.evaluation(), nullcontext() if self.average is None else self.average.evaluation():
+        optimizer: Any = self.optimizer
+        asks = getattr(optimizer, "judges_in_turn", None) if self.task.infers_once(names) else None
+        in_turn = asks is not None and asks(names, _length(sampler) if batches is None else batches)
+        average = nullcontext() if self.average is None else self.average.evaluation(in_turn)
+        with optimizer.judging() if in_turn else optimizer.evaluation(), average:
             for number, inputs in enumerate(sampler):
                 if batch_length(inputs, self.label):  # a rank may have no share of a small batch
                     tally.add(number, inputs, self.task.predict(self.executor, inputs, names))
+                elif in_turn:  # it takes part in what the others gather
+                    self.task.predict(self.executor, optimizer.made_up(inputs), names)
         tally.combine(self.optimizer.totals, self.optimizer.rank)
         return tally
 
@@ -360,14 +373,25 @@ class Trainer:
         return Tally(self.executor.network.to_numpy, None, self.loss, self.label, what, self.task, judged)
 
     # -- state ------------------------------------------------------------------------------------------------------
-    def state(self) -> dict[str, Any]:
+    def state(self, in_turn: bool = False) -> dict[str, Any]:
         """Everything from which :meth:`load_state` continues as if never stopped; take it between epochs.
+
+        Args:
+            in_turn: whether arrays of which ranks hold parts (``FSDP`` on PyTorch) may be
+                :class:`~deep500.tensors.LaterArray`: no rank then holds all at once, but all ranks must read them at
+                once, in one order, and before the next step.
 
         Returns:
             ``{"arrays": {name: array}, "values": what JSON can hold}``.
         """
-        network = {f"network/{name}": array for name, array in self.executor.network.state().items()}
-        optimizer = {f"optimizer/{name}": array for name, array in self.optimizer.state_dict().items()}
+        parts: Any = self.optimizer if in_turn and hasattr(self.optimizer, "states_in_turn") else None
+        states = (
+            (self.executor.network.state(), self.optimizer.state_dict()) if parts is None else parts.states_in_turn()
+        )
+        network, optimizer = (
+            {f"{place}/{name}": array for name, array in state.items()}
+            for place, state in zip(("network", "optimizer"), states, strict=True)
+        )
         # fmt: off
         values = {
             "epoch": self.epoch, "step": self.step, "seed": self.seed, "sampler": self.train_sampler.state(),
@@ -376,7 +400,7 @@ class Trainer:
         # fmt: on
         if self.optimizer.loss_scaling is not None:
             values["loss_scaling"] = self.optimizer.loss_scaling.state()
-        average = {} if self.average is None else self.average.state()
+        average = {} if self.average is None else self.average.state(parts is not None)
         return {
             "arrays": {**network, **optimizer, **{f"ema/{name}": array for name, array in average.items()}},
             "values": values,
@@ -425,6 +449,11 @@ def _maker(sampler: Any) -> Any:
     while not hasattr(sampler, "batch") and hasattr(sampler, "sampler"):
         sampler = sampler.sampler
     return getattr(sampler, "batch", None)
+
+
+def _length(sampler: Any) -> int | None:
+    """How many batches a sampler has, if it knows."""
+    return len(sampler) if hasattr(sampler, "__len__") else None
 
 
 def _below(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:

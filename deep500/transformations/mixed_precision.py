@@ -14,6 +14,7 @@ autocast lets a float32 tensor widen the result; a constant that 16 bits cannot 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -92,8 +93,9 @@ class _Work:
         self.network = Network(network.name)
         for name, described in network.inputs.items():
             self.network.add_input(name, described.shape, described.dtype or "float32")
-        for name, p in self.parameters.items():
-            self.network.add_parameter(name, p.value, p.trainable, p.doubt)
+        self.network.put_parameters(
+            {n: p if p.undrawn else replace(p, value=p.value.copy()) for n, p in self.parameters.items()}
+        )
         self.names: dict[str, str] = {}  # of low copies, by the value's own name
         self.born_low: set[str] = set()  # values that a node writes in 16 bits
         self.present = {*network.inputs, *self.parameters}  # values that are there under their own name

@@ -372,10 +372,10 @@ class RanksEngine:
         self.load({name: np.asarray(self.executor.tensors[name]) for name in self.parts})
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take this rank's parts of whole parameters."""
+        """Take this rank's parts of whole parameters, of those that are given."""
         executor = self.executor
-        for name in self.parts:
-            executor.tensors[name] = place(np.ascontiguousarray(self.mine(name, arrays[name])), executor.jax_device)
+        for name, array in arrays.items():
+            executor.tensors[name] = place(np.ascontiguousarray(self.mine(name, array)), executor.jax_device)
 
     def mine(self, name: str, array: np.ndarray) -> np.ndarray:
         """This rank's part of an array like a parameter."""

@@ -26,6 +26,7 @@ from deep500.frameworks.pytorch.layers import in_layers
 from deep500.frameworks.pytorch.meeting import group_of, parts_of_group
 from deep500.frameworks.pytorch.pipelining import PipeliningEngine
 from deep500.frameworks.pytorch.recompute import checkpoint_within
+from deep500.networks.drawing import draw_for_good, names_of_undrawn
 from deep500.networks.losses import find_loss
 from deep500.transformations.stages import layers
 
@@ -78,8 +79,10 @@ class Driver:
         """Return what an executor calls to train by a loss, for what it called without the engine."""
         raise NotImplementedError
 
-    def check_whole(self) -> None:
-        """Raise InputError where the executor does not hold what it needs for a run in evaluation mode."""
+    def evaluating(self, compiled: Any) -> Any:
+        """Return what an executor calls in evaluation mode, for what it called without the engine; raises InputError
+        where it does not hold what that needs."""
+        return compiled
 
     def seeded(self, goal: torch.Tensor) -> None:
         """Go backward from the loss, times this rank's weight."""
@@ -281,7 +284,8 @@ class ShardingEngine(Driver):
     and its gradients are reduced to their owners.
 
     Args:
-        executor: runs the network, which it holds whole for the last time.
+        executor: runs the network, which it holds whole for the last time, or not at all: then each rank draws its rows
+            (:mod:`deep500.networks.drawing`).
         comm: the ranks.
         loss: is differentiated.
         crossing: how many activations may cross between layers at least.
@@ -289,6 +293,7 @@ class ShardingEngine(Driver):
 
     Attributes:
         parts: the parameters that are shared out, by name.
+        in_turn: whether runs in evaluation mode gather layer by layer.
     """
 
     def __init__(
@@ -299,7 +304,7 @@ class ShardingEngine(Driver):
         executor.refresh()
         outputs = tuple(network.outputs)
         self.outputs = outputs if loss in outputs else (*outputs, find_loss(network, loss))
-        self.whole, self.version = True, network.version
+        self.whole, self.in_turn, self.version = True, False, network.version
         self.parts: dict[str, SharedRows] = {}
         program = executor.compiled(self.outputs, None)
         if not hasattr(program.module, "program"):
@@ -311,10 +316,14 @@ class ShardingEngine(Driver):
         numbers = layers(network, loss, crossing)
         self._layered, self._plan = in_layers(program.module, numbers), None
         self._plain = {module: module.graph for module in (self._layered.root, *self._layered.layers)}
-        self._shard({name for name, _ in network.gradient(loss)})
+        undrawn = names_of_undrawn(network)
+        if undrawn:
+            _check_values(network)
+        self._shard({name for name, _ in network.gradient(loss)}, undrawn)
         self.release()
+        draw_for_good(network, lambda name, array: self.load({name: array}))
 
-    def _shard(self, trained: set[str]) -> None:
+    def _shard(self, trained: set[str], undrawn: Sequence[str]) -> None:
         from torch.distributed.device_mesh import DeviceMesh
         from torch.distributed.fsdp import fully_shard
 
@@ -326,10 +335,16 @@ class ShardingEngine(Driver):
             grid = torch.arange(self.comm.size).view(-1, ranks)
             groups = [parts_of_group(self.comm, self.group, rows.tolist()) for rows in (grid.T, grid)]
             mesh = DeviceMesh.from_group(groups, kind, grid, mesh_dim_names=("data", "shard"))
+        for module, attribute in (layered.places[name] for name in undrawn):
+            shape, dtype = getattr(module, attribute).shape, getattr(module, attribute).dtype
+            setattr(module, attribute, torch.nn.Parameter(torch.empty(shape, dtype=dtype, device="meta")))
         last = len(layered.layers) - 1
         for number, layer in enumerate(layered.layers):
             fully_shard(layer, mesh=mesh, reshard_after_forward=number < last)
         fully_shard(layered.root, mesh=mesh, reshard_after_forward=False)
+        if undrawn:  # rows that are no longer on meta, of no value yet
+            device = executor.torch_device
+            layered.root._apply(lambda t: torch.empty_like(t, device=device) if t.device.type == "meta" else t)
         for name, (module, attribute) in layered.places.items():
             sharded, tensor = getattr(module, attribute), executor.tensors[name]
             self.parts[name] = SharedRows(tensor, sharded, sharded.to_local().detach(), tuple(tensor.shape))
@@ -359,10 +374,7 @@ class ShardingEngine(Driver):
             )
         if self.executor.checkpointing is not self._plan:
             self._recompute(self.executor.checkpointing)
-        # It warns of views, into which nobody writes here: lines of a network's code give new values.
-        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
-        module = self._layered.root
-        return replace(compiled, module=module, call=self.guarded(module), backward=self._backward)
+        return replace(compiled, module=self._layered.root, call=self._root(), backward=self._backward)
 
     def _recompute(self, plan: Any) -> None:
         """Let the regions of a plan run again, each within the layers that it is of; None: no longer."""
@@ -389,12 +401,44 @@ class ShardingEngine(Driver):
                 part.sharded.grad = None
 
     # -- parts and wholes ---------------------------------------------------------------------------------------------
-    def check_whole(self) -> None:
-        if not self.whole:
+    def evaluating(self, compiled: Any) -> Any:
+        if self.whole:
+            return compiled
+        if not self.in_turn:
             raise InputError(
                 "got a run in evaluation mode between steps of FSDP, when each rank has some rows of the parameters; "
                 "expected it within evaluation() of the scheme, or after a Trainer's step: put it there"
             )
+        whole, places = self._root(), [self.outputs.index(name) for name in compiled.outputs]
+        inputs = self._layered.root.program.inputs
+
+        def call(*tensors: Any) -> tuple[Any, ...]:
+            results = whole(*tensors)
+            return tuple((results if isinstance(results, tuple) else (results,))[place] for place in places)
+
+        return replace(compiled, module=self._layered.root, call=call, inputs=inputs)
+
+    def runs_in_turn(self, outputs: tuple[str, ...]) -> bool:
+        """Whether layers that are gathered one after the other give these outputs of the same inputs."""
+        inputs = self._layered.root.program.inputs
+        return set(outputs) <= set(self.outputs) and self.executor.evaluation(outputs).inputs == inputs
+
+    @contextmanager
+    def turns(self) -> Iterator[None]:
+        """Within it runs in evaluation mode gather layer by layer; all ranks make as many."""
+        self.in_turn = True
+        try:
+            yield
+        finally:
+            self.in_turn = False
+            for module in (self._layered.root, *self._layered.layers):
+                module.reshard()  # type: ignore[operator]
+
+    def _root(self) -> Callable[..., Any]:
+        """The call of all layers."""
+        # It warns of views, into which nobody writes here: lines of a network's code give new values.
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+        return self.guarded(self._layered.root)
 
     def updated(self) -> None:
         """After an update: rows that an optimizer moved elsewhere are brought back to the memory of the engine."""
@@ -429,9 +473,9 @@ class ShardingEngine(Driver):
             part.tensor.data = part.rows
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take this rank's rows of whole parameters."""
-        for name, part in self.parts.items():
-            part.rows.copy_(torch.from_numpy(np.ascontiguousarray(self.mine(name, arrays[name]))))
+        """Take this rank's rows of whole parameters, of those that are given."""
+        for name, array in arrays.items():
+            self.parts[name].rows.copy_(torch.from_numpy(np.ascontiguousarray(self.mine(name, array))))
 
     def parts_of(self, name: str, rows: torch.Tensor) -> Any:
         """Rows of this rank that belong to a parameter, as a ``DTensor`` of all ranks."""
@@ -500,6 +544,17 @@ class ShardingEngine(Driver):
         """This rank's rows of an array like a parameter."""
         first, end = self.bounds(name)[self.sharing.rank]
         return array[first:end]
+
+
+def _check_values(network: Any) -> None:
+    """Raise InputError for what was computed from initial values that are not drawn."""
+    values = {name: p.value for name, p in network.parameters.items() if p.undrawn is None}
+    odd = [name for name, value in values.items() if value.dtype.kind == "f" and np.isnan(value).any()]
+    if odd:
+        raise InputError(
+            f"got NaN in {odd[0]!r} of a network whose initial values are not drawn; expected no value that is made of "
+            "those: make the network outside of undrawn()"
+        )
 
 
 def _check_scalars(module: Any) -> None:

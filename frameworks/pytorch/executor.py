@@ -19,11 +19,12 @@ from deep500.frameworks.pytorch.capabilities import Capabilities
 from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute_names, compile_program
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array
 from deep500.frameworks.pytorch.failures import CAUGHT, raise_ours
-from deep500.frameworks.pytorch.network import TorchNetwork
+from deep500.frameworks.pytorch.network import TorchNetwork, hollow_tensor
 from deep500.frameworks.pytorch.numerics import adopt
 from deep500.frameworks.pytorch.options import TorchOptions
 from deep500.frameworks.pytorch.sending import Sender
 from deep500.keywords import hands_on
+from deep500.networks.drawing import check_drawn, names_of_undrawn
 from deep500.networks.execution.framework_clock import FrameworkClock
 from deep500.networks.execution.input_check import InputCheck, input_check
 from deep500.networks.execution.labels import check_range, label_checks
@@ -126,6 +127,7 @@ class Executor(Capabilities):
     def _adopt(self) -> None:
         """Take note of the present tensors."""
         self._trainable = [t for t in self.tensors.values() if isinstance(t, torch.nn.Parameter)]
+        self._undrawn = bool(names_of_undrawn(self.network))
         self.gradients = {gradient_name(name): self.tensors[name] for name in self.network.trainable()}
         if self._watcher is not None:
             self.watch_gradients(self._watcher)
@@ -133,6 +135,9 @@ class Executor(Capabilities):
     def live(self, name: str, parameter: Parameter) -> Any:
         if parameter.value.dtype.name not in DTYPES:
             return parameter.value  # refused when a node wants it as a tensor
+        if parameter.undrawn is not None:
+            dtype = DTYPES[parameter.value.dtype.name]
+            return torch.nn.Parameter(hollow_tensor(parameter.value.shape, dtype, self.torch_device))
         # A copy in memory of torch's own, which is aligned as its kernels like it.
         new, old = from_array(parameter.value).to(self.torch_device, copy=True), self.tensors.get(name)
         if old is not None and isinstance(old, torch.nn.Parameter) == parameter.trainable and new.shape == old.shape:
@@ -142,6 +147,8 @@ class Executor(Capabilities):
 
     def evaluation(self, outputs: tuple[str, ...]) -> Compiled:
         """See the base class; code that runs as it is written leaves out what only gradients need."""
+        if self._undrawn:
+            check_drawn(self.network, "a run")
         shorter = any(gives_gradient(node) for node in self.network.nodes)
         compiled: Compiled = self.compiled(outputs, _NO_GRADIENT if shorter else None)
         return compiled
@@ -171,6 +178,7 @@ class Executor(Capabilities):
 
     def driven(self, compiled: Compiled, loss: str) -> Compiled:
         """Return what trains by a loss, through the engine if there is one."""
+        check_drawn(self.network, "training")
         return compiled if self.engine is None else self.engine.training(compiled, loss)
 
     def _forget_training(self) -> None:
@@ -184,9 +192,9 @@ class Executor(Capabilities):
     # -- running ----------------------------------------------------------------------------------------------------
     def forward(self, compiled: Compiled, inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Run in evaluation mode without recording gradients."""
-        module = compiled.module
         if self.engine is not None:
-            self.engine.check_whole()
+            compiled = self.engine.evaluating(compiled)
+        module = compiled.module
         training = module.training
         simple = isinstance(module, NetworkModule) and not module._modules  # no parts: its flag is all there is
         # Parts that a user keeps in evaluation mode stay there.

@@ -14,10 +14,16 @@ from deep500.networks.execution.differentiating import LiveNetwork
 from deep500.networks.execution.refusals import unfit_parameter
 
 
+def hollow_tensor(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """NaN in this shape, of one element."""
+    return torch.full((), torch.nan, dtype=dtype, device=device).expand(tuple(shape))
+
+
 class TorchNetwork(LiveNetwork):
     """A network with PyTorch's tensors; gradients are in ``parameter.grad``."""
 
     own_arrays = False
+    leaves_undrawn = True
 
     def __str__(self) -> str:
         """The table of the network, and what is run by one function each though the network writes it out."""
@@ -53,7 +59,7 @@ class TorchNetwork(LiveNetwork):
     def release_tensor(self, name: str) -> None:
         """The tensor keeps its shape, of one element (see the base class); the array that it was made from goes too."""
         old = self._executor.tensor(name)
-        self.assign_tensor(name, torch.full((), torch.nan, dtype=old.dtype, device=old.device).expand(old.shape))
+        self.assign_tensor(name, hollow_tensor(old.shape, old.dtype, old.device))
         old.grad = None
         self.parameter(name).value = self._hollow(name)
 

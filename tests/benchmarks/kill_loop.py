@@ -3,7 +3,8 @@
 python -m tests.benchmarks.kill_loop --kills 50 --ranks 2
 
 Prints how many kills there were, how many runs they were spread over, and how many of those ended unlike a run that
-was not disturbed (and leaves with 1 if one did).
+was not disturbed (and leaves with 1 if one did). Over MPI by the reference, then under torchrun with ``FSDP`` on
+PyTorch, where the ranks that are left must name the one that was killed too; ``--only torchrun`` leaves the first out.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -19,8 +21,11 @@ from tqdm import tqdm
 from tests.benchmarks.filling import say
 from tests.distributed import jobs
 
-FIGURES = {"runs that end otherwise than undisturbed, of those with a rank killed": "0 (50 kills)"}
-(FIGURE,) = FIGURES
+FIGURES = {
+    "runs that end otherwise than undisturbed, of those with a rank killed": "0 (50 kills)",
+    "under torchrun with FSDP: runs that end otherwise, and killed ranks that are not named": "0 and 0 (50 kills)",
+}
+PLAIN, NATIVE = FIGURES
 
 EPOCHS, STEPS = 3, 10  # of the recipe
 
@@ -31,39 +36,72 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=("mpi", "torchrun"))
     words = parser.parse_args()
-    rng = np.random.default_rng(words.seed)
-    with tempfile.TemporaryDirectory() as place, tqdm(total=words.kills, disable=None, unit="kill") as bar:
+    met = True
+    if words.only != "torchrun":
+        started = Start(["--ranks", str(words.ranks)], [], {})
+        kills, runs, lost, _ = loop(started, words.kills, words.ranks, words.seed)
+        met = say(PLAIN, f"{lost} of {runs} runs, {kills} kills on {words.ranks} ranks", lost == 0)
+    if words.only != "mpi":
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(words.ranks)]
+        started = Start(["--backend", "pytorch"], launcher, {"SCHEME": "FSDP", "DEEP500_COMM_TIMEOUT": "60"})
+        kills, runs, lost, silent = loop(started, words.kills, words.ranks, words.seed)
+        text = f"{lost} of {runs} runs, {silent} of {kills} kills on {words.ranks} ranks"
+        met = say(NATIVE, text, lost == silent == 0) and met
+    return 0 if met else 1
+
+
+class Start(NamedTuple):
+    """How a run begins: its words, what starts its ranks, and variables."""
+
+    words: list[str]
+    launcher: list[str]
+    variables: dict[str, str]
+
+
+def loop(started: Start, most: int, ranks: int, seed: int) -> tuple[int, int, int, int]:
+    """Kills, runs, runs that ended unlike an undisturbed one, and kills after which nobody named the rank."""
+    rng = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as place, tqdm(total=most, disable=None, unit="kill") as bar:
         calm = Path(place) / "calm"
         calm.mkdir()
-        job = jobs.run(calm, "--ranks", str(words.ranks))
+        job = jobs.run(calm, *started.words, launcher=started.launcher, **started.variables)
         if job.code:
-            sys.stderr.write(job.errors)
-            return job.code
+            raise SystemExit(job.errors)
         expected = jobs.outcome(calm)
-        kills = runs = lost = 0
-        while kills < words.kills:
+        kills = runs = lost = silent = 0
+        while kills < most:
             folder = Path(place) / f"run-{runs}"
             folder.mkdir()
-            more = disturbed(folder, words.ranks, rng, words.kills - kills, bar)
-            kills, runs, lost = kills + more, runs + 1, lost + (not same(jobs.outcome(folder), expected))
-    return 0 if say(FIGURE, f"{lost} of {runs} runs, {kills} kills on {words.ranks} ranks", lost == 0) else 1
+            more, unnamed = disturbed(folder, started, ranks, rng, most - kills, bar)
+            kills, silent, runs = kills + more, silent + unnamed, runs + 1
+            lost += not same(jobs.outcome(folder), expected)
+    return kills, runs, lost, silent
 
 
-def disturbed(folder: Path, ranks: int, rng: np.random.Generator, most: int, bar: tqdm) -> int:  # type: ignore[type-arg]
-    """One run, killed until it is through or ``most`` kills are done; returns the number of kills."""
-    kills, words = 0, ["--ranks", str(ranks)]
+def disturbed(
+    folder: Path,
+    started: Start,
+    ranks: int,
+    rng: np.random.Generator,
+    most: int,
+    bar: tqdm,  # type: ignore[type-arg]
+) -> tuple[int, int]:
+    """One run, killed until it is through or ``most`` kills are done; returns how many, and how many nobody named."""
+    kills, silent, words = 0, 0, started.words
     while True:
         step = int(rng.integers(epochs_done(folder) * STEPS, EPOCHS * STEPS + 5))  # beyond the end: let it finish
         who = (
             {"FAIL_RANK": str(rng.integers(ranks)), "FAIL_STEP": str(step), "FAIL_HOW": "kill"} if kills < most else {}
         )
-        job = jobs.run(folder, *words, limit=300, **who)
+        job = jobs.run(folder, *words, limit=300, launcher=started.launcher, **started.variables, **who)
         if job.code == 0:
-            return kills
+            return kills, silent
         if jobs.summary(folder) is not None or not who:
             raise SystemExit(f"a run that failed has a summary, or failed by itself:\n{job.errors}")
         kills += 1
+        silent += f"rank {who['FAIL_RANK']} ended before the others" not in job.errors.replace("]", "")
         bar.update()
         words = ["--resume"] if list(folder.glob("results/*/2*/manifest.json")) else words
 

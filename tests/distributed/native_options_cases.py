@@ -15,7 +15,7 @@ from deep500.networks.network import Network
 from deep500.training.averaging import WeightAverage
 from deep500.training.loss_scaling import LossScaling
 from deep500.transformations.mixed_precision import mixed_precision
-from tests.distributed import native_cases
+from tests.distributed import native_cases, native_parts_cases
 from tests.distributed.native_cases import batches, network, plan_of
 from tests.distributed.scheme_table import digest, flat, parameters
 
@@ -150,5 +150,6 @@ def combined(comm: Communicator) -> dict[str, dict[str, Any]]:
 
 
 def everything(comm: Communicator, seeds: Sequence[int], under: str) -> dict[str, Any]:
-    """All cases of both files, in one start of the ranks."""
-    return {**native_cases.everything(comm, seeds, under), **({"options": combined(comm)} if comm.size == 2 else {})}
+    """All cases of the three files, in one start of the ranks."""
+    more = {"options": combined(comm), "parts": native_parts_cases.everything(comm, under)} if comm.size == 2 else {}
+    return {**native_cases.everything(comm, seeds, under), **more}

@@ -21,6 +21,7 @@ from deep500.networks import add_loss
 from deep500.networks.network import Network
 from deep500.training import optimizers
 from deep500.training.accumulation import AccumulationWarning
+from deep500.training.averaging import WeightAverage
 from deep500.transformations.stages import layers
 from tests.distributed.error_text import error_text
 from tests.distributed.native_cases import STEPS, base, batches
@@ -169,8 +170,27 @@ def everything(comm: Communicator, cases: dict[str, Sequence[tuple[int, str, int
         return meshed(comm)
     results: dict[str, Any] = {"compared": compared(comm, cases[str(comm.size)])}
     if comm.size == 2:
-        results.update(counted=counted(comm), refused=refused(comm), ignored=ignored(comm))
+        results.update(counted=counted(comm), refused=refused(comm), ignored=ignored(comm), averaged=averaged(comm))
     return results
+
+
+def averaged(comm: Communicator) -> list[float]:
+    """How far averages of weights, of which each rank holds those of its stages, are from those of one process; and
+    these from the weights."""
+    scheme, alone = NativePipeline(optimizer(-1, comm.rank, True), comm, 4), optimizer(-1, 0, True)
+    averages = WeightAverage(scheme.executor, 0.6, scheme), WeightAverage(alone.executor, 0.6)
+    for batch in given(-1, 8)[:4]:
+        scheme.step(batch if comm.rank == 0 else {name: array[:0] for name, array in batch.items()})
+        alone.step(batch)
+        for average, trained in zip(averages, (scheme, alone), strict=True):
+            average.update(trained.judged_tensors)
+    weights = whole(alone)
+    averages[1].apply()
+    with scheme.evaluation(), averages[0].evaluation():
+        names = list(scheme.network.parameters)
+        arrays = scheme.arrays(scheme.network.fetch_tensors(names))
+        found = {name: np.array(array) for name, array in zip(names, arrays, strict=True)}
+    return [float(np.abs(flat(found) - flat(other)).max()) for other in (whole(alone), weights)]
 
 
 def ignored(comm: Communicator) -> float:

@@ -30,7 +30,9 @@ from deep500.distributed.stage_runs import clip_factor
 from deep500.distributed.staged import check_elementwise, check_options
 from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError, nearest
+from deep500.networks.drawing import draw_for_good
 from deep500.networks.losses import SCALE, SCALED
+from deep500.tensors import LaterArray
 from deep500.training.accumulation import outputs_together, pieces
 from deep500.training.data.samplers import checked_integer
 from deep500.training.optimizers.base import Optimizer
@@ -222,8 +224,10 @@ class FSDP(NativeScheme):
     The network is cut in layers, or blocks where values skip layers (:func:`deep500.transformations.stages.layers`),
     each a module of its own: its parameters are gathered before it computes and let go after it, and again for the
     backward run, for which activations are held, as PyTorch does. What several layers read stays whole through a step.
-    In a validation and when a state is asked for a rank holds all parameters, as in ``ShardedParameters``; all ranks
-    must ask together.
+    Within :meth:`evaluation` and when a state is asked for, by all ranks together, a rank holds all parameters. On
+    PyTorch a trainer's validation gathers layer by layer (:meth:`judging`), a recipe's checkpoint goes to rank 0 one
+    parameter at a time, and a network made within :func:`deep500.networks.undrawn`, as recipes make those of the zoo,
+    is drawn where it lives: then no rank ever holds more than its rows and the largest layer.
 
     Payload per step and rank (n: bytes of parameters, rows filled up to equal numbers): n of gradients, 2n/P of
     parameters less n/P of the last layer and of what several layers read, which are gathered once. With ``accumulate``
@@ -248,7 +252,7 @@ class FSDP(NativeScheme):
         False
     """
 
-    changes_parameters = joins_parts = True
+    changes_parameters = joins_parts = draws = first_writes = True
     whole = False
     definition = "ShardedParameters"
 
@@ -268,6 +272,9 @@ class FSDP(NativeScheme):
             advice = ", as no rank has whole gradients: leave it out, or use DDP"
             divided = base_optimizer.executor.backend == "pytorch"
             check_options(base_optimizer, type(self).__name__, advice, modifier=False, pieces=divided)
+        if self.comm.size == 1:  # which has all rows
+            to_tensor, network = self.network.to_tensor, self.network
+            draw_for_good(network, lambda name, array: network.assign_tensor(name, to_tensor(array)))
         self.start(crossing=checked_integer("crossing", crossing, 1), sharing=self.sharing)
         if self.engine is not None:
             self.network.sharded = self
@@ -288,6 +295,26 @@ class FSDP(NativeScheme):
             here = (array.ravel() for name, array in rows if self.engine.counts(name))
             factor = clip_factor(self.sharing, transform, here)
         return [gradient * factor for gradient in gradients]
+
+    def judges_in_turn(self, outputs: Sequence[str], batches: int | None) -> bool:
+        """Whether ranks can judge these outputs without holding all parameters (:meth:`judging`); all ranks ask
+        together.
+
+        Args:
+            outputs: what is asked for, once for each batch.
+            batches: how many this rank has; None: unknown.
+        """
+        if not hasattr(self.engine, "turns"):
+            return False
+        counts = self.comm.gather_facts(batches)
+        return None not in counts and len(set(counts)) == 1 and bool(self.engine.runs_in_turn(tuple(outputs)))
+
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        """Like :meth:`evaluation`, but each run in evaluation mode gathers one layer after the other: all ranks must
+        make as many, of what :meth:`judges_in_turn` was asked for."""
+        with self.engine.turns(), super().evaluation():
+            yield
 
     @contextmanager
     def evaluation(self) -> Iterator[None]:
@@ -315,18 +342,42 @@ class FSDP(NativeScheme):
                 f"got a state that differs in {odd[:4]}; expected the network's parameters: use the same network"
             )
         here = [name for name in values if name not in absent]
-        self.feed_arrays(here, [state[name] for name in here])
-        self.engine.load({name: np.asarray(state[name]) for name in absent})
+        self.feed_arrays(here, [np.asarray(state[name]) for name in here])
+        for name in absent:  # of which the state may read one at a time
+            self.engine.load({name: np.asarray(state[name])})
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """The state of the whole, on every rank: all ranks must call it."""
-        if self.engine is None:
-            return super().state_dict()
+        return super().state_dict() if self.engine is None else self._state(self._joined)
+
+    def _state(self, join: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> dict[str, Any]:
         base: Any = self.base_optimizer
         state = {"step": np.asarray(base.steps, np.int64), **base.number_arrays()}
         for slot, tensors in sorted(base.state.items()):
-            state.update({f"{slot}/{n}": array for n, array in self._joined(tensors).items()})
+            state.update({f"{slot}/{n}": array for n, array in join(tensors).items()})
         return {**state, "scheme.steps": np.asarray(self.steps, np.int64)}
+
+    def states_in_turn(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """States of the network and of the optimizer, in which what ranks share out is a :class:`LaterArray`."""
+        if not hasattr(self.engine, "turns") or self.engine.whole:
+            return self.network.state(), self.state_dict()
+        parts = self.engine.parts
+        names = [name for name in self.network.parameters if name not in parts]
+        here = map(np.array, self.arrays(self.network.fetch_tensors(names)))
+        rows = self.joined_in_turn(dict(zip(parts, self.network.fetch_tensors(list(parts)), strict=True)))
+        return {**dict(zip(names, here, strict=True)), **rows}, self._state(self.joined_in_turn)
+
+    def joined_in_turn(self, tensors: Mapping[str, Any]) -> dict[str, LaterArray]:
+        """Wholes of this rank's rows, each of which is gathered when it is read: by all ranks, in one order."""
+
+        def whole(name: str) -> np.ndarray:
+            return self._joined({name: tensors[name]})[name]
+
+        parameters = self.network.parameters
+        return {
+            name: LaterArray(parameters[name].value.shape, rows.dtype, partial(whole, name))
+            for name, rows in zip(tensors, self.arrays(list(tensors.values())), strict=True)
+        }
 
     def joined(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
         """Wholes of this rank's rows; all ranks must call it."""

@@ -3,7 +3,7 @@ than a layer while it computes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from deep500.distributed.stage_runs import StageRun, clip_factor
 from deep500.distributed.staged import Staged, check_elementwise, check_options
 from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
+from deep500.training.accumulation import outputs_together, pieces
 from deep500.training.optimizers.base import Optimizer, UpdateRuleOptimizer
 from deep500.transformations.stages import stages
 
@@ -45,6 +46,8 @@ class ShardedParameters(Staged):
     Payload per step and rank (n: bytes of parameters, filled up to P equal parts): n of gradients, 2n/P of parameters
     less n/P of the last stage, which is gathered once.
 
+    With ``accumulate`` as much for each piece.
+
     Args:
         base_optimizer: with an update rule that is elementwise; see
             :attr:`~deep500.training.optimizers.base.ThreeStepOptimizer.elementwise`.
@@ -56,7 +59,7 @@ class ShardedParameters(Staged):
 
     Raises:
         InputError: what does not go with parts of parameters: another optimizer, a gradient modifier, a gradient
-            transform but :class:`~deep500.training.clipping.ClipGradientNorm`, ``accumulate``, a checkpointing plan,
+            transform but :class:`~deep500.training.clipping.ClipGradientNorm`, a checkpointing plan, float16,
             parameters in other than float32 or float64.
         UnsupportedOperator: a backend that does not let go of parameters.
 
@@ -74,20 +77,21 @@ class ShardedParameters(Staged):
         {'parameters': 116, 'gradients': 116, 'state': 232, 'largest stage': 160}
     """
 
-    changes_parameters = True
+    changes_parameters = joins_parts = True
     stands_inside = True
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None, crossing: int = 1) -> None:
         check_elementwise(base_optimizer, "ShardedParameters", UpdateRuleOptimizer)
         super().__init__(base_optimizer, comm)
         self.stages, self.absent = [], []
+        self._groups: list[FlatGroup] = []
         if self.comm.size == 1:
             return
         advice = (
             ", as no rank has whole gradients: leave it out, or use FSDP, or ShardedOptimizer, whose ranks have those "
             "of some parameters"
         )
-        check_options(base_optimizer, "ShardedParameters", advice, modifier=False)
+        check_options(base_optimizer, "ShardedParameters", advice, modifier=False, pieces=True)
         network, executor = self.network, self.executor
         self.stages = stages(network, self.loss, crossing=crossing)
         self._runs = [StageRun(stage, executor) for stage in self.stages]
@@ -122,26 +126,41 @@ class ShardedParameters(Staged):
 
     # -- a step -------------------------------------------------------------------------------------------------------
     def run_stages(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Forward and backward, stage by stage; this rank's parts of the summed gradients are left in ``_sums``."""
-        values, last = dict(inputs), len(self._runs) - 1
+        """Forward and backward, stage by stage, in as many pieces on every rank; this rank's parts of the summed
+        gradients are left in ``_sums``."""
+        if self.accumulate == 1:
+            outputs = self._run_piece(inputs, self.samples)
+        else:
+            rows = sum(size for size, _ in pieces(self.network, inputs, 1))
+            parts = list(pieces(self.network, inputs, min([self.accumulate, *self.comm.gather_facts(rows)])))
+            weights = [self.count_samples(part) if self.samples else 0 for _, part in parts]
+            results = [self._run_piece(parts[k][1], weight, k) for k, weight in enumerate(weights)]
+            outputs = outputs_together(self.network, results, [size for size, _ in parts])
+        self._mean()
+        return outputs
+
+    def _run_piece(self, inputs: Mapping[str, Any], weight: float, place: int = 0) -> dict[str, Any]:
+        """A batch or a piece of it, whose gradients count by a weight."""
+        values, last, piece = dict(inputs), len(self._runs) - 1, [place] if place else []
         for number, run in enumerate(self._runs[:-1]):
-            values.update(run.forward({**values, **self._parameters_of(number)}, self.drawn(run.stage, number)))
+            seed = self.drawn(run.stage, number, *piece)
+            values.update(run.forward({**values, **self._parameters_of(number)}, seed))
         gradients: dict[str, Any] = {self.loss: self._one}
         for number in range(last, -1, -1):
             run = self._runs[number]
             feeds = {**values, **self._parameters_of(number)}
-            results, outputs = run.backward(feeds, gradients, self.drawn(run.stage, number), first=number == last)
+            seed = self.drawn(run.stage, number, *piece)
+            results, outputs = run.backward(feeds, gradients, seed, first=number == last)
             del feeds
             values.update(outputs)
             for name in run.stage.receives:
                 if name in results:
                     gradients[name] = gradients[name] + results[name] if name in gradients else results[name]
-            self._scatter(number, results)
+            self._scatter(number, results, weight)
             for name in run.stage.hands_on:  # of no use from here on
                 gradients.pop(name, None)
                 if name not in self.network.outputs:
                     del values[name]
-        self._mean()
         return {name: values[name] for name in dict.fromkeys([*self.network.outputs, self.loss])}
 
     def _parameters_of(self, number: int) -> dict[str, np.ndarray]:
@@ -154,14 +173,14 @@ class ShardedParameters(Staged):
             ]
         return {name: array for part in parts for name, array in part.items()}
 
-    def _scatter(self, number: int, gradients: Mapping[str, Any]) -> None:
-        """Reduce and scatter the gradients of a stage."""
+    def _scatter(self, number: int, gradients: Mapping[str, Any], weight: float) -> None:
+        """Reduce and scatter the gradients of a stage, which count by a weight."""
         to_numpy = self.network.to_numpy
         with self.communicating():
             for index in self._of_stage[number]:
                 group, before = self._groups[index], self._sums[index]
                 arrays = {name: to_numpy(gradients[name]) for name in group.shapes if name in gradients}
-                part = group.reduce([arrays], [self.samples])
+                part = group.reduce([arrays], [weight])
                 self._sums[index] = part if before is None else before + part
 
     def _mean(self) -> None:
@@ -207,6 +226,39 @@ class ShardedParameters(Staged):
         """All parameters that are shared out."""
         for group, part in zip(self._groups, self._mine, strict=True):
             yield from group.gather(part).items()
+
+    # -- averages of weights ------------------------------------------------------------------------------------------
+    def judged_tensors(self, names: Sequence[str]) -> list[Any]:
+        """This rank's elements of those that are shared out, in a row; others whole."""
+        shared = self._shared()
+        return [
+            self.network.to_tensor(self._mine[shared[name]][self._groups[shared[name]].slices.get(name, slice(0, 0))])
+            if name in shared
+            else super(ShardedParameters, self).judged_tensors([name])[0]
+            for name in names
+        ]
+
+    def joined(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """Wholes of this rank's elements; all ranks must call it."""
+        to_numpy, to_tensor, wholes = self.network.to_numpy, self.network.to_tensor, dict(tensors)
+        for group in self._groups if tensors else ():
+            part = np.zeros(group.count, group.dtype)
+            for name, place in group.slices.items():
+                part[place] = to_numpy(tensors[name])
+            wholes.update({name: to_tensor(array) for name, array in group.gather(part).items()})
+        return wholes
+
+    def divided(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """This rank's elements of wholes."""
+        shared, to_numpy, to_tensor = self._shared(), self.network.to_numpy, self.network.to_tensor
+        return {
+            name: to_tensor(self._groups[shared[name]].elements(name, to_numpy(whole))) if name in shared else whole
+            for name, whole in tensors.items()
+        }
+
+    def _shared(self) -> dict[str, int]:
+        """The number of the group that each parameter is in; empty on one rank."""
+        return {name: number for number, group in enumerate(self._groups) for name in group.shapes}
 
     def load_whole_state(self, state: Mapping[str, Any]) -> None:
         """``network.load_state()``, of which each rank keeps its part."""

@@ -82,7 +82,7 @@ class Pipeline(Staged):
         [(['loss', 'output'], ('fc1.weight', 'fc1.bias'), 2), ([], ('fc2.weight', 'fc2.bias'), 1)]
     """
 
-    stands_inside = True
+    stands_inside = joins_parts = True
 
     def __init__(
         self, base_optimizer: Optimizer, comm: Communicator | None = None, micro_batches: int | None = None
@@ -300,6 +300,29 @@ class Pipeline(Staged):
         """The seed of a micro-batch, another on every rank."""
         return self.drawn(self._run.stage, self.comm.rank, number)
 
+    # -- averages of weights ------------------------------------------------------------------------------------------
+    def names_here(self) -> list[str]:
+        """Those of this rank's stages, and what no stage reads."""
+        return [name for name in super().names_here() if self.comm.size == 1 or self.has(name)]
+
+    def joined(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of all stages; all ranks must call it."""
+        arrays = {name: self.network.to_numpy(tensor) for name, tensor in tensors.items()}
+        known = dict.fromkeys(name for names in self.comm.gather_facts(list(tensors)) for name in names)
+        return {name: self.network.to_tensor(self._from_home(name, arrays.get(name))) for name in known}
+
+    def divided(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of this rank's stages."""
+        mine = set(self.names_here())
+        return {name: tensor for name, tensor in tensors.items() if name in mine}
+
+    def _from_home(self, name: str, array: np.ndarray | None) -> np.ndarray:
+        """A parameter or statistic, or what is like it, from the rank of its stage; this rank's own if it has none."""
+        home, parameter = self._homes.get(name), self.network.parameters[name].value
+        if array is None:
+            array = np.empty(parameter.shape, parameter.dtype)
+        return array if home is None else self.comm.broadcast(np.array(array, order="C"), home)
+
     # -- states -------------------------------------------------------------------------------------------------------
     def has(self, name: str) -> bool:
         return self._homes.get(name, self.comm.rank) == self.comm.rank
@@ -311,15 +334,11 @@ class Pipeline(Staged):
 
     def whole_state(self) -> dict[str, np.ndarray]:
         """``network.state()``, of all ranks together: each parameter and statistic from its stage."""
-        state = {}
-        for name, parameter in self.network.parameters.items():
-            home = self._homes.get(name)
-            if home is None or home == self.comm.rank:
-                array = np.array(self.network.to_numpy(self.network.fetch_tensors([name])[0]), order="C")
-            else:
-                array = np.empty(parameter.value.shape, parameter.value.dtype)
-            state[name] = array if home is None else self.comm.broadcast(array, home)
-        return state
+        fetch, to_numpy = self.network.fetch_tensors, self.network.to_numpy
+        return {
+            name: self._from_home(name, np.array(to_numpy(fetch([name])[0]), order="C") if self.has(name) else None)
+            for name in self.network.parameters
+        }
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """The state of the whole, on every rank: all ranks must call it."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from deep500.errors import InputError, UnsupportedOperator
+from deep500.networks.drawing import check_drawn, hollow, names_of_undrawn
 from deep500.networks.gradients.gradient_nodes import replace_gradient_nodes
 from deep500.networks.graph import Graph
 from deep500.networks.network import Network
@@ -34,11 +35,15 @@ class BoundNetwork(Network):
     """
 
     own_arrays = True
+    leaves_undrawn: ClassVar[bool] = False
+    """Whether parameters may be without initial values until a scheme draws them."""
     part_shapes: Mapping[str, tuple[int, ...]] = {}  # of parameters that this process has parts of, by name
     sharded: ShardedState | None = None
     """Gathers the parameters where ranks have parts of them (a scheme supplies itself): states are of the whole."""
 
     def __init__(self, network: Graph, copy: bool = True) -> None:
+        if not self.leaves_undrawn:
+            check_drawn(network, f"{type(self).__name__}, whose runs need it")
         twin = replace_gradient_nodes(network)  # backends have no kernel for ONNX's Gradient
         twin = twin.copy(self.own_arrays) if copy else twin
         super().__init__(twin.name)
@@ -99,6 +104,7 @@ class BoundNetwork(Network):
         """All parameters, running statistics included, as arrays (copies)."""
         if self.sharded is not None:
             return self.sharded.whole_state()
+        check_drawn(self, "its state")
         return {name: np.array(tensor) for name, tensor in zip(self.parameters, self._fetch_all(), strict=True)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -106,6 +112,7 @@ class BoundNetwork(Network):
         if self.sharded is not None:
             self.sharded.load_whole_state(state)
             return
+        check_drawn(self, "a state to load")
         if odd := sorted(state.keys() ^ self.parameters.keys()):
             raise InputError(
                 f"got a state that differs in {odd[:4]}; expected the network's parameters: use the same network"
@@ -131,8 +138,13 @@ class BoundNetwork(Network):
     def _hollow(self, name: str) -> np.ndarray:
         """NaN in the shape of a parameter, which takes no memory."""
         old = self.parameter(name).value
-        return np.broadcast_to(np.array(np.nan, old.dtype), old.shape)
+        return hollow(old.shape, old.dtype)
 
     def sync(self) -> None:
-        for name, value in self.state().items():
+        if names_of_undrawn(self):  # which stay so
+            drawn = [name for name, parameter in self.parameters.items() if parameter.undrawn is None]
+            state = dict(zip(drawn, map(np.array, map(self.to_numpy, self.fetch_tensors(drawn))), strict=True))
+        else:
+            state = self.state()
+        for name, value in state.items():
             self.parameter(name).value = value

@@ -14,6 +14,7 @@ from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from onnx import version_converter
 
 from deep500.errors import NetworkError
+from deep500.networks.drawing import check_drawn
 from deep500.networks.flow import give_functions
 from deep500.networks.node import OPSET
 from deep500.networks.onnx import outside
@@ -48,6 +49,7 @@ def dump(
         NetworkError: an operator cannot be converted, arrays that need a file of their own and no path, the path cannot
             be written.
     """
+    check_drawn(network, "an ONNX model")
     network.sync()
     arrays = outside.large_arrays({n: p.value for n, p in network.parameters.items()}, external)
     if arrays and path is None:

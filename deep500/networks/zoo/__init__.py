@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from deep500.errors import NetworkError, nearest
+from deep500.networks.drawing import Call, Take, draws_later
 from deep500.networks.network import Network
 from deep500.networks.zoo.builder import Builder
 
@@ -126,8 +127,16 @@ def create(
         if not _is_size(value):
             raise NetworkError(f"model {name!r}: got {what} {value!r}; expected whole numbers >= 1: choose such a size")
     dtype = "int64" if name in OF_TOKENS and len(sample) == 1 else "float32"
-    build = Builder(name, "N" if batch is None else int(batch), tuple(int(s) for s in sample), seed, dtype)
-    return model(build, int(classes), **kwargs)
+    sizes = name, "N" if batch is None else int(batch), tuple(int(s) for s in sample), seed, dtype
+
+    def build(drawing: Call | None = None, take: Take | None = None) -> Network:
+        return model(Builder(*sizes, drawing, take), int(classes), **kwargs)
+
+    if not draws_later():
+        return build()
+    about = ", ".join([f"{name!r}", f"{classes} classes", f"{sample}", f"seed {seed}", *map(str, kwargs.items())])
+    drawing: Call = (about, lambda take: build(drawing, take))
+    return build(drawing)
 
 
 def _refused(annotation: str, value: Any) -> str:

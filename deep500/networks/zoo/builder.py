@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import NetworkError
-from deep500.networks.network import Network
+from deep500.networks.drawing import Call, Take, Undrawn, hollow
+from deep500.networks.network import Network, Parameter
 
 Init = str | float
 Count = int
@@ -36,8 +37,17 @@ def _pair(size: Pair) -> tuple[int, int]:
 class Builder:
     """A network in the making; ``shapes`` holds the sample shape (without batch) of every value so far."""
 
-    def __init__(self, name: str, batch: int | str, shape: tuple[int, ...], seed: int, dtype: str = "float32") -> None:
-        self.network = Network(name)
+    def __init__(
+        self,
+        name: str,
+        batch: int | str,
+        shape: tuple[int, ...],
+        seed: int,
+        dtype: str = "float32",
+        drawing: Call | None = None,
+        take: Take | None = None,
+    ) -> None:
+        self.network, self.drawing, self.take = Network(name), drawing, take
         self.random = np.random.Generator(np.random.PCG64(seed))
         self.network.add_input("input", (batch, *shape), dtype)
         self.shapes: dict[str, tuple[int, ...]] = {"input": shape}
@@ -50,8 +60,15 @@ class Builder:
         return name
 
     def parameter(self, name: str, value: np.ndarray, trainable: bool = True) -> str:
-        """Add a parameter in float32."""
-        self.network.add_parameter(name, value.astype(np.float32, copy=False), trainable)
+        """Add a parameter in float32; one that trains stays hollow where values are drawn later."""
+        value = value.astype(np.float32, copy=False)
+        if self.drawing is None or not trainable:
+            self.network.add_parameter(name, value, trainable)
+            return name
+        if self.take is not None:
+            self.take(name, value)
+        later = Parameter(hollow(value.shape, value.dtype), undrawn=Undrawn(*self.drawing, name))
+        self.network.put_parameters({name: later})
         return name
 
     def constant(self, name: str, value: Any) -> str:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,6 +26,7 @@ load_backend("pytorch")
 from deep500.frameworks.pytorch import sharded_checkpoint  # noqa: E402 - needs PyTorch
 from tests.distributed import native_cases as cases  # noqa: E402
 from tests.distributed import native_options_cases as options_cases  # noqa: E402
+from tests.distributed import native_parts_cases as parts_cases  # noqa: E402
 
 pytestmark = [pytest.mark.backend("pytorch"), pytest.mark.filterwarnings("ignore::UserWarning")]
 SEEDS = list(range(6))
@@ -82,6 +87,14 @@ def test_on_one_rank_they_are_the_base_optimizer(name: str) -> None:
         assert alone.state_dict().keys() >= plain.state_dict().keys()
 
 
+def test_on_one_rank_a_network_without_initial_values_gets_them() -> None:
+    later, whole = (
+        schemes.FSDP(cases.pytorch.GradientDescent(cases.pytorch.from_model(net, "cpu"), "loss", lr=0.1), Serial())
+        for net in (parts_cases.deep(True), parts_cases.deep(False))
+    )
+    assert cases.digest(cases.parameters(later)) == cases.digest(cases.parameters(whole))
+
+
 def test_they_count_what_torch_sees(results: Results) -> None:
     for each in results[1]:
         for row in each["counted"]:
@@ -124,6 +137,70 @@ def test_an_average_judges_though_ranks_hold_parts(kind: str, results: Results) 
     rows = [each["options"][f"averages {kind}"] for each in results[0]]
     assert all(row["judged"] < 1e-12 and row["apart"] < 1e-12 and row["moved"] > 1e-3 for row in rows), rows
     assert sum(row["share"] for row in rows) == (2 if kind == "DDP" else 1), rows
+
+
+def test_ranks_draw_the_bits_of_the_whole(results: Results) -> None:
+    for row in (row for each in results[0] for row in each["parts"]["drawn"]):
+        assert row["same"] and row["serial"] and row["moved"], row
+
+
+def test_no_rank_holds_more_than_its_share_and_the_largest_layer(results: Results) -> None:
+    """Counted, from the making of a network to its resumption: shares of parameters, of momenta and of averages are all
+    that stays, and besides a layer as it passes by (while it is drawn, in two precisions and two copies)."""
+    unit, slack = parts_cases.UNIT, 2 * 2**20  # of 7.1 MB; Python's own objects count among arrays
+    share = parts_cases.LAYERS * unit / 2
+    for tensors, arrays in (each["parts"]["counted"]["peaks"]["made"] for each in results[0]):
+        assert 0.9 * share < tensors < share + unit + slack and arrays < 4 * unit + slack
+    stays = {"judged": (share, 0), "saved": (0, 0), "loaded": (0, 2 * share)}
+    # of weights while their averages judge; of momenta and averages, which are made of arrays
+    for what, (before, after) in stays.items():
+        for tensors, arrays in (each["parts"]["counted"]["peaks"][what] for each in results[0]):
+            assert tensors < before + 5 * unit + slack and arrays < after + 4 * unit + slack, (what, tensors, arrays)
+
+
+@pytest.mark.long
+def test_a_network_larger_than_the_limit_of_a_rank_is_trained_and_resumed(tmp_path: Path) -> None:
+    """1.5 times what the kernel lets a rank allocate: made, trained, killed, resumed, judged and saved, by six ranks;
+    with whole networks it cannot be made."""
+    recipe, launcher = jobs.RECIPE.with_name("limited_recipe.py"), ["-m", "torch.distributed.run", "--standalone"]
+
+    def run(ranks: int, *words: str, **variables: str) -> Any:
+        environment = {**os.environ, "PYTHONPATH": str(jobs.ROOT), "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+        command = [sys.executable, *launcher, "--nproc-per-node", str(ranks), str(recipe), *words]
+        return subprocess.run(
+            command, cwd=tmp_path, env={**environment, **variables}, text=True, capture_output=True, check=False
+        )
+
+    whole = run(2, SCHEME="DDP")
+    assert whole.returncode != 0 and ("MemoryError" in whole.stderr or "memory" in whole.stderr), whole.stderr[-500:]
+    killed = run(6, KILL_AT="3")
+    assert killed.returncode != 0 and "rank 1" in killed.stderr, killed.stderr[-2000:]
+    done = run(6, "--resume")
+    assert done.returncode == 0, done.stderr[-3000:]
+    needed = re.findall(r"needed (\d+) of (\d+) for (\d+)", done.stdout)
+    assert len(needed) == 6
+    assert all(int(most) < int(limit) <= int(size) / 1.5 for most, limit, size in needed), needed
+    (path,) = (tmp_path / "results" / recipe.stem).glob("2*/checkpoints/seed-0/epoch-2.safetensors")
+    assert path.stat().st_size > 1.5 * int(needed[0][1])
+
+
+def test_what_is_judged_and_saved_in_parts_is_the_whole(results: Results) -> None:
+    for row in (each["parts"]["counted"] for each in results[0]):
+        assert row["same"] and row["after"] and row["judged"] == [True, True, 45], row
+        assert row["losses"][0] == row["losses"][1]
+    first, second = (each["parts"]["counted"]["mine"] for each in results[0])
+    assert len(first) == 6 and second == [], "rank 0 writes weights, averages and momenta of all"
+
+
+def test_a_network_without_initial_values_goes_nowhere_else(results: Results) -> None:
+    begin = "InputError: got parameter 'fc1.weight', whose initial value is not drawn, for "
+    for said in (each["parts"]["refused"] for each in results[0]):
+        assert said["run"].startswith(f"{begin}a run; expected values: make the network outside of undrawn()")
+        assert said["step"].startswith(f"{begin}training;") and said["DDP"].startswith(f"{begin}DDP, whose ranks hold")
+        assert said["edited"].startswith("InputError: got NaN in 'fc2.bias' of a network whose initial values are")
+        assert (
+            said["seeds"].startswith("CommunicationError: got different networks: rank") and "seed 1" in said["seeds"]
+        )
 
 
 def test_layers_compute_what_the_network_does() -> None:

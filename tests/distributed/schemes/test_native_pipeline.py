@@ -84,6 +84,11 @@ def test_they_count_what_torch_sends(results: list[list[Any]]) -> None:
     assert counted["said"] == counted["seen"] > 0, counted
 
 
+def test_averages_of_weights_are_those_of_one_process(results: list[list[Any]]) -> None:
+    for near, far in (each["averaged"] for each in results[0]):
+        assert near < 1e-12 and far > 1e-4
+
+
 WANTED = {
     "schedule": "InputError: got schedule='1F2B'; expected one of GPipe, 1F1B, ",
     "stages": "InputError: got stages_per_rank=2 with the schedule 1F1B; expected 1: leave it out",

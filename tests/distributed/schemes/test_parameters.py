@@ -298,7 +298,6 @@ def test_what_does_not_go_with_parts_is_refused() -> None:
 
     assert "Own for ShardedParameters" in refused(lambda: Own(make_base("reference").executor))
     assert "AcceleGradOptimizer" in refused(lambda: make_base("reference", kind="AcceleGradOptimizer"))
-    assert "got accumulate" in refused(lambda: make_base("reference", accumulate=2))
     assert "got a gradient_modifier" in refused(lambda: make_base("reference", gradient_modifier=lambda n, p, g: g))
     assert "other than ClipGradientNorm" in refused(lambda: make_base("reference", gradient_transform=lambda n, g: g))
 
@@ -314,7 +313,22 @@ def test_what_does_not_go_with_parts_is_refused() -> None:
     assert "in float16 for ShardedParameters; expected float32 or float64" in refused(half)
 
 
-def test_a_checkpointing_plan_and_averages_are_refused() -> None:
+@pytest.mark.filterwarnings("ignore::deep500.training.accumulation.AccumulationWarning")
+@pytest.mark.parametrize("make", [tied, normalised])
+def test_a_batch_in_pieces_is_that_of_the_scheme_that_keeps_all(make: Any) -> None:
+    """Running statistics, which see a piece at a time, included; losses are those of the whole batch."""
+    found, want = (
+        Threads(3).run(lambda comm, kind=kind: train(comm, kind, make, "reference", accumulate=2)[:2])
+        for kind in (ShardedParameters, ConsistentDecentralized)
+    )
+    for (mine, losses), (theirs, expected) in zip(found, want, strict=True):
+        assert apart(mine, theirs) < 1e-12 and np.abs(np.subtract(losses, expected)).max() < 1e-12
+    if make is normalised:
+        whole = Threads(3).run(lambda comm: train(comm, ShardedParameters, make, "reference")[0])
+        assert apart(found[0][0], whole[0]) > 1e-4, "statistics are those of whole shares"
+
+
+def test_a_checkpointing_plan_is_refused() -> None:
     def planned(comm: Any) -> None:
         optimizer = ShardedParameters(make_base("reference"), comm)
         optimizer.executor.set_checkpointing(d5.plan_checkpointing(perceptron(), 1.0, batch=2))
@@ -322,10 +336,6 @@ def test_a_checkpointing_plan_and_averages_are_refused() -> None:
 
     with pytest.raises(InputError, match="got a checkpointing plan with ShardedParameters"):
         Threads(2).run(planned)
-    sampler = d5.OrderedSampler(d5.NumpyDataset(np.zeros((4, 12)), "input", np.zeros(4, np.int64)), 2)
-    optimizer = ShardedParameters(make_base("reference"), Serial())
-    with pytest.raises(InputError, match=r"got ema=0\.9 with ShardedParameters, whose ranks hold parts"):
-        d5.Trainer(sampler, None, optimizer.executor, optimizer, ema=0.9)
 
 
 @pytest.mark.backend("jax")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 import deep500 as d5
 from deep500.distributed import Threads
-from deep500.distributed.schemes import Pipeline
+from deep500.distributed.schemes import Pipeline, ShardedParameters
 from deep500.distributed.schemes.pipeline import bubble
 from deep500.errors import InputError
 from deep500.networks import Network, add_loss
@@ -18,6 +19,7 @@ from deep500.networks.emit import Emitter
 from deep500.scaling.pretend import Pretend
 from deep500.training import optimizers
 from deep500.training.accumulation import AccumulationWarning
+from deep500.training.averaging import WeightAverage
 from deep500.training.clipping import ClipGradientNorm
 from tests.conftest import load_backend
 from tests.distributed.pipeline_cases import digest_of_pipeline
@@ -103,6 +105,41 @@ def test_batch_normalization_is_that_of_accumulated_pieces(backend: str) -> None
     found, want, _ = both(normalised, backend, 2, 3)
     assert all(apart(parameters, want) < 1e-12 for parameters, _ in found)
     assert apart(want, both(normalised, backend, 1, 1)[1]) > 1e-3, "whole batches are another run"
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", [Pipeline, ShardedParameters])
+def test_an_average_of_weights_is_that_of_one_process(kind: Any, backend: str) -> None:
+    """Each rank averages what it holds; an average goes through a state, and weights are as if none had been."""
+    alone = make_base(backend)
+    want = WeightAverage(alone.executor, 0.6)
+    for batch in batches(SIZES):
+        alone.step(batch)
+        want.update()
+    weights = parameters(alone)
+    want.apply()
+
+    def work(comm: Any) -> Any:
+        scheme = kind(make_base(backend, comm.rank), comm)
+        average = WeightAverage(scheme.executor, 0.6, scheme)
+        for number, batch in enumerate(batches(SIZES)):
+            if number == 1:
+                state = average.state()
+                average = WeightAverage(scheme.executor, 0.6, scheme)
+                average.load_state(state)
+            begin = 0 if kind is Pipeline else comm.rank
+            step = 1 if kind is Pipeline else comm.size
+            mine = slice(0, 0) if kind is Pipeline and comm.rank else slice(begin, None, step)
+            scheme.step({name: value[mine] for name, value in batch.items()})
+            average.update(scheme.judged_tensors)
+        with scheme.evaluation(), average.evaluation():
+            judged = dict(zip(scheme.network.parameters, map(np.array, scheme.all_arrays()), strict=True))
+        return judged, parameters(scheme), sum(math.prod(tensor.shape) for tensor in average._averages.values())
+
+    ranks = Threads(2).run(work)
+    assert all(apart(judged, parameters(alone)) < 1e-12 and apart(after, weights) < 1e-12 for judged, after, _ in ranks)
+    assert sum(count for _, _, count in ranks) == sum(array.size for array in weights.values())
+    assert apart(weights, parameters(alone)) > 1e-4
 
 
 def test_dropout_draws_the_same_in_every_run() -> None:
