@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import pickle
+import subprocess
+import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +29,7 @@ from deep500.results import Record
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint
 from deep500.tasks.tokens import Characters
 
+ROOT = Path(__file__).resolve().parents[2]
 SAMPLES, VALIDATION, BATCH = 60, 24, 16
 """For training, for validation, and in a batch: the last of an epoch is smaller, or left out."""
 
@@ -42,6 +47,7 @@ class Drawn:
         ranks: threads that train together.
         argv: of the command line.
         stops: whether it is interrupted after the first epoch and goes on.
+        processes: whether ranks are processes that a command starts, and a model in float32 is one by name.
     """
 
     backend: str = "reference"
@@ -52,6 +58,7 @@ class Drawn:
     ranks: int = 1
     argv: tuple[str, ...] = ()
     stops: bool = False
+    processes: bool = False
 
     def with_keys(self, **keys: Any) -> Drawn:
         """The same with further keys."""
@@ -60,7 +67,8 @@ class Drawn:
     def __str__(self) -> str:
         name, options = self.optimizer
         keys = ", ".join(f"{key}={getattr(value, '__name__', value)}" for key, value in sorted(self.keys.items()))
-        where = f"{self.backend} {self.dtype}" + (f", {self.ranks} ranks" if self.ranks > 1 else "")
+        kind = "processes" if self.processes else "ranks"
+        where = f"{self.backend} {self.dtype}" + (f", {self.ranks} {kind}" if self.ranks > 1 else "")
         rest = " ".join([*self.argv, *["stopped and resumed"] * self.stops])
         return f"{self.model} on {where}, {name}({options}), {keys or 'no more keys'} {rest}".rstrip()
 
@@ -79,28 +87,35 @@ class Outcome:
 class Interrupt(Event):
     """Ends the run after its first epoch, while it is on."""
 
-    on = False
+    on = "DRAWN_STOPS" in os.environ
 
     def after_epoch(self, run: Any) -> None:
         if self.on:
             raise KeyboardInterrupt
 
 
-def _network(name: str, **options: Any) -> Callable[[], Any]:
-    return lambda: d5.networks.create(name, **options)
+def halved(_: str, __: Any, gradient: Any) -> Any:
+    """A modifier of gradients."""
+    return gradient * 0.5
+
+
+def unchanged(_: str, __: Any, gradient: Any) -> Any:
+    """One that does nothing."""
+    return gradient
 
 
 IMAGES = {"shape": (1, 8, 8), "classes": 10}
-MODELS: dict[str, Callable[[], Any]] = {
-    "mlp": _network("mlp", hidden=(16,), **IMAGES),
-    "lenet": _network("lenet", **IMAGES),
-    "resnet": _network("resnet", depth=8, **IMAGES),
-    "lstm": _network("lstm", shape=(8, 8), classes=10, width=12),
-    "regression": _network("mlp", hidden=(16,), shape=(1, 8, 8), classes=3),
-    "language": _network("causal_transformer", shape=(8,), classes=12, width=16, heads=2, layers=1),
-    "dropout": _network("causal_transformer", shape=(8,), classes=12, width=16, heads=2, layers=1, dropout=0.2),
+TEXTS = {"shape": (8,), "classes": 12, "width": 16, "heads": 2, "layers": 1}
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mlp": ("mlp", {"hidden": (16,), **IMAGES}),
+    "lenet": ("lenet", IMAGES),
+    "resnet": ("resnet", {"depth": 8, **IMAGES}),
+    "lstm": ("lstm", {"shape": (8, 8), "classes": 10, "width": 12}),
+    "regression": ("mlp", {"hidden": (16,), "shape": (1, 8, 8), "classes": 3}),
+    "language": ("causal_transformer", TEXTS),
+    "dropout": ("causal_transformer", {**TEXTS, "dropout": 0.2}),
 }
-"""Networks by name, without a loss."""
+"""Networks of the zoo by name, without a loss."""
 TOKENS = ("language", "dropout")
 MIXES = ("resnet",)
 """Models whose samples see each other: batch normalization."""
@@ -149,7 +164,8 @@ def judged_outside(drawn: Drawn, outcome: Outcome) -> float | None:
 
 
 def _model(drawn: Drawn) -> Any:
-    network = MODELS[drawn.model]()
+    name, options = MODELS[drawn.model]
+    network = d5.networks.create(name, **options)
     return network if drawn.dtype == "float32" else d5.networks.to_dtype(network, drawn.dtype)
 
 
@@ -162,6 +178,8 @@ def recipe(drawn: Drawn) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
         fixed["task"] = "regression"
     elif drawn.model in TOKENS:
         fixed |= {"task": "language_modelling", "task_kwargs": {"vocabulary": Characters("abcdefghijkl")}}
+    if drawn.processes and drawn.dtype == "float32":
+        fixed["model"], fixed["model_kwargs"] = MODELS[drawn.model]
     mutable = {
         "batch_size": BATCH,
         "executor": d5fw.from_model,
@@ -178,7 +196,7 @@ def observe(drawn: Drawn) -> Outcome:
         warnings.simplefilter("ignore")
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             try:
-                path = _trained(drawn, Path(folder))
+                path = (_started if drawn.processes else _trained)(drawn, Path(folder))
             except Deep500Error as error:
                 return Outcome(refused=str(error) or type(error).__name__)
             except Exception as error:  # noqa: BLE001 - whatever it is, is what is looked for
@@ -199,6 +217,37 @@ def _trained(drawn: Drawn, folder: Path) -> Path:
         finally:
             Interrupt.on = False
     return _run(drawn.ranks, fixed, mutable, metrics, argv)
+
+
+RECIPE = """
+import pickle
+from pathlib import Path
+from tests.fuzz.recipe_runs import Interrupt, recipe
+
+FIXED, MUTABLE, METRICS = recipe(pickle.loads(Path(__file__).with_suffix(".pickle").read_bytes()))
+MUTABLE["events"] = [Interrupt()]
+"""
+
+
+def _started(drawn: Drawn, folder: Path) -> Path:
+    """Like :func:`_trained`, by commands that start processes; raises what they end with."""
+    file = folder / "drawn.py"
+    file.write_text(RECIPE, encoding="utf-8")
+    file.with_suffix(".pickle").write_bytes(pickle.dumps(drawn))
+    words = [sys.executable, "-m", "deep500", "run", str(file), "--quiet", "--out", str(folder)]
+    more = ["--ranks", str(drawn.ranks), *drawn.argv]
+    for stops in ([True] if drawn.stops else []) + [False]:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **({"DRAWN_STOPS": "yes"} if stops else {})}
+        done = subprocess.run(
+            [*words, *more], env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        if done.returncode != (130 if stops else 0):
+            broken = "Traceback" in done.stderr or not done.stderr.strip()
+            raise (RuntimeError if broken else Deep500Error)(
+                f"exit code {done.returncode}: {done.stderr[-1500:].strip()}"
+            )
+        more = ["--resume"]
+    return next(folder.glob("drawn/2*"))
 
 
 def _run(ranks: int, fixed: Any, mutable: Any, metrics: Any, argv: list[str]) -> Path:

@@ -3,7 +3,8 @@
 Each key alone has tests; here up to six of them meet. A recipe is drawn, trained, and changed in ways after which it
 must end with the same weights: the same bits (again, resumed, on another thread, with more checkpoints, in
 less memory), or up to rounding (in pieces, on two ranks, in another framework). Refused in one line is right, another
-exception is not. A broken relation is a finding, reduced to the fewest keys. ``--replay NUMBER`` runs one.
+exception is not. A broken relation is a finding, reduced to the fewest keys. ``--replay NUMBER`` runs one;
+``--processes`` judges what needs ranks that are processes: resuming on two of them, and engines of the frameworks' own.
 """
 
 from __future__ import annotations
@@ -21,21 +22,22 @@ from typing import Any
 import numpy as np
 
 import deep500 as d5
-from tests.fuzz.recipe_runs import MIXES, MODELS, TOKENS, VALIDATION, Drawn, Outcome, judged_outside, observe
+from tests.fuzz.recipe_runs import (
+    MIXES,
+    MODELS,
+    TOKENS,
+    VALIDATION,
+    Drawn,
+    Outcome,
+    halved,
+    judged_outside,
+    observe,
+    unchanged,
+)
 
 BACKENDS = ("reference", "pytorch", "jax", "tensorflow", "onnxruntime")
 ROUNDING = {"float64": 1e-9, "float32": 2e-3}
 """Relative to the largest of an array, and of its updates, which a few steps of training amplify."""
-
-
-def halved(_: str, __: Any, gradient: Any) -> Any:
-    """A modifier of gradients."""
-    return gradient * 0.5
-
-
-def unchanged(_: str, __: Any, gradient: Any) -> Any:
-    """One that does nothing."""
-    return gradient
 
 
 # fmt: off
@@ -138,11 +140,13 @@ class Relation:
         change: of the recipe.
         exact: whether the same bits are promised, by the recipe.
         holds: for which recipes.
+        processes: whether it starts some, which takes seconds.
     """
 
     change: Callable[[Drawn], Drawn]
     exact: Callable[[Drawn], bool] = lambda _: True
     holds: Callable[[Drawn], bool] = lambda _: True
+    processes: bool = False
 
 
 def _inexact(_: Drawn) -> bool:
@@ -172,6 +176,18 @@ def _is_plain(value: Any) -> bool:
         return False
 
 
+def _native(name: str) -> Relation:
+    """Two processes with an engine of the framework's own are stopped and resumed."""
+    return Relation(
+        lambda drawn: replace(
+            drawn.with_keys(scheme=getattr(d5.schemes, name), scheme_kwargs={}), ranks=2, stops=True, processes=True
+        ),
+        _inexact,
+        lambda drawn: drawn.backend in ("pytorch", "jax") and _serial(drawn) and "seed" not in drawn.keys,
+        processes=True,
+    )
+
+
 def _ranked(name: str) -> Relation:
     return Relation(
         lambda drawn: replace(drawn.with_keys(scheme=getattr(d5.schemes, name), scheme_kwargs=SCHEMES[name]), ranks=2),
@@ -182,7 +198,7 @@ def _ranked(name: str) -> Relation:
 
 RELATIONS: Mapping[str, Relation] = {
     "again": Relation(lambda drawn: drawn),
-    "stopped and resumed": Relation(lambda drawn: replace(drawn, stops=True)),
+    "stopped and resumed": Relation(lambda drawn: replace(drawn, stops=True), holds=lambda drawn: drawn.ranks == 1),
     "two data threads": Relation(lambda drawn: drawn.with_keys(data_threads=2)),
     "three checkpoints": Relation(lambda drawn: drawn.with_keys(keep_checkpoints=3)),
     "said on the command line": Relation(
@@ -237,6 +253,13 @@ RELATIONS: Mapping[str, Relation] = {
         lambda drawn: drawn.backend != "reference" and drawn.model != "dropout" and "precision" not in drawn.keys,
     ),
     **{f"two ranks, {name}": _ranked(name) for name in SCHEMES},
+    "two processes, stopped and resumed": Relation(
+        lambda drawn: replace(drawn, stops=True, processes=True),
+        holds=lambda drawn: drawn.ranks == 2 and "seed" not in drawn.keys,
+        processes=True,
+    ),
+    "two processes, FSDP, stopped and resumed": _native("FSDP"),
+    "two processes, DDP, stopped and resumed": _native("DDP"),
 }
 """By name; each is written once, and judged on every recipe for which it holds."""
 
@@ -295,8 +318,9 @@ class Finding:
 class Judge:
     """Trains recipes and changed ones; what was refused is counted by its sentence."""
 
-    def __init__(self, relations: Sequence[str] = tuple(RELATIONS), at_most: int = 99) -> None:
-        self.relations, self.at_most = relations, at_most
+    def __init__(self, relations: Sequence[str] = (), at_most: int = 99, processes: bool = False) -> None:
+        self.relations = relations or [name for name, each in RELATIONS.items() if each.processes is processes]
+        self.at_most = at_most
         self.refused: Counter[str] = Counter()
         self.compared: Counter[str] = Counter()
 
@@ -374,10 +398,11 @@ def main() -> int:
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="N")
     parser.add_argument("--replay", type=int, metavar="NUMBER")
     parser.add_argument("--backends", default=",".join(BACKENDS))
+    parser.add_argument("--processes", action="store_true", help="judge what starts processes, not the rest")
     parser.add_argument("--relations", type=int, default=6, metavar="N", help="of each recipe, drawn")
     options = parser.parse_args()
     backends = options.backends.split(",")
-    judge = Judge(at_most=99 if options.replay is not None else options.relations)
+    judge = Judge(at_most=99 if options.replay is not None else options.relations, processes=options.processes)
     numbers = range(options.first, options.first + options.count) if options.replay is None else [options.replay]
     findings = 0
     for number in numbers:
