@@ -4,8 +4,8 @@
 up to a quarter of the time of an element-wise gradient. A loop is turned only if it can be seen to be element-wise: one
 block, one induction variable from n - 1 down to 0, every access to memory at exactly that index of an argument that is
 ``noalias``, of a local array, or of one place within either, and no call but of pure math functions. Then no iteration
-reads what another one writes: any order does. Measured in pairs, gradients of gelu and mish then take 0.75 and 0.84 of
-the time with ``fast_math``, 0.90 and 0.88 without; where no loop is element-wise, nothing changes.
+reads what another one writes: any order does. Measured in pairs, the gradient of rmsnorm then takes 0.81 of the time
+with ``fast_math``, 0.94 without; those of nine other operators change by 3 % at most.
 """
 
 from __future__ import annotations
@@ -108,7 +108,10 @@ def guard_divisions(ir: str) -> str:
         )
 
     def in_function(function: re.Match[str]) -> str:
-        if not re.search(r"@[\w.$]*(?:d500_reverse|diffe)", function[0].partition("\n")[0]):
+        head = function[0].partition("\n")[0]
+        if f"{REVERSE}_each" in head:  # its one block runs forwards, then backwards
+            return _DIVISION.sub(guarded, function[0])
+        if not re.search(r"@[\w.$]*(?:d500_reverse|diffe)", head):
             return function[0]
         return _BACKWARDS.sub(lambda block: _DIVISION.sub(guarded, block[0]), function[0])
 
@@ -175,13 +178,7 @@ def _in_function(text: str) -> str:
         return text
     # One level of offsets is enough: what Enzyme and clang write takes them from the arguments themselves.
     roots |= {name: roots[base] for name, base in _OFFSET.findall(text) if base in roots}
-    turned = _BLOCK.sub(lambda matched: _turned(matched[0], matched[1], matched[2], roots), text)
-    if turned == text or REVERSE not in head:
-        return turned
-    reading = {
-        name for attributes, name in _PARAMETER.findall(head) if {"noalias", "readonly"} <= {*attributes.split()}
-    }
-    return _without_copies(turned, roots, reading)
+    return _BLOCK.sub(lambda matched: _turned(matched[0], matched[1], matched[2], roots), text)
 
 
 PROMISE = "d500_spends"
@@ -212,7 +209,7 @@ def spare_gradients(ir: str) -> str:
 
 
 def _takes_gradients(head: str) -> bool:
-    return REVERSE in head and f"{REVERSE}_blocks" not in head and "fwddiffe" not in head
+    return REVERSE in head and f"{REVERSE}_each" not in head and "fwddiffe" not in head
 
 
 def _reading(text: str) -> str:
@@ -244,131 +241,8 @@ def _reading(text: str) -> str:
     return "".join([f"{head}\n", *lines])
 
 
-_UPWARDS = re.compile(rf"^  {_NAME} = phi i64 (?=[^\n]*\[ 0, {_NAME} \])[^\n]*\n", re.MULTILINE)
-_FILLED = re.compile(
-    rf"^  (?:tail )?call void @llvm\.mem(?:set\.p0\.i64\(ptr [^,%]*{_NAME}, i8 0|cpy\.p0\.p0\.i64\(ptr [^,%]*{_NAME}, "
-    rf"ptr [^,%]*{_NAME}), i64 (\d+), i1 false\)[^\n]*\n",
-    re.MULTILINE,
-)
-_COPIED = re.compile(
-    rf"^  (?:tail )?call void @llvm\.memcpy\.p0\.p0\.i64\(ptr [^,%]*{_NAME}, ptr [^,%]*{_NAME}, i64 (\d+), i1 "
-    r"false\)[^\n]*\n"
-)
-_WIDTHS = {"float": 4, "double": 8}
-
-
-def _without_copies(text: str, roots: dict[str, str], reading: set[str]) -> str:
-    """The function whose turned loops use their arguments themselves instead of local copies.
-
-    Of a local array that is a copy of an argument and read once at every index, or that starts as zeros, to which the
-    loop adds once at every index, and that is copied to an argument behind it.
-    """
-    for _, loop in _BLOCK.findall(text):
-        body = loop
-        index = _UPWARDS.match(body)
-        last = re.search(rf"icmp eq i64 {re.escape(index[1])}, (\d+)\n", body) if index else None
-        if index is None or last is None:
-            continue
-        before = re.search(rf"^{re.escape(index[2][1:])}:[^\n]*\n(?:  [^\n]*\n)+", text, re.MULTILINE)
-        for filled in _FILLED.finditer(before[0]) if before else ():
-            local = _Local(text, body, index[1], int(last[1]) + 1, filled)
-            direct = local.read(roots, reading) if filled[3] else local.written(roots)
-            if direct:
-                text = text.replace(filled[0], "", 1).replace(direct[1], "", 1).replace(body, direct[0], 1)
-                body = direct[0]
-    return text
-
-
-class _Local:
-    """A local array that a loop goes through, and that is filled before: what stands for it in the loop's text."""
-
-    def __init__(self, text: str, body: str, index: str, count: int, filled: re.Match[str]) -> None:
-        self.body, self.index, self.base, self.source = body, index, filled[1] or filled[2], filled[3]
-        base = re.escape(self.base)
-        places = rf"^  {_NAME} = getelementptr [^\n]*?(\w+), ptr {base}, i64 {re.escape(index)}\n"
-        addresses: list[tuple[str, str]] = re.findall(places, body, re.MULTILINE)
-        self.place, self.kind = addresses[0] if addresses else ("", "")
-        place = re.escape(self.place)
-        self.loads = re.findall(rf"^  %[^\n]* = load {self.kind}, ptr {place},[^\n]*\n", body, re.MULTILINE)
-        self.stores = re.findall(rf"^  store {self.kind} [^\n]*, ptr {place},[^\n]*\n", body, re.MULTILINE)
-        allocation = re.search(rf"^  {base} = alloca [^\n]*\n", text, re.MULTILINE)
-        known = ("@llvm.lifetime", allocation[0] if allocation else "\0", filled[0])
-        lines = text.splitlines(keepends=True)
-        self.others = [line for line in lines if _uses(line, self.base) and not any(k in line for k in known)]
-        self.bytes, self.text = count * _WIDTHS.get(self.kind, 0), text
-        self.plain = bool(
-            allocation
-            and len(addresses) == len(self.loads) == 1
-            and len(self.stores) <= 1
-            and int(filled[4]) == self.bytes
-        ) and len(_uses(body, self.place)) == 2 + len(self.stores)
-        if self.plain and self.stores:
-            self.plain = body.index(self.loads[0]) < body.index(self.stores[0])
-
-    def read(self, roots: dict[str, str], reading: set[str]) -> tuple[str, str] | None:
-        """The loop that reads what the array is a copy of, and a line to leave out."""
-        if not self.plain or len(self.others) != 1 or roots.get(self.source) not in reading:
-            return None
-        changed = self.body.replace(self.loads[0], self._at(self.source) + self._through(self.loads[0]), 1)
-        return changed.replace(self.stores[0], "", 1) if self.stores else changed, "\0"
-
-    def written(self, roots: dict[str, str]) -> tuple[str, str] | None:
-        """The loop that writes to where the array is copied behind it, and the line that copies it."""
-        if not self.plain or not self.stores or len(self.others) != 2:
-            return None
-        copied = _COPIED.match(self.others[1])
-        if not copied or copied[2] != self.base or int(copied[3]) != self.bytes or copied[1] not in roots:
-            return None
-        target = re.search(
-            rf"^  {re.escape(copied[1])} (= getelementptr [^,\n]*, ptr {_NAME}, i64 {_NAME})\n", self.text, re.MULTILINE
-        )
-        first = self.text.index(self.body)
-        if not target or any(f"\n  {name} = " in self.text[first:] for name in target.groups()[1:]):
-            return None
-        base = f'%"{self.place[1:].strip(chr(34))}.base"'
-        zero = f"{self.loads[0].partition(' = ')[0]} = fadd {self.kind} 0.0, 0.0\n"
-        changed = self.body.replace(self.loads[0], f"  {base} {target[1]}\n{self._at(base)}{zero}", 1)
-        return changed.replace(self.stores[0], self._through(self.stores[0]), 1), self.others[1]
-
-    @property
-    def _direct(self) -> str:
-        return f'%"{self.place[1:].strip(chr(34))}.direct"'
-
-    def _at(self, base: str) -> str:
-        return f"  {self._direct} = getelementptr {self.kind}, ptr {base}, i64 {self.index}\n"
-
-    def _through(self, access: str) -> str:
-        direct = re.sub(rf"ptr {re.escape(self.place)}(?=,)", lambda _: f"ptr {self._direct}", access)
-        return re.sub(r"align \d+", f"align {_WIDTHS[self.kind]}", direct)
-
-
-_COUNTED = re.compile(rf"^  {_NAME} = phi i64 \[ {_NAME}, {_NAME} \], \[ (\d+), {_NAME} \]\n", re.MULTILINE)
-
-
-def _turned_constant(block: str, label: str, body: str, roots: dict[str, str]) -> str:
-    """The same for a count that is known: the index itself starts at it, and is decreased behind its last use."""
-    entry = _COUNTED.match(body)
-    if entry is None or entry[3] != f"%{label}" or not _sums_beside(body, entry[3]):
-        return block
-    index, later, last = entry[1], entry[2], entry[4]
-    step = re.search(rf"^  {re.escape(later)} = add (?:nsw )?i64 {re.escape(index)}, -1\n", body, re.MULTILINE)
-    test = re.search(
-        rf"^  {_NAME} = icmp eq i64 {re.escape(index)}, 0\n(?:  %[^\n]* = add [^\n]*\n)?  br i1 \1, label {_NAME}, "
-        rf"label {re.escape(entry[3])}(?=[,\n])",
-        body,
-        re.MULTILINE,
-    )
-    if not step or not test or len(_uses(body, later)) != 2 or not _is_elementwise(body, index, roots):
-        return block
-    changed = body.replace(f"[ {last}, {entry[5]} ]", f"[ 0, {entry[5]} ]", 1)
-    changed = changed.replace(step[0], f"  {later} = add nuw nsw i64 {index}, 1\n", 1)
-    changed = changed.replace(f"icmp eq i64 {index}, 0\n", f"icmp eq i64 {index}, {last}\n", 1)
-    return block.replace(body, changed, 1)
-
-
 def _turned(block: str, label: str, body: str, roots: dict[str, str]) -> str:
     body, block = _index_first(block, body)
-    block = _turned_constant(block, label, body, roots)
     # Everything is matched before anything is changed: a block that differs in one point stays as it is.
     entry = _ENTRY.match(body)
     if entry is None or not _sums_beside(body, f"%{label}"):

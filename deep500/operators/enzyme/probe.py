@@ -60,7 +60,6 @@ SMOOTH = ("negative", "large", "small", "sorted", "falling", "near")
 EXACT = ("integral", "zero", "equal")
 """Draws at which branches meet, so that differences say nothing: only what forward does is judged."""
 SEED = 500
-ELEMENTS = 5000
 FILLS = ((7.0, 0x55), (-3.0, 0xAA))
 """Numbers in outputs before forward writes them, and bits of new memory, for one call and another."""
 
@@ -201,8 +200,6 @@ class EnzymeProbe:
     def find_point(self, examples: list[Any], kinds: Sequence[str] = DRAWS) -> str:
         """Choose shapes and inputs at which forward works and is finite; returns what stood against it, or nothing."""
         notes = []
-        if self.library.signature.get("elementwise"):  # more than one block, and part of another
-            examples = [([[ELEMENTS]] * len(self.library.inputs), [[ELEMENTS]] * len(self.library.outputs)), *examples]
         for inputs, outputs in examples:
             for kind in kinds:
                 sys.stderr.write(f"{STAGE}forward with shapes {inputs}\n")
@@ -516,8 +513,7 @@ def main() -> None:
     if not unusable:
         probe.run()
         doubtful = list(probe.zero), list(probe.unclear)  # what is said of the small sizes is said once
-        judged = probe.reference_dtype == "float64"
-        wide = [] if probe.library.signature.get("elementwise") else job["wide"]
+        judged, wide = probe.reference_dtype == "float64", job["wide"]
         points: list[tuple[list[Any], Sequence[str], np.random.Generator | None]] = [(g, DRAWS, None) for g in wide]
         if job["beyond"]:
             points.append((wide[0] if wide else job["examples"], (BEYOND,), None))

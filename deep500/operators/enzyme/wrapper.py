@@ -72,7 +72,7 @@ def gradient_source(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
         *(_reverse(x, y, scratch, has, knows) for has in (False, True) for knows in (False, True)),
     ]
     optional = [_optional("jvp", _jvp(x, y, scratch)), _optional("hvp", _hvp(x, y, scratch))]
-    backward = [_backward(x, y, scratch), _blocks(x, y, [*spec.inputs, *spec.outputs], spec.openmp)]
+    backward = [_backward(x, y, scratch), _export_of_backward(x, y, [*spec.inputs, *spec.outputs], spec.openmp)]
     return "\n".join([*parts, *backward, *optional, _signature(spec, fields), ""])
 
 
@@ -85,27 +85,18 @@ def _sorts(spec: BuildSpec) -> bool:
 
 
 def _signature(spec: BuildSpec, fields: Mapping[str, Any]) -> str:
-    known = json.dumps({**fields, "backward": True, "check": spec.check})[:-1]
-    texts = [json.dumps(f'{known}, "elementwise": {word}') for word in ("true", "false")]
+    known = json.dumps(json.dumps({**fields, "backward": True, "check": spec.check})[:-1])
     return f"""
-D500_API const char *d500_signature(void) {{
-  return d500_detail::is_elementwise<d500_op>::value ? {texts[0]} D500_HAS_JVP D500_HAS_HVP "}}"
-                                                     : {texts[1]} D500_HAS_JVP D500_HAS_HVP "}}";
-}}"""
+D500_API const char *d500_signature(void) {{ return {known} D500_HAS_JVP D500_HAS_HVP "}}"; }}"""
 
 
-def _blocks(x: list[Tensor], y: list[Tensor], types: Sequence[str], openmp: bool) -> str:
-    """The export of the gradient. That of an element-wise operator is taken in blocks whose size the compiler knows.
-
-    Shadows must be set to zero and copied before, which for whole arrays would double the way to memory and back; those
-    of a block are local arrays, which the compiler turns into registers, or loops.py into the arguments. It also knows
-    the block's operator, made here.
-    """
-    call = ", ".join(
+def _export_of_backward(x: list[Tensor], y: list[Tensor], types: Sequence[str], openmp: bool) -> str:
+    """The export of the gradient. That of an element-wise operator is taken element by element."""
+    arguments = ", ".join(
         [
             *(f"static_cast<const {t.kind} *>(inputs[{t.index}])" for t in x),
-            *(f"dx{t.index}" for t in x if t.active),
-            *(f"static_cast<const {t.kind} *>(grads[{t.index}])" for t in y if t.active),
+            *(f"dx{i}" for i, _, _ in _active(x)),
+            *(f"static_cast<const {kind} *>(grads[{i}])" for i, kind, _ in _active(y)),
             *(f"static_cast<const {t.kind} *>(outputs[{t.index}])" for t in y),
         ]
     )
@@ -115,73 +106,61 @@ def _blocks(x: list[Tensor], y: list[Tensor], types: Sequence[str], openmp: bool
     )
     room = " + ".join(f"(wanted[{i}] ? 0 : d500_detail::room<{kind}>(n[0]))" for i, kind, _ in _active(x))
     return f"""
-{_block_loop(x, y, types)}
-{_rest(x, y)}
-template <class Op> static int d500_backward_in_blocks(void *instance, const void *const *grads,
+{_reverse_each(x, y, types)}
+template <class Op> static int d500_backward_by_element(void *instance, const void *const *grads,
     const void *const *inputs, const void *const *outputs, void *const *wanted) {{
   const std::size_t *const n = static_cast<d500_detail::instance<Op> *>(instance)->counts.data();
-  const std::size_t whole = n[0] / d500_detail::elementwise_block * d500_detail::elementwise_block;
   for (int t = 0; t < {len(x) + len(y)}; ++t)
     if (n[t] != n[0]) return d500_run_backward<Op>(instance, grads, inputs, outputs, wanted);
-  const int status = d500_detail::guarded("backward", [&] {{
+  return d500_detail::guarded("backward", [&] {{
     d500_detail::require(grads, n + {len(x)}, {len(y)}, "output gradient");
     d500_detail::require(inputs, n, {len(x)}, "input");
     if (d500_detail::stands_in<Op>::value) d500_detail::require(outputs, n + {len(x)}, {len(y)}, "output");
     d500_detail::workspace space({room});
     {taken}
-    d500_reverse_blocks<Op>(whole, {call});
+    d500_reverse_each<Op>(n[0], {arguments});
   }});
-  return status || whole == n[0] ? status : d500_backward_of_rest<Op>(whole, n[0], grads, inputs, outputs, wanted);
 }}
 D500_API int d500_backward(void *instance, const void *const *grads, const void *const *inputs,
                            const void *const *outputs, void *const *wanted) {{
   if constexpr (d500_detail::is_elementwise<d500_op>::value && !d500_detail::has_scratch<d500_op>::value &&
                 {"false" if openmp else "true"}) {{  // threads would each get too little
-    if (instance && static_cast<d500_held *>(instance)->counts[0] > d500_detail::elementwise_block)
-      return d500_backward_in_blocks<d500_op>(instance, grads, inputs, outputs, wanted);
+    if (instance) return d500_backward_by_element<d500_op>(instance, grads, inputs, outputs, wanted);
   }}
   return d500_run_backward<d500_op>(instance, grads, inputs, outputs, wanted);
 }}"""
 
 
-def _block_loop(x: list[Tensor], y: list[Tensor], types: Sequence[str]) -> str:
-    """The function that takes whole blocks."""
+def _reverse_each(x: list[Tensor], y: list[Tensor], types: Sequence[str]) -> str:
+    """The function that takes each element by itself, with an operator of that size, made here.
+
+    Shadows must be set to zero and copied before, which for whole arrays would double the way to memory and back; those
+    of one element are registers. The loop is not Enzyme's, and becomes vector code.
+    """
     active_x, active_y = [t for t in x if t.active], [t for t in y if t.active]
-    parameters = ", ".join(
-        [
-            *(f"const {t.kind} *__restrict__ x{t.index}" for t in x),
-            *(f"{t.kind} *__restrict__ dx{t.index}" for t in active_x),
-            *(f"const {t.kind} *__restrict__ dy{t.index}" for t in active_y),
-            *(f"const {t.kind} *__restrict__ known{t.index}" for t in y),
-        ]
-    )
-    local = "\n    ".join(
-        [
-            *(f"alignas(64) {t.kind} bx{t.index}[block] = {{}};" for t in active_x),
-            *(f"alignas(64) {t.kind} by{t.index}[block];" for t in y),
-            *(
-                f"alignas(64) {t.kind} bdy{t.index}[block];\n    for (std::size_t k = 0; k < block; ++k) "
-                f"bdy{t.index}[k] = dy{t.index}[start + k];"
-                for t in active_y
-            ),
-        ]
-    )
-    read = [
-        f"enzyme_dup, x{t.index} + start, bx{t.index}" if t.active else f"enzyme_const, x{t.index} + start" for t in x
+    parameters = [
+        *(f"const {t.kind} *__restrict__ x{t.index}" for t in x),
+        *(f"{t.kind} *__restrict__ dx{t.index}" for t in active_x),
+        *(f"const {t.kind} *__restrict__ dy{t.index}" for t in active_y),
+        *(f"const {t.kind} *__restrict__ known{t.index}" for t in y),
     ]
-    known = [f"enzyme_const, known{t.index} + start" for t in y]
-    written = [f"enzyme_dupnoneed, by{t.index}, bdy{t.index}" if t.active else f"enzyme_const, by{t.index}" for t in y]
-    back = "\n    ".join(
-        f"for (std::size_t k = 0; k < block; ++k) dx{t.index}[start + k] = bx{t.index}[k];" for t in active_x
-    )
+    local = [
+        *(f"{t.kind} sx{t.index}[1] = {{}};" for t in active_x),
+        *(f"{t.kind} sy{t.index}[1];" for t in y),
+        *(f"{t.kind} sdy{t.index}[1] = {{dy{t.index}[i]}};" for t in active_y),
+    ]
+    read = [f"enzyme_dup, x{t.index} + i, sx{t.index}" if t.active else f"enzyme_const, x{t.index} + i" for t in x]
+    known = [f"enzyme_const, known{t.index} + i" for t in y]
+    written = [f"enzyme_dupnoneed, sy{t.index}, sdy{t.index}" if t.active else f"enzyme_const, sy{t.index}" for t in y]
+    back = "\n    ".join(f"dx{t.index}[i] = *sx{t.index};" for t in active_x)
+    tensors = ", ".join(f"{{deep500::{TENSOR_TYPES[t]}, deep500::TORD_IRRELEVANT, 1, size}}" for t in types)
     return f"""
-template <class Op> __attribute__((noinline)) static void d500_reverse_blocks(std::size_t whole, {parameters}) {{
-  constexpr std::size_t block = d500_detail::elementwise_block;
-  uint32_t size[1] = {{block}};
-  deep500::tensor_t made_of[] = {{{_block_tensors(types)}}};
+template <class Op> __attribute__((noinline)) static void d500_reverse_each(std::size_t n, {", ".join(parameters)}) {{
+  uint32_t size[1] = {{1}};
+  deep500::tensor_t made_of[] = {{{tensors}}};
   Op *const op = d500_factory<Op, deep500::tensor_t>::make(made_of, {len(x)}, made_of + {len(x)}, {len(y)});
-  for (std::size_t start = 0; start < whole; start += block) {{
-    {local}
+  for (std::size_t i = 0; i < n; ++i) {{
+    {" ".join(local)}
     if constexpr (d500_detail::stands_in<Op>::value)
       __enzyme_autodiff<void>((void *)d500_surrogate<Op>, D500_ZEROS enzyme_const, op,
                               {", ".join([*read, *known, *written])});
@@ -190,40 +169,6 @@ template <class Op> __attribute__((noinline)) static void d500_reverse_blocks(st
     {back}
   }}
   delete op;
-}}"""
-
-
-def _block_tensors(types: Sequence[str]) -> str:
-    return ", ".join(f"{{deep500::{TENSOR_TYPES[t]}, deep500::TORD_IRRELEVANT, 1, size}}" for t in types)
-
-
-def _rest(x: list[Tensor], y: list[Tensor]) -> str:
-    """The gradient of what is left behind the last whole block, by an operator of that size."""
-    tensors = [*x, *y]
-    widths = ", ".join(f"sizeof({t.kind})" for t in tensors)
-    inputs, outputs, every = len(x), len(y), len(tensors)
-    return f"""
-template <class Op> static int d500_backward_of_rest(std::size_t start, std::size_t total, const void *const *grads,
-    const void *const *inputs, const void *const *outputs, void *const *wanted) {{
-  const std::size_t widths[] = {{{widths}}};
-  int64_t sizes[{2 * every}];
-  for (int t = 0; t < {every}; ++t) {{
-    sizes[2 * t] = 1;
-    sizes[2 * t + 1] = static_cast<int64_t>(total - start);
-  }}
-  void *const part = d500_instance(sizes);
-  if (!part) return 1;
-  const void *dy[{outputs}], *x[{inputs}], *y[{outputs}];
-  void *dx[{inputs}];
-  for (int i = 0; i < {inputs}; ++i) {{
-    x[i] = static_cast<const char *>(inputs[i]) + start * widths[i];
-    dx[i] = wanted[i] ? static_cast<char *>(wanted[i]) + start * widths[i] : nullptr;
-  }}
-  for (int i = 0; i < {outputs}; ++i) {{
-    dy[i] = static_cast<const char *>(grads[i]) + start * widths[{inputs} + i];
-    y[i] = outputs[i] ? static_cast<const char *>(outputs[i]) + start * widths[{inputs} + i] : nullptr;
-  }}
-  return d500_run_backward<Op>(part, dy, x, y, dx);
 }}"""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deep500.operators.enzyme.ir import split
-from deep500.operators.enzyme.loops import PROMISE, once, spare_gradients, turn_loops
+from deep500.operators.enzyme.loops import PROMISE, guard_divisions, once, spare_gradients, turn_loops
 
 LOOP = """define internal fastcc void @d500_reverse(ptr noundef %op, ptr noalias noundef %x, ptr noalias noundef %dx, ptr noalias %dy, i64 %n) {
 entry:
@@ -123,66 +123,8 @@ def test_what_a_vector_s_own_product_adds_twice_is_added_once() -> None:
     assert once(different) == different
 
 
-BLOCK = """define internal fastcc void @d500_reverse_blocks(ptr noalias readonly %x, ptr noalias %dx, ptr noalias readonly %dy, i64 %at) {
-entry:
-  %sum = alloca [64 x double], align 64
-  %copy = alloca [64 x double], align 64
-  br label %before
-
-before:                                           ; preds = %entry
-  %from = getelementptr i8, ptr %dy, i64 %at
-  call void @llvm.memset.p0.i64(ptr noundef align 64 %sum, i8 0, i64 512, i1 false)
-  call void @llvm.memcpy.p0.p0.i64(ptr noundef align 64 %copy, ptr noundef align 8 %from, i64 512, i1 false)
-  br label %down
-
-down:                                             ; preds = %down, %before
-  %iv = phi i64 [ %next, %down ], [ 63, %before ]
-  %pdy = getelementptr inbounds double, ptr %copy, i64 %iv
-  %g = load double, ptr %pdy, align 64
-  store double 0.000000e+00, ptr %pdy, align 8
-  %pdx = getelementptr inbounds double, ptr %sum, i64 %iv
-  %old = load double, ptr %pdx, align 8
-  %new = fadd double %old, %g
-  store double %new, ptr %pdx, align 8
-  %done = icmp eq i64 %iv, 0
-  %next = add nsw i64 %iv, -1
-  br i1 %done, label %exit, label %down
-
-exit:                                             ; preds = %down
-  %to = getelementptr i8, ptr %dx, i64 %at
-  call void @llvm.memcpy.p0.p0.i64(ptr noundef align 8 %to, ptr noundef align 64 %sum, i64 512, i1 false)
-  ret void
-}
-"""  # noqa: E501
-
-
-def test_local_copies_are_left_out() -> None:
-    """A turned loop reads and writes the arguments themselves: nothing is cleared, copied, or added to zero."""
-    turned = turn_loops(BLOCK)
-    assert "@llvm.mem" not in turned and turned.count("store ") == 1
-    assert '%"pdy.direct" = getelementptr double, ptr %from, i64 %iv' in turned
-    assert '%g = load double, ptr %"pdy.direct", align 8' in turned and "%old = fadd double 0.0, 0.0" in turned
-    assert 'store double %new, ptr %"pdx.direct", align 8' in turned
-
-
-# fmt: off
-COPIES_NEEDED = {  # name: (what is changed, into what, what must stay)
-    "the source may be written": ("readonly %dy", "%dy", "%copy, ptr noundef align 8 %from"),
-    "the copy is read again": ("  ret void", "  %again = load double, ptr %copy, align 8\n  ret void", "%copy, ptr"),
-    "half a copy": ("%from, i64 512", "%from, i64 256", "%copy, ptr noundef align 8 %from"),
-    "a zero before it is read": ("  %g = load", "  store double 0.000000e+00, ptr %pdy, align 8\n  %g = load",
-                                 "%copy, ptr noundef align 8 %from"),
-    "other bytes than zero": ("%sum, i8 0", "%sum, i8 1", "%sum, i8 1"),
-    "half is cleared": ("%sum, i8 0, i64 512", "%sum, i8 0, i64 256", "i8 0, i64 256"),
-    "half is copied": ("%sum, i64 512", "%sum, i64 256", "i8 0, i64 512"),
-    "copied to what is not an argument's": ("%to = getelementptr i8, ptr %dx", "%to = getelementptr i8, ptr %elsewhere",
-                                            "i8 0, i64 512"),
-}
-# fmt: on
-
-
-@pytest.mark.parametrize("reason", COPIES_NEEDED)
-def test_copies_that_are_needed_stay(reason: str) -> None:
-    before, after, stays = COPIES_NEEDED[reason]
-    assert before in BLOCK
-    assert stays in turn_loops(BLOCK.replace(before, after))
+def test_divisions_of_element_wise_gradients_are_guarded_in_every_block() -> None:
+    """Such a function has one loop, whose rounds run forwards, then backwards; others have blocks of either kind."""
+    text = "define void @d500_reverse{}(double %0) {{\n1:\n  %2 = fdiv double %1, %0\n}}"
+    assert "select i1 %d5.nothing.0, double 0.0" in guard_divisions(text.format("_each"))
+    assert guard_divisions(text.format("")) == text.format("")

@@ -120,7 +120,4 @@ struct stands_in : std::bool_constant<has_parts<Op>::value ? has_surrogate_part<
                 "D500: expected surrogate_part(number, ...) beside parts(), and surrogate(...) without it");
 };
 
-/// So many elements at a time of an element-wise operator: few enough for a compiler to keep them in registers.
-constexpr std::size_t elementwise_block = 64;
-
 }  // namespace d500_detail
