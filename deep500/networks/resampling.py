@@ -115,7 +115,11 @@ def _plan(shape: Sequence[Any], scales: Any, sizes: Any, policy: str) -> list[tu
             raise NetworkError(
                 f"got scales {list(scales)} for a Resize; expected finite ones above 0: check what it is given"
             )
-        return [(s, n if n is None else math.floor(n * s)) for s, n in zip(scales, shape, strict=True)]
+        # In float32, as scales are: 3 times what it holds of 5/3 is 5 there, and less in float64.
+        return [
+            (s, n if n is None else math.floor(np.float32(n) * np.float32(s)))
+            for s, n in zip(scales, shape, strict=True)
+        ]
     if any(n == 0 and s for s, n in zip(sizes, shape, strict=True)):
         raise NetworkError(
             f"got a Resize from {shape} to {list(sizes)}; expected elements to sample: keep empty axes empty"

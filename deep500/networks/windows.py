@@ -51,7 +51,7 @@ class Window(NamedTuple):
     def part(self, tap: Sequence[int], out: Sequence[int] | None = None) -> tuple[slice, ...]:
         """Slices of the spatial axes of a padded input that this tap of all windows reads."""
         return tuple(
-            slice(t * d, t * d + (o - 1) * s + 1, s)
+            slice(t * d, t * d + (o - 1) * s + 1 if o else t * d, s)
             for t, d, s, o in zip(tap, self.dilations, self.strides, self.out if out is None else out, strict=True)
         )
 

@@ -106,6 +106,8 @@ def judge_plain(
                 truth, moved = (coarse := coarse or trust(BARE[coarsest], False)).outputs[name]
                 wrong["bare session"] = differs(base[name], truth, moved, BARE[coarsest])
         wrong = {backend: text for backend, text in wrong.items() if text}
+        if set(wrong) == {"bare session"} and session.text:  # ONNX's reference: it has faults of its own
+            continue
         if wrong:
             findings.append(Finding(f"forward:{','.join(wrong)}", f"{name}: {wrong}"))
     return findings

@@ -22,6 +22,7 @@ from deep500.networks.gradients.rules import FLAT
 from tests.fuzz.network_bare import Arrays, Outcome, bare, witness
 from tests.fuzz.network_judge import LOSS, ROUNDING
 from tests.fuzz.network_models import case
+from tests.fuzz.operators import operator_case
 
 WEIGHT = "weight of "
 FLOATING = ("float16", "float32", "float64")
@@ -301,6 +302,8 @@ def undefined(model: bytes, feeds: Arrays) -> dict[str, str]:
         inherited = next((reasons[name] for name in node.inputs if name in reasons), "")
         results = [values[n] for n in node.outputs if n]
         reason = inherited or OPEN.get(node.op_type, _nothing)(inputs, results) or _overflow(inputs, results)
+        if node.op_type == "AffineGrid" and node.attribute("align_corners") and 1 in inputs[1][2:]:
+            reason = "where the corner of one place is"
         if reason:
             reasons.update(dict.fromkeys(filter(None, node.outputs), reason))
     return {name: reasons[name] for name in network.outputs if name in reasons}
@@ -362,6 +365,7 @@ def _nothing_reduced(inputs: list[np.ndarray], outputs: list[np.ndarray]) -> str
 
 OPEN: dict[str, Any] = {
     "Cast": _cast,
+    "NonZero": lambda i, o: "" if i[0].ndim else "where a single number is",
     "Div": _divided,
     "Pow": _power,
     **dict.fromkeys(("ArgMax", "ArgMin", "TopK"), lambda i, o: _nothing_reduced(i, o) or _ordered(i, o)),
@@ -373,6 +377,7 @@ OPEN: dict[str, Any] = {
 """Operator -> what ONNX does not say: a function of a node's inputs and outputs that gives the reason, or nothing."""
 
 FUNCTIONS = {
-    f.__name__: f for f in (case, bare, witness, plain, trained, trust, slopes, values, poles, kinks, undefined)
+    f.__name__: f
+    for f in (case, operator_case, bare, witness, plain, trained, trust, slopes, values, poles, kinks, undefined)
 }
 """What a process answers to."""

@@ -1,4 +1,5 @@
-"""Networks from somebody else's generator in five backends: ``python -m tests.fuzz.networks --count 1000 --seed 1``.
+"""Networks from somebody else's generator in five backends: ``python -m tests.fuzz.networks --count 1000 --seed 1``;
+with ``--operators`` single nodes, drawn from ONNX's schemas (:mod:`tests.fuzz.operators`).
 
 Each of nnsmith's models runs as it is (against a bare session of ONNX Runtime) and in float64 in training mode, with
 every floating input and parameter trainable (backends against each other, and against differences). What nothing
@@ -112,7 +113,7 @@ class Bench:
         count[f"bare session {session.how}"] += 1
         answers = self._all(backends, "plain", model, feeds)
         _refusals(count, answers)
-        found = judge_plain(session, answers, _coarsest(model, feeds), trust, open_)
+        found = judge_plain(session, answers, coarsest(model, feeds), trust, open_)
         trained = self._all(backends, "trained", model, feeds, seed)
         count["trained"] += any(answer.how == "ran" for answer in trained.values())
         _refusals(count, {b: a for b, a in trained.items() if answers[b].how == "ran"}, " in training")
@@ -143,7 +144,8 @@ def _refusals(count: Counter[str], answers: Mapping[str, Outcome], where: str = 
             count[f"refused by {backend}{where}: {answer.text[:110]}"] += 1
 
 
-def _coarsest(model: bytes, feeds: Arrays) -> str:
+def coarsest(model: bytes, feeds: Arrays) -> str:
+    """The least exact floating dtype of a model's values."""
     import onnx
 
     kinds = {value.dtype.name for value in feeds.values()}
@@ -155,20 +157,32 @@ def _coarsest(model: bytes, feeds: Arrays) -> str:
     return next((kind for kind in ("float16", "float32") if kind in kinds), "float64")
 
 
-def run(seed: int, numbers: Sequence[int], backends: Sequence[str], say: Callable[[str], None], reduced: bool) -> int:
-    """Run numbers; what is found is said as it comes. Returns how many models had findings."""
+def run(
+    question: tuple[Any, ...],
+    numbers: Sequence[int],
+    backends: Sequence[str],
+    say: Callable[[str], None],
+    reduced: bool,
+) -> int:
+    """Run numbers; what is found is said as it comes. Returns how many models had findings.
+
+    ``question`` is what makes a model of a number: a function of the generator's process, and what it is told besides.
+    """
     from tests.fuzz.network_reduce import describe, reduce
 
     bench, generator = Bench(backends), Worker()
     count: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
+    first: dict[str, int] = {}
     begin, bad = time.monotonic(), 0
     for number in numbers:
-        case = generator.ask("case", seed, number)
+        case = generator.ask(*question, number)
         if isinstance(case, Outcome):
             count[f"no model: {case.text}"] += 1
             continue
+        before = set(count)
         found = bench.findings(case.model, case.feeds, number, count)
+        first.update(dict.fromkeys(set(count) - before, number))
         bad += bool(found)
         kinds.update({finding.kind for finding in found})
         for kind in dict.fromkeys(finding.kind for finding in found):
@@ -183,7 +197,7 @@ def run(seed: int, numbers: Sequence[int], backends: Sequence[str], say: Callabl
         count[f"{backend} died"] += worker.deaths
     say(f"{len(numbers)} models, {time.monotonic() - begin:.0f} s")
     for words, times in sorted(count.items()):
-        say(f"  {words}: {times}")
+        say(f"  {words}: {times}" + (f", first {first[words]}" if words in first else ""))
     say("findings: " + (", ".join(f"{kind}: {n}" for kind, n in kinds.most_common()) or "none"))
     return bad
 
@@ -201,6 +215,8 @@ def main() -> int:
     parser.add_argument("--replay", type=int, metavar="N", help="this one alone")
     parser.add_argument("--backends", default=",".join(BACKENDS))
     parser.add_argument("--whole", action="store_true", help="do not reduce what is found")
+    parser.add_argument("--operators", action="store_true", help="single nodes, drawn from the schemas of ONNX")
+    parser.add_argument("--only", default="", metavar="NAMES", help="with --operators: these, divided by commas")
     words = parser.parse_args()
     os.environ["PYTHONHASHSEED"] = "0"  # nnsmith draws from sets of strings
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -209,7 +225,8 @@ def main() -> int:
     def say(text: str) -> None:
         print(text, flush=True)
 
-    return int(bool(run(words.seed, numbers, words.backends.split(","), say, not words.whole)))
+    question = ("operator_case", words.only, words.seed) if words.operators else ("case", words.seed)
+    return int(bool(run(question, numbers, words.backends.split(","), say, not (words.whole or words.operators))))
 
 
 if __name__ == "__main__":

@@ -15,9 +15,11 @@ import pytest
 from onnx import helper
 
 from tests.conftest import HANG
+from tests.fuzz import network_worker, networks
 from tests.fuzz.network_bare import Arrays, Outcome, bare
 from tests.fuzz.network_judge import Finding, judge_plain, judge_slopes, judge_trained
 from tests.fuzz.network_reduce import describe, reduce
+from tests.fuzz.operators import RULES, operator_case
 
 pytestmark = pytest.mark.slow
 
@@ -35,6 +37,58 @@ def test_a_hundred_generated_networks(numbers: Callable[[int], range]) -> None:
     pytest.importorskip("nnsmith")
     some = numbers(100)
     fuzz("--count", str(len(some)), "--from", str(some.start), "--seed", "1", timeout=HANG)
+
+
+@pytest.mark.backend("pytorch", "onnxruntime", "tensorflow", "jax")
+def test_every_operator_as_its_schema_has_it(numbers: Callable[[int], range]) -> None:
+    some = numbers(len(RULES))
+    fuzz("--operators", "--count", str(len(some)), "--from", str(some.start), "--seed", "1", timeout=HANG)
+
+
+@pytest.mark.long
+@pytest.mark.backend("pytorch", "onnxruntime", "tensorflow", "jax")
+def test_five_thousand_drawn_operators() -> None:
+    fuzz("--operators", "--count", "5000", "--seed", "2", timeout=12 * 3600)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_reference_agrees_with_other_runtimes_on_every_operator() -> None:
+    """Without the frameworks, in one process: all that is drawn, by kernels and by files of old opsets."""
+    wrong = []
+    for number in range(4 * len(RULES)):
+        case = operator_case("", 4, number)
+        answer = network_worker.plain("reference", case.model, case.feeds)
+        found = judge_plain(
+            bare(case.model, case.feeds),
+            {"reference": answer},
+            networks.coarsest(case.model, case.feeds),
+            lambda noise, training, case=case: network_worker.trust(case.model, case.feeds, 0, noise, training),
+            lambda case=case: network_worker.undefined(case.model, case.feeds),
+        )
+        wrong += [f"{number}: {finding} after{case.words}" for finding in found]
+    assert not wrong, "\n".join(wrong)
+
+
+LEFT_OUT = {
+    ("BatchNormalization", "spatial"),  # of opset 7, without a meaning that anybody built
+    *((name, option) for name in ("Cast", "CastLike") for option in ("round_mode", "saturate")),  # of 8 bits
+    *(("QuantizeLinear", option) for option in ("output_dtype", "precision", "saturate")),  # the same
+    ("DequantizeLinear", "output_dtype"),
+    *((f"{kind}Normalization", "stash_type") for kind in ("Group", "Layer", "RMS")),  # how 16 bits are added up
+    ("Attention", "softmax_precision"),  # the same
+}
+"""Attributes of which nothing is drawn."""
+
+
+def test_drawn_operators_use_all_that_their_schemas_have() -> None:
+    """Attributes that no rule ever sets would be checked by nobody."""
+    drawn, there = set[tuple[str, str]](), set[tuple[str, str]]()
+    for number in range(20 * len(RULES)):
+        proto = onnx.load_model_from_string(operator_case("", 3, number).model)
+        node, opset = proto.graph.node[0], proto.opset_import[0].version
+        there |= {(node.op_type, name) for name in onnx.defs.get_schema(node.op_type, opset, "").attributes}
+        drawn |= {(node.op_type, attribute.name) for attribute in node.attribute}
+    assert there - drawn == LEFT_OUT
 
 
 @pytest.mark.long

@@ -129,10 +129,14 @@ class _Fallback:
     def _make(self, feeds: dict[str, Any]) -> Any:
         from onnx.reference import ReferenceEvaluator
 
+        from deep500.networks.bodies import computes_in_float64, expand
+
         graph = onnx.GraphProto(name=self.node.name or "node")
         graph.input.extend(value_info(name, _describe(value)) for name, value in feeds.items())
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in self.node.writes)
-        graph.node.append(node_proto(self.node))
+        known = {name: _describe(value) for name, value in feeds.items()}
+        wide = expand(self.node, known) if computes_in_float64(self.node, known) else None
+        graph.node.extend(map(node_proto, wide or [self.node]))
         return ReferenceEvaluator(model_proto(graph))
 
 

@@ -149,6 +149,20 @@ def _slice(node: Node, operands: Operands, shape: Shape) -> str | None:
     return f"lists of {sorted(sizes)} numbers; expected one start, end, axis and step each" if len(sizes) > 1 else None
 
 
+def slice_places(size: int, start: int, end: int, step: int) -> range:
+    """The places of an axis that a Slice takes: Python's, but one that goes backwards from before the first place takes
+    the first (ONNX's specification of Slice: starts are clamped to places that there are).
+
+    Example:
+        >>> list(slice_places(3, -7, -9, -1)), list(range(3)[-7:-9:-1])
+        ([0], [])
+    """
+    start, end = (n + size if n < 0 else n for n in (start, end))
+    if step > 0:
+        return range(min(max(start, 0), size), min(max(end, 0), size), step)
+    return range(min(max(start, 0), size - 1), min(max(end, -1), size - 1), step)
+
+
 def _reshape(node: Node, operands: Operands, shape: Shape) -> str | None:
     sizes = [] if operands[1] is None else [int(n) for n in np.ravel(operands[1])]
     if min(sizes, default=0) >= -1 and sizes.count(-1) < 2:

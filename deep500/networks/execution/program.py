@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import inliner, version_converter
 
-from deep500.errors import NetworkError, UnsupportedOperator
+from deep500.errors import UnsupportedOperator
+from deep500.networks.bodies import expand
 from deep500.networks.custom import is_custom, missing_plugins, unregistered
 from deep500.networks.execution.operands import check_network
 from deep500.networks.execution.operator_table import OperatorEntry
 from deep500.networks.execution.sizes import check_sizes
 from deep500.networks.execution.slicing import check_outputs, needed_nodes, values_read, without_gradients
 from deep500.networks.graph import Graph
-from deep500.networks.node import OPSET, Node, captures, find_schema, from_proto, rename_captures
-from deep500.networks.protos import UNKNOWN, node_proto, type_proto, value_info
+from deep500.networks.node import Node, captures, from_proto
+from deep500.networks.protos import UNKNOWN
 from deep500.tensors import TensorDescriptor
 
 Descriptors = Mapping[str, TensorDescriptor]
@@ -143,78 +143,6 @@ def rare_dtype(node: Node, descriptors: Descriptors, target: Backend) -> str | N
         if kind not in target.dtypes and kind != "undefined":
             return f"{node.name!r} ({node.op_type} of {kind})"
     return None
-
-
-def expand(node: Node, descriptors: Descriptors) -> list[Node] | None:
-    """The body that the operator's schema gives it, as nodes with names of their own; None if it has none."""
-    function = _function(node, descriptors)
-    if function is None:
-        return None
-    node = replace(node, attributes=node.all_attributes())  # bodies refer to attributes, also to those left out
-    proto = node_proto(node)
-    proto.domain, proto.op_type = function.domain, function.name
-    graph = onnx.GraphProto(name="body", node=[proto])
-    graph.input.extend(value_info(n, descriptors.get(n, UNKNOWN)) for n in dict.fromkeys(node.reads))
-    graph.output.extend(value_info(n, descriptors.get(n, UNKNOWN)) for n in node.writes)
-    model = onnx.helper.make_model(
-        graph,
-        functions=[function],
-        opset_imports=[*function.opset_import, onnx.helper.make_operatorsetid(function.domain, 1)],
-    )
-    try:
-        body = _at_newest(inliner.inline_local_functions(model))
-    except (RuntimeError, version_converter.ConvertError) as error:  # a body of a case that ONNX did not think of
-        raise UnsupportedOperator(
-            f"node {node.name!r} ({node.op_type}): got attributes or inputs for which ONNX's own body is not sound "
-            f"({error}); expected those that the operator describes: check the node"
-        ) from error
-    names = {n: n for n in (*node.inputs, *node.outputs)}
-    prefix = f"{node.name}/"
-    nodes = [from_proto(proto, proto.name or f"{prefix}{i}") for i, proto in enumerate(body)]
-    return [_renamed(n, lambda v: names.get(v, prefix + v) if v else v) for n in nodes]
-
-
-def _function(node: Node, descriptors: Descriptors) -> onnx.FunctionProto | None:
-    """The schema's body for this node as a function of a domain of its own."""
-    schema = find_schema(node.op_type, node.domain)
-    if schema is None or not (schema.has_function or schema.has_context_dependent_function):
-        return None
-    if schema.has_function:
-        data = schema.get_function_with_opset_version(max(schema.function_opset_versions))
-    else:
-        types = [type_proto(descriptors.get(n, UNKNOWN)).SerializeToString() if n else b"" for n in node.inputs]
-        version = max(schema.context_dependent_function_opset_versions)
-        try:
-            data = schema.get_context_dependent_function_with_opset_version(
-                version, node_proto(node).SerializeToString(), types
-            )
-        except (ValueError, RuntimeError) as error:  # types that the body cannot be written for
-            raise NetworkError(
-                f"node {node.name!r} ({node.op_type}): got {error}; expected operands of its types: check what it reads"
-            ) from error
-    function = onnx.FunctionProto()
-    function.ParseFromString(data)
-    if not function.node:
-        return None
-    function.domain = "deep500.bodies"
-    return function
-
-
-def _at_newest(model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """Bodies are written for the opset at which they entered ONNX; bring them up to ours."""
-    if all(o.version == OPSET for o in model.opset_import if o.domain in ("", "ai.onnx")):
-        return list(model.graph.node)
-    return list(version_converter.convert_version(model, OPSET).graph.node)
-
-
-def _renamed(node: Node, rename: Any) -> Node:
-    return replace(
-        node,
-        name=node.name,
-        inputs=tuple(rename(v) for v in node.inputs),
-        outputs=tuple(rename(v) for v in node.outputs),
-        attributes={k: rename_captures(v, rename) for k, v in node.attributes.items()},
-    )
 
 
 def constant_value(node: Node) -> np.ndarray:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 from deep500.networks.attributes import Recurrent
 
 States: TypeAlias = tuple[Any, ...]
@@ -16,7 +18,8 @@ Step: TypeAlias = Callable[[int, Any, States], States]
 Gates: TypeAlias = Callable[[int, Any, Any], Any]
 """``gates(direction, x_t, h)``: the products with both and all biases."""
 
-ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "ScaledTanh": 1.0, "Affine": 1.0}
+_SINGLE = {"LeakyRelu": float(np.float32(0.01)), "HardSigmoid": float(np.float32(0.2))}  # as attributes hold numbers
+ALPHA = {**_SINGLE, "ThresholdedRelu": 1.0, "Elu": 1.0, "ScaledTanh": 1.0, "Affine": 1.0}
 """Default alpha of the activations that have one."""
 BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
 """Default beta of the activations that have one."""

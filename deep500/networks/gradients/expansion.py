@@ -4,16 +4,11 @@ samples of a grid by gathers, sequences by the tensors that they hold."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import onnx
-from onnx import helper, inliner
 
 from deep500.faces import NamedParts
 from deep500.networks.emit import Emitter
 from deep500.networks.graph import Graph
-from deep500.networks.node import OPSET, Node, decode, find_schema, rename_captures
-from deep500.networks.protos import UNKNOWN, node_proto, value_info
+from deep500.networks.node import Node, rename_captures
 from deep500.networks.rewrite import supersede
 from deep500.tensors import TensorDescriptor
 
@@ -64,36 +59,25 @@ def expand_function(network: Graph, node: Node, descriptors: Descriptors) -> dic
     Returns:
         for each output of the node the value that equals it.
     """
-    schema = find_schema(node.op_type, node.domain)
-    if schema is None or not _has_body(schema):
-        return None
-    inputs = [value_info(v, descriptors.get(v, UNKNOWN)) for v in dict.fromkeys(v for v in node.inputs if v)]
-    outputs = [onnx.ValueInfoProto(name=v) for v in node.writes]
-    graph = helper.make_graph([node_proto(node)], "function", inputs, outputs)
-    opsets = [helper.make_opsetid("", OPSET)]
-    if node.domain:
-        opsets.append(helper.make_opsetid(node.domain, schema.since_version))
-    model = helper.make_model(graph, opset_imports=opsets)
-    body = inliner.inline_selected_functions(model, [(node.domain, node.op_type)], inline_schema_functions=True).graph
-    if any(n.op_type == node.op_type and n.domain == node.domain for n in body.node):
+    from deep500.networks.bodies import expand
+
+    body = expand(node, descriptors)
+    if body is None or any(inner.op_type == node.op_type and inner.domain == node.domain for inner in body):
         return None
     return _insert(network, node, body)
 
 
-def _has_body(schema: Any) -> bool:  # the type stubs of onnx lack these two
-    return bool(schema.has_function or schema.has_context_dependent_function)
-
-
-def _insert(network: Graph, node: Node, body: onnx.GraphProto) -> dict[str, str]:
+def _insert(network: Graph, node: Node, body: Sequence[Node]) -> dict[str, str]:
     """Add a body's nodes under fresh names; returns for each output of ``node`` the value that equals it."""
     emitter = Emitter(network, f"{node.name}/")
     names = {v: v for v in node.inputs}
-    for inner in body.node:
-        outputs = [network.fresh_name(f"{emitter.prefix}{v}") if v else "" for v in inner.output]
-        decoded = {a.name: decode(helper.get_attribute_value(a)) for a in inner.attribute}
-        attributes = {name: rename_captures(value, lambda v: names.get(v, v)) for name, value in decoded.items()}
-        inputs = [names[v] if v else "" for v in inner.input]
-        names.update(zip(inner.output, outputs, strict=True))
+    for inner in body:
+        outputs = [
+            network.fresh_name(f"{emitter.prefix}{v.removeprefix(emitter.prefix)}") if v else "" for v in inner.outputs
+        ]
+        attributes = {k: rename_captures(value, lambda v: names.get(v, v)) for k, value in inner.attributes.items()}
+        inputs = [names[v] if v else "" for v in inner.inputs]
+        names.update(zip(inner.outputs, outputs, strict=True))
         network.add_node(inner.op_type, inputs, outputs, domain=inner.domain, **attributes)
     for value in node.writes:
         if network.producer(names[value]) is None:

@@ -121,7 +121,10 @@ def _why_not(node: Node, flow: Flow) -> str:
     if is_custom(node):
         return why_not(node, flow.descriptors) or "no rule"
     if node.op_type in ("LSTM", "GRU", "RNN"):
-        return "recurrent operators need a sequence length that is known when the network is built"
+        return (
+            "recurrent operators need a sequence length that is known when the network is built, and have no gradient "
+            "with peepholes, clip, input_forget or activations with numbers of their own"
+        )
     return "no rule"
 
 

@@ -2,7 +2,8 @@
 
 Gate order and formulas are those of ONNX's specification. Input products of all time steps are one MatMul; what remains
 per step is the product with the hidden state and the gates. Forward, reverse and bidirectional; past a sample's length
-(``sequence_lens``) its output is 0 and its state stays. Peepholes and ``clip`` are refused: the node is left as it is.
+(``sequence_lens``) its output is 0 and its state stays. With peepholes, ``clip``, ``input_forget`` and activations with
+numbers of their own the node is left as it is.
 """
 
 from __future__ import annotations
@@ -158,6 +159,7 @@ def _direction(emit: Emitter, node: Node, x: str, d: int, hidden: int, layout: i
     kind = node.op_type
     names = tuple(node.attribute("activations") or ())
     count = len(_DEFAULTS[kind])
+    names *= 2 if len(names) == count else 1  # an RNN's may be named once for both directions
     bias, initial_h, initial_c = ([*node.inputs, *[""] * 8][i] for i in (3, 5, 6))
 
     def pick(value: str, axis: int) -> str:

@@ -29,7 +29,15 @@ from deep500.networks.onnx import classical, fused
 from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, first_line, give_ranks
 from deep500.networks.onnx.embedded import without_weights
 from deep500.networks.onnx.limits import check_limits
-from deep500.networks.onnx.normalise import Arrays, densify, find_scans, normalise, restore_batch_axis
+from deep500.networks.onnx.normalise import (
+    Arrays,
+    densify,
+    find_scans,
+    normalise,
+    restore_batch_axis,
+    restore_places,
+    write_out,
+)
 from deep500.networks.onnx.opsets import lowest_opset
 from deep500.networks.onnx.outside import SMALL, check_extent, map_initializers
 from deep500.networks.onnx.scopes import reveal
@@ -290,10 +298,12 @@ def _at_newest_opset(proto: onnx.ModelProto, where: str) -> onnx.ModelProto:
         from onnx import version_converter
 
         model = proto
+        write_out(proto.graph, min(versions))
         expected = f"operators that ONNX can convert to opset {OPSET}"
         proto = _guard(where, expected, lambda: version_converter.convert_version(model, OPSET))
         if batched:
             restore_batch_axis(proto.graph, batched, model.graph)
+        restore_places(proto.graph, min(versions))
     classical.expand(proto.graph, where)
     return proto
 

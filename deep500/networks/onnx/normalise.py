@@ -218,6 +218,56 @@ def restore_batch_axis(graph: onnx.GraphProto, scans: Container[str], before: on
             _nest(node)
 
 
+def write_out(graph: onnx.GraphProto, opset: int) -> None:
+    """Write nodes of older opsets so that ONNX's converter, which does not know what they meant, can do no harm.
+
+    Before opset 11 a Pad that repeats what is there may have a value, which nothing reads; before 13 Hardmax takes all
+    axes from its own on as one.
+    """
+    nodes = list(graph.node)
+    for node in nodes:
+        for inner in graphs_of(node):
+            write_out(inner, opset)
+        if node.op_type == "Pad" and opset < 11:
+            mode = next((a.s for a in node.attribute if a.name == "mode"), b"constant")
+            others = [a for a in node.attribute if a.name != "value" or mode == b"constant"]
+            del node.attribute[:]
+            node.attribute.extend(others)
+    if opset < 13 and any(node.op_type == "Hardmax" for node in nodes):
+        del graph.node[:]
+        for node in nodes:
+            graph.node.extend(_of_rows(node) if node.op_type == "Hardmax" else [node])
+
+
+def _of_rows(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """An operator on the rows that an input is coerced to."""
+    axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+    x, y = node.input[0], node.output[0]
+    shape, rows, results = (f"{y}/{part}" for part in ("shape", "rows", "results"))
+    return [
+        helper.make_node("Shape", [x], [shape]),
+        helper.make_node("Flatten", [x], [rows], axis=axis),
+        helper.make_node(node.op_type, [rows], [results], node.name, axis=1),
+        helper.make_node("Reshape", [results, shape], [y]),
+    ]
+
+
+def restore_places(graph: onnx.GraphProto, opset: int) -> None:
+    """Let nodes of older opsets sample where they did, which ONNX's converter leaves to newer defaults.
+
+    Resize and Upsample read ``x / scale`` before opset 11, RoiAlign had no half pixels before 16.
+    """
+    for node in graph.node:
+        way = {"Resize": "asymmetric" if opset < 11 else "", "RoiAlign": "output_half_pixel" if opset < 16 else ""}
+        old = way.get(node.op_type, "")
+        if old and not any(a.name == "coordinate_transformation_mode" for a in node.attribute):
+            node.attribute.append(helper.make_attribute("coordinate_transformation_mode", old))
+            if node.op_type == "Resize":
+                node.attribute.append(helper.make_attribute("nearest_mode", "floor"))
+        for inner in graphs_of(node):
+            restore_places(inner, opset)
+
+
 def _nest(node: onnx.NodeProto) -> None:
     """Turn a Scan into one over the batch whose body is the Scan."""
     body = next(a.g for a in node.attribute if a.name == "body")

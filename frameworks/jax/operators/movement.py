@@ -15,6 +15,7 @@ import numpy as np
 
 from deep500.frameworks.jax.dtypes import onnx_dtype
 from deep500.frameworks.jax.operators.table import Array, enter_all, ints, is_known, op, scalar, wrapped, xp
+from deep500.networks.execution.operands import slice_places
 from deep500.networks.execution.operator_table import positive
 
 LARGE = 65536
@@ -88,7 +89,7 @@ def slice_(x: Array, starts: Any, ends: Any, axes: Any = None, steps: Any = None
     strides = ints(steps) if steps is not None else [1] * len(begins)
     index: list[Any] = [slice(None)] * x.ndim
     for axis, begin, stop, step in zip(chosen or [], begins, stops, strides or [], strict=True):
-        along = range(x.shape[axis])[slice(begin, stop if step > 0 or stop >= -x.shape[axis] else None, step)]
+        along = slice_places(x.shape[axis], begin, stop, step)
         end = along.start + len(along) * step
         index[axis] = slice(along.start, end if end >= 0 else None, step) if len(along) else slice(0, 0)
     return x[tuple(index)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from deep500.frameworks.onnxruntime.operators.pooling import dilated_same
 from deep500.frameworks.onnxruntime.operators.table import Descriptors, ExpansionEmitter, expansion
 from deep500.networks.node import Node
 from deep500.networks.protos import UNKNOWN
@@ -38,8 +39,8 @@ def _recurrent_double(node: Node, descriptors: Descriptors) -> bool:
     return _dtype(node, 1, descriptors) == "float64"
 
 
-def _rounded_sixth(node: Node, descriptors: Descriptors) -> bool:
-    """ONNX's body of the operator, which it takes for float64, rounds 1/6 to float32."""
+def _rounded_numbers(node: Node, descriptors: Descriptors) -> bool:
+    """Attributes and literals are taken in float32, by the kernel or by ONNX's body in it, also for float64."""
     return _dtype(node, 0, descriptors) == "float64"
 
 
@@ -68,7 +69,10 @@ def _zero_point_per_channel(node: Node, descriptors: Descriptors) -> bool:
 
 
 def _partial_attention(node: Node, descriptors: Descriptors) -> bool:
-    """With lengths of unpadded keys, or with the scores as an output: both differ from ONNX's definition."""
+    """With lengths of unpadded keys, or with the scores as an output: both differ from ONNX's definition. In float64
+    the kernel rounds the scale to float32."""
+    if _rounded_numbers(node, descriptors):
+        return True
     return any(node.inputs[6:]) or any(node.outputs[3:])
 
 
@@ -77,17 +81,31 @@ def _reduces_16_bits(node: Node, descriptors: Descriptors) -> bool:
     return node.attribute("reduction") != "none" and _dtype(node, 0, descriptors) in ("float16", "bfloat16")
 
 
+def _wide_window(node: Node, descriptors: Descriptors) -> bool:
+    """The kernel computes in float32 also what it writes in float64."""
+    return bool(node.attribute("output_datatype") == dtype_to_onnx("float64"))
+
+
+def _cropped(node: Node, descriptors: Descriptors) -> bool:
+    """Along axes that keep their size the kernel does not crop."""
+    return node.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
+
+
 def _sized_unpool(node: Node, descriptors: Descriptors) -> bool:
     return any(node.inputs[2:])
 
 
 # fmt: off
 CORRECTED: dict[str, Test] = {
-    "Attention": _partial_attention, "BatchNormalization": overwrites, "ConvInteger": _zero_point_per_channel,
-    "DFT": _rounded_inverse, "GRU": _recurrent_double, "HardSwish": _rounded_sixth, "LSTM": _recurrent_double,
-    "LayerNormalization": _rounded_epsilon, "MaxUnpool": _sized_unpool, "Mod": _floored_mod,
-    "PRelu": _slope_per_channel, "ReduceMax": _of_bools, "ReduceMin": _of_bools,
-    "ScatterElements": _reduces_16_bits, "ScatterND": _reduces_16_bits,
+    "Attention": _partial_attention, "AveragePool": dilated_same, "BatchNormalization": overwrites,
+    "BlackmanWindow": _wide_window, "ConvInteger": _zero_point_per_channel, "DFT": _rounded_inverse,
+    "GRU": _recurrent_double, "Gelu": _rounded_numbers, "GroupNormalization": _rounded_numbers,
+    "HammingWindow": _wide_window, "HannWindow": _wide_window, "HardSwish": _rounded_numbers,
+    "LSTM": _recurrent_double, "LayerNormalization": _rounded_epsilon, "LpPool": dilated_same,
+    "MaxPool": dilated_same, "MaxUnpool": _sized_unpool, "MeanVarianceNormalization": _rounded_numbers,
+    "Mod": _floored_mod, "RMSNormalization": _rounded_numbers,
+    "PRelu": _slope_per_channel, "ReduceMax": _of_bools, "ReduceMin": _of_bools, "Resize": _cropped,
+    "ScatterElements": _reduces_16_bits, "ScatterND": _reduces_16_bits, "Shrink": _rounded_numbers,
 }
 # fmt: on
 """operator -> whether a node must be replaced."""

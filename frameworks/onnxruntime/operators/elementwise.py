@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from deep500.frameworks.onnxruntime.operators.table import ExpansionEmitter, expansion
@@ -21,6 +23,18 @@ def hard_swish(op: ExpansionEmitter) -> dict[str, str]:
     x = op.node.inputs[0]
     gate = op("Clip", op("Add", op("Mul", x, op.like(1 / 6)), op.like(0.5)), op.like(0), op.like(1))
     return {op.node.outputs[0]: op("Mul", x, gate)}
+
+
+@expansion("Gelu")
+def gelu(op: ExpansionEmitter) -> dict[str, str] | None:
+    """With numbers of the input's own precision."""
+    x = op.node.inputs[0]
+    if op.node.attribute("approximate") == "tanh":
+        cube = op("Mul", op("Mul", op("Mul", x, x), x), op.like(0.044715))
+        soft = op("Tanh", op("Mul", op("Add", x, cube), op.like(math.sqrt(2 / math.pi))))
+    else:
+        soft = op("Erf", op("Mul", x, op.like(math.sqrt(0.5))))
+    return {op.node.outputs[0]: op("Mul", op("Mul", x, op.like(0.5)), op("Add", soft, op.like(1.0)))}
 
 
 @expansion("Mean")

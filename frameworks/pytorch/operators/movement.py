@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from deep500.frameworks.pytorch.dtypes import from_array, onnx_dtype
 from deep500.frameworks.pytorch.operators.table import enter_all, ints, op, scalar, wrapped
 from deep500.networks.execution.chains import DOMAIN
+from deep500.networks.execution.operands import slice_places
 from deep500.networks.execution.operator_table import positive
 
 Tensor = torch.Tensor
@@ -94,7 +95,7 @@ def slice_(x: Tensor, starts: Any, ends: Any, axes: Any = None, steps: Any = Non
     chosen = ints(axes) if axes is not None else list(range(len(begins)))
     strides = ints(steps) if steps is not None else [1] * len(begins)
     for axis, begin, stop, step in zip(chosen or [], begins, stops, strides or [], strict=True):
-        along = range(x.shape[axis])[slice(begin, stop if step > 0 or stop >= -x.shape[axis] else None, step)]
+        along = slice_places(x.shape[axis], begin, stop, step)
         if step > 0:
             index = [slice(None)] * x.ndim
             index[axis] = slice(along.start, max(along.start, along.stop), step)

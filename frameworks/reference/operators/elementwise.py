@@ -162,6 +162,12 @@ def elu(x: Array, *, alpha: float = 1.0) -> Array:
     return np.where(x < 0, x.dtype.type(alpha) * np.expm1(np.minimum(x, x.dtype.type(0))), x)
 
 
+@op("Softsign")
+def softsign(x: Array) -> Array:
+    """x / (1 + |x|)."""
+    return x / (1 + np.abs(x))
+
+
 @op("Softplus")
 def softplus(x: Array) -> Array:
     """log(1 + exp(x))."""
@@ -196,7 +202,7 @@ def softmax(x: Array, *, axis: int = -1) -> Array:
 @op("LogSoftmax")
 def log_softmax(x: Array, *, axis: int = -1) -> Array:
     """x - log sum exp(x) along one axis, shifted by the maximum."""
-    shifted = x - x.max(axis=axis, keepdims=True)
+    shifted = x - x.max(axis=axis, keepdims=True, initial=-np.inf)
     return shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
 
 

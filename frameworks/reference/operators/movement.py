@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from deep500.frameworks.reference.operators.table import ints, op
+from deep500.networks.execution.operands import slice_places
 
 Array = np.ndarray
 
@@ -98,14 +99,14 @@ def split(x: Array, sizes: Array | None = None, *, axis: int = 0, num_outputs: i
 
 @op("Slice")
 def slice_(x: Array, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None) -> Array:
-    """x[start:end:step] along the given axes, with Python's meaning of negative and too large numbers."""
+    """x[start:end:step] along the given axes."""
     cut: list[slice] = [slice(None)] * x.ndim
     chosen = ints(axes) or range(len(starts))
     for axis, start, end, step in zip(
         chosen, starts, ends, itertools.repeat(1) if steps is None else steps, strict=False
     ):
-        below = step < 0 and end < -x.shape[axis]  # "up to and with the first": Python writes it None
-        cut[axis] = slice(int(start), None if below else int(end), int(step))
+        along = slice_places(x.shape[axis], int(start), int(end), int(step))
+        cut[axis] = slice(along.start, along.stop if along.stop >= 0 else None, along.step) if along else slice(0)
     return x[tuple(cut)]
 
 

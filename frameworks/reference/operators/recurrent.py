@@ -1,48 +1,61 @@
-"""LSTM, GRU and RNN with their usual activations; others are the fallback's, which reads no lengths."""
+"""LSTM, GRU and RNN after ONNX's equations: one step (:mod:`deep500.networks.execution.recurrent`), in a loop."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from deep500.errors import UnsupportedOperator
 from deep500.frameworks.reference.operators.elementwise import sigmoid
 from deep500.frameworks.reference.operators.table import op
 from deep500.networks.attributes import Recurrent
 from deep500.networks.execution.operator_table import optional
-from deep500.networks.execution.recurrent import GRU, LSTM, RNN, States, Step
-from deep500.networks.node import Node
+from deep500.networks.execution.recurrent import CellArithmetic, States, Step, gru_step, lstm_step, rnn_step
 
 Array = np.ndarray
-_STEPS = {"LSTM": LSTM, "GRU": GRU, "RNN": RNN}
-_OTHERS = ("clip", "input_forget", "activation_alpha", "activation_beta")
+
+ACTIVATIONS: dict[str, Callable[[Array, float, float], Array]] = {
+    "Relu": lambda x, a, b: np.maximum(x, 0),
+    "Tanh": lambda x, a, b: np.tanh(x),
+    "Sigmoid": lambda x, a, b: sigmoid(x),
+    "Affine": lambda x, a, b: a * x + b,
+    "LeakyRelu": lambda x, a, b: np.where(x < 0, a * x, x),
+    "ThresholdedRelu": lambda x, a, b: np.where(x > a, x, 0),
+    "ScaledTanh": lambda x, a, b: a * np.tanh(b * x),
+    "HardSigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
+    "Elu": lambda x, a, b: np.where(x < 0, a * np.expm1(np.minimum(x, 0)), x),
+    "Softsign": lambda x, a, b: x / (1 + np.abs(x)),
+    "Softplus": lambda x, a, b: np.logaddexp(x, np.zeros((), x.dtype)),
+}
 
 
-def _usual(node: Node) -> bool:
-    """Default activations and no clipping. Lengths with anything else are taken too, to be refused."""
-    return _ragged(node) or _plain(node)
+def _linear(x: Array, w: Array, b: Array | None) -> Array:
+    return x @ w.T if b is None else x @ w.T + b
 
 
-def _ragged(node: Node) -> bool:
-    return len(node.inputs) > 4 and bool(node.inputs[4])
+def _added(y: Array, x: Array, w: Array, b: Array | None) -> Array:
+    return y + _linear(x, w, b)
 
 
-def _plain(node: Node) -> bool:
-    usual = _STEPS[node.op_type]
-    names = tuple(node.attribute("activations") or usual)
-    return names in (usual, usual * 2) and not any(node.attribute(name, None) for name in _OTHERS)
+ARITHMETIC = CellArithmetic(np.split, _linear, _added, lambda x, limit: np.clip(x, -limit, limit), ACTIVATIONS)
 
 
-def _walk(step: Step, x: Array, states: States, lengths: Array | None, settings: Recurrent) -> tuple[Array, States]:
+def _walk(
+    step: Step, x: Array, r: Array, states: tuple[Array | None, ...], lengths: Array | None, settings: Recurrent
+) -> tuple[Array, ...]:
     """Run ``step(direction, frame, states)``; past a sample's length its output is 0 and its state stays.
 
-    Returns:
-        all hidden states [length, directions, batch, hidden], and the last states [directions, batch, hidden].
+    States of None are zeros. Returns all hidden states [length, directions, batch, hidden], and the last states
+    [directions, batch, hidden]; with ``layout`` the batch comes first.
     """
+    x = x.swapaxes(0, 1) if settings.layout else x
+    zeros = np.zeros((r.shape[0], x.shape[1], r.shape[2]), x.dtype)
+    begin = [zeros if s is None else s.swapaxes(0, 1) if settings.layout else s for s in states]
     every, ends = [], []
-    for d in range(len(states[0])):
-        now, shown = tuple(s[d] for s in states), np.zeros((len(x), *states[0].shape[1:]), x.dtype)
+    for d in range(len(zeros)):
+        now: States = tuple(s[d] for s in begin)
+        shown = np.zeros((len(x), *zeros.shape[1:]), x.dtype)
         for t in range(len(x))[:: -1 if settings.backward(d) else 1]:
             new = step(d, x[t], now)
             if lengths is None:
@@ -53,85 +66,40 @@ def _walk(step: Step, x: Array, states: States, lengths: Array | None, settings:
                 now = tuple(np.where(alive, n, s) for n, s in zip(new, now, strict=True))
         every.append(shown)
         ends.append(now)
-    return np.stack(every, 1), tuple(np.stack(parts) for parts in zip(*ends, strict=True))
+    y, last = np.stack(every, 1), [np.stack(parts) for parts in zip(*ends, strict=True)]
+    if settings.layout:
+        return y.transpose(2, 0, 1, 3), *(s.swapaxes(0, 1) for s in last)
+    return y, *last
 
 
-def _begin(x: Array, r: Array, state: Array | None, layout: int) -> Array:
-    if state is None:
-        return np.zeros((r.shape[0], x.shape[1], r.shape[2]), x.dtype)
-    return state.swapaxes(0, 1) if layout else state
+def _both(w: Array, r: Array, b: Array | None) -> Callable[[int, Array, Array], Array]:
+    """Products with the input and the state, and the sum of both biases."""
+    biases = np.zeros((len(w), 1), w.dtype) if b is None else np.add(*np.split(b, 2, 1))
+    return lambda d, x, h: x @ w[d].T + h @ r[d].T + biases[d]
 
 
-def _results(y: Array, states: States, layout: int, outputs: int) -> Any:
-    if layout:
-        y, states = y.transpose(2, 0, 1, 3), tuple(s.swapaxes(0, 1) for s in states)
-    return (y, *states)[:outputs]
-
-
-def _refuse(kind: str, lengths: Array | None, settings: Recurrent) -> None:
-    """Raise UnsupportedOperator for lengths with settings that only the fallback knows, which reads no lengths."""
-    usual, names = _STEPS[kind], settings.activations
-    names = usual if names is None else tuple(n.decode() if isinstance(n, bytes) else n for n in names)
-    odd = [name for name in _OTHERS if getattr(settings, name)]
-    odd += [] if names in (usual, usual * 2) else ["activations"]
-    if lengths is not None and odd:
-        raise UnsupportedOperator(
-            f"{kind}: got sequence_lens with {', '.join(odd)}; expected the usual activations without clipping on the "
-            "reference backend: use another one"
-        )
-
-
-@op("LSTM", when=_usual)
+@op("LSTM")
 def lstm(x: Array, w: Array, r: Array, *operands: Array, settings: Recurrent, outputs: int = 3) -> Any:
     """Long short-term memory (Hochreiter & Schmidhuber 1997; peepholes: Gers & Schmidhuber 2000)."""
-    (b, lengths, h0, c0, peepholes), layout = optional(operands, 5), settings.layout
-    _refuse("LSTM", lengths, settings)
-    x = x.swapaxes(0, 1) if layout else x
-    directions, hidden = r.shape[0], r.shape[2]
-    bias = np.zeros((directions, 8 * hidden), x.dtype) if b is None else b
-    peep = np.zeros((directions, 3 * hidden), x.dtype) if peepholes is None else peepholes
-
-    def step(d: int, frame: Array, states: States) -> States:
-        (h, c), (pi, po, pf) = states, np.split(peep[d], 3)
-        gates = frame @ w[d].T + h @ r[d].T + bias[d, : 4 * hidden] + bias[d, 4 * hidden :]
-        i, o, f, g = np.split(gates, 4, axis=-1)
-        i, f = sigmoid(i + pi * c), sigmoid(f + pf * c)
-        c = f * c + i * np.tanh(g)
-        return sigmoid(o + po * c) * np.tanh(c), c
-
-    states = (_begin(x, r, h0, layout), _begin(x, r, c0, layout))
-    return _results(*_walk(step, x, states, lengths, settings), layout, outputs)
+    b, lengths, h0, c0, peepholes = optional(operands, 5)
+    step = lstm_step(ARITHMETIC, settings, _both(w, r, b), len(w), peepholes)
+    return _walk(step, x, r, (h0, c0), lengths, settings)[:outputs]
 
 
-@op("GRU", when=_usual)
+@op("GRU")
 def gru(x: Array, w: Array, r: Array, *operands: Array, settings: Recurrent, outputs: int = 2) -> Any:
     """Gated recurrent unit (Cho et al. 2014)."""
-    (b, lengths, h0), layout = optional(operands, 3), settings.layout
-    _refuse("GRU", lengths, settings)
-    x = x.swapaxes(0, 1) if layout else x
-    bias = np.zeros((r.shape[0], 6 * r.shape[2]), x.dtype) if b is None else b
+    b, lengths, h0 = optional(operands, 3)
+    of_input, of_state = (None, None) if b is None else np.split(b, 2, 1)
 
-    def step(d: int, frame: Array, states: States) -> States:
-        (h,), (of_input, of_state) = states, np.split(bias[d], 2)
-        xz, xr, xh = np.split(frame @ w[d].T + of_input, 3, axis=-1)
-        (rz, rr, rh), (bz, br, bh) = np.split(r[d], 3), np.split(of_state, 3)
-        z, reset = sigmoid(xz + h @ rz.T + bz), sigmoid(xr + h @ rr.T + br)
-        inner = reset * (h @ rh.T + bh) if settings.linear_before_reset else (reset * h) @ rh.T + bh
-        return ((1 - z) * np.tanh(xh + inner) + z * h,)
+    def inputs(d: int, frame: Array) -> Array:
+        return _linear(frame, w[d], None if of_input is None else of_input[d])
 
-    return _results(*_walk(step, x, (_begin(x, r, h0, layout),), lengths, settings), layout, outputs)
+    return _walk(gru_step(ARITHMETIC, settings, inputs, r, of_state), x, r, (h0,), lengths, settings)[:outputs]
 
 
-@op("RNN", when=_usual)
+@op("RNN")
 def rnn(x: Array, w: Array, r: Array, *operands: Array, settings: Recurrent, outputs: int = 2) -> Any:
-    """h = tanh(W x + R h + b) (Elman 1990)."""
-    (b, lengths, h0), layout = optional(operands, 3), settings.layout
-    _refuse("RNN", lengths, settings)
-    x = x.swapaxes(0, 1) if layout else x
-    hidden = r.shape[2]
-    bias = np.zeros((r.shape[0], 2 * hidden), x.dtype) if b is None else b
-
-    def step(d: int, frame: Array, states: States) -> States:
-        return (np.tanh(frame @ w[d].T + states[0] @ r[d].T + bias[d, :hidden] + bias[d, hidden:]),)
-
-    return _results(*_walk(step, x, (_begin(x, r, h0, layout),), lengths, settings), layout, outputs)
+    """h = f(W x + R h + b), f usually tanh (Elman 1990)."""
+    b, lengths, h0 = optional(operands, 3)
+    return _walk(rnn_step(ARITHMETIC, settings, _both(w, r, b), len(w)), x, r, (h0,), lengths, settings)[:outputs]

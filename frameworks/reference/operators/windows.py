@@ -76,6 +76,7 @@ def conv_transpose(x: Array, w: Array, b: Array | None = None, *, settings: Slid
     samples, rank, inside, group = x.shape[0], x.ndim - 2, x.shape[2:], settings.group
     window = make_transposed(inside, w.shape[2:], settings)
     begin, end = (tuple(max(n, 0) for n in side) for side in (window.begin, window.end))  # beyond the kernels: zeros
+    shift = [max(-n, 0) for n in window.begin]
     length = math.prod(w.shape[1:])
     weights = w.reshape(group, w.shape[0] // group, length).transpose(0, 2, 1)
     columns = np.matmul(weights, x.reshape(samples, group, x.shape[1] // group, math.prod(inside)))
@@ -83,7 +84,8 @@ def conv_transpose(x: Array, w: Array, b: Array | None = None, *, settings: Slid
     full = [o + p + q for o, p, q in zip(window.out, begin, end, strict=True)]
     y = np.zeros((samples, group * w.shape[1], *full), x.dtype)
     for tap in window.taps():
-        y[spatial(window.part(tap, inside))] += columns[(slice(None), slice(None), *tap)]
+        moved = (slice(p.start + n, p.stop + n, p.step) for p, n in zip(window.part(tap, inside), shift, strict=True))
+        y[spatial(moved)] += columns[(slice(None), slice(None), *tap)]
     y = y[spatial(slice(p, p + o) for p, o in zip(begin, window.out, strict=True))]
     return y if b is None else y + b.reshape(-1, *(1,) * rank)
 
@@ -152,6 +154,12 @@ def _spatial(x: Array) -> tuple[int, ...]:
 def global_average_pool(x: Array) -> Array:
     """Mean over the spatial axes, which remain with size 1."""
     return average(x, _spatial(x), keepdims=True, dtype=x.dtype)
+
+
+@op("GlobalLpPool")
+def global_lp_pool(x: Array, *, p: int = 2) -> Array:
+    """(sum of |x|^p)^(1/p) over the spatial axes, which remain with size 1."""
+    return (np.abs(x) ** p).sum(_spatial(x), keepdims=True) ** x.dtype.type(1 / p)
 
 
 @op("GlobalMaxPool")

@@ -9,7 +9,7 @@ import numpy as np
 from deep500.frameworks.tensorflow.dtypes import from_array, onnx_dtype
 from deep500.frameworks.tensorflow.operators.table import ints, op, product, rank, scalar, sizes, value_of, wrapped
 from deep500.frameworks.tensorflow.runtime import tf
-from deep500.networks.execution.operands import check_cuts
+from deep500.networks.execution.operands import check_cuts, slice_places
 from deep500.networks.execution.operator_table import positive
 
 Tensor = Any
@@ -100,7 +100,7 @@ def slice_(x: Tensor, starts: Any, ends: Any, axes: Any = None, steps: Any = Non
     for axis, begin, stop, step in zip(chosen or [], begins, stops, strides or [], strict=True):
         n = x.shape[axis]
         if n is not None:
-            along = range(n)[slice(begin, stop if step > 0 or stop >= -n else None, step)]
+            along = slice_places(n, begin, stop, step)
             end = along.stop if along.stop >= 0 else None
             index[axis] = slice(along.start, end, step) if len(along) else slice(0, 0)
         else:
