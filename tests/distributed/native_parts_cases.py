@@ -108,7 +108,7 @@ def counted(comm: Communicator, under: str) -> dict[str, Any]:
     def save() -> None:
         save_checkpoint(folder, 1, trainer.state(in_turn=True), gathers_only=comm.rank > 0)
 
-    bytes_of["judged"] = peaks(lambda: states.append(trainer.evaluate(trainer.validation_sampler, "here", batches=3)))  # type: ignore[arg-type]
+    bytes_of["judged"] = peaks(lambda: states.append(trainer.evaluate(trainer.validation_sampler, "here")))  # type: ignore[arg-type]
     bytes_of["saved"] = peaks(save)
     whole = trainer.state()["arrays"]
     comm.barrier()
@@ -119,8 +119,8 @@ def counted(comm: Communicator, under: str) -> dict[str, Any]:
     bytes_of["loaded"] = peaks(lambda: other.load_state(state))
     again = other.state()["arrays"]
     steps = [other.run(2, []), trainer.run(2, [])]
-    gathered = trainer.evaluate(trainer.validation_sampler, "here")  # type: ignore[arg-type]
-    in_turn = trainer.evaluate(trainer.validation_sampler, "here", batches=3)  # type: ignore[arg-type]
+    gathered = trainer.evaluate(iter(trainer.validation_sampler), "here")  # type: ignore[arg-type]
+    in_turn = trainer.evaluate(trainer.validation_sampler, "here")  # type: ignore[arg-type]
     return {
         "peaks": bytes_of,
         "same": digest(whole) == digest(again) == digest(first["arrays"]),
