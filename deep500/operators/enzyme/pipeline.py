@@ -53,6 +53,10 @@ ONE_BY_ONE = ("--force-vector-width=1", "--force-vector-interleave=1")
 """LLVM's switches that leave loops alone which ``omp simd`` wants to be vector code, until Enzyme is done: it stops at
 the vectors of truth values in such code. The last step makes vectors of them."""
 
+AS_THEY_ARE = ("--funcspec-max-iters=0",)
+"""LLVM's switch that makes no copies of functions for some of their arguments, under names of which Enzyme knows no
+rule and no registered gradient: it would derive what is inside, as of a product that is not to be read."""
+
 BRANCHES = (
     "--speculate-one-expensive-inst=0",
     "--phi-node-folding-threshold=0",
@@ -236,6 +240,7 @@ def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: Build
         "-march=native",
         *_mathematics(options),
         *((*openmp_flags(clang)[0], *_llvm(ONE_BY_ONE)) if options.openmp else ()),
+        *_llvm(AS_THEY_ARE),
         *(() if options.speculate else _llvm(BRANCHES)),
         *flags,
         "-S",
@@ -256,7 +261,7 @@ def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: Build
 
 def differentiate(engine: Engine, clang: Clang, ir: Path, options: BuildOptions) -> tuple[int, str, str]:
     """Run Enzyme on LLVM's text form; returns its exit code (or ``ENDLESS``), what it made, and what it said."""
-    switches = [*(() if options.fast_math else ("--enzyme-fast-math=0",)), *options.enzyme]
+    switches = [*(() if options.fast_math else ("--enzyme-fast-math=0",)), *AS_THEY_ARE, *options.enzyme]
     switches += [] if options.speculate else BRANCHES
     switches += ONE_BY_ONE if options.openmp else []
     if engine.kind == "catalyst":

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import deep500 as d5
 from deep500.errors import CompileError, EnzymeError
+from deep500.operators.enzyme import pipeline
+from deep500.operators.enzyme.engine import find_engine
 from tests.operators.enzyme.test_operators import compiled
 from tests.operators.enzyme.test_operators import pytestmark as pytestmark
 
@@ -48,8 +51,8 @@ KINDS = {
 }
 
 
-def built(members: str) -> d5.operators.cpp.CompiledOp:
-    return compiled("soft", SOURCE.replace("MEMBERS", members), ["float64"], ["float64"])
+def built(members: str, check: bool = True) -> d5.operators.cpp.CompiledOp:
+    return compiled("soft", SOURCE.replace("MEMBERS", members), ["float64"], ["float64"], check=check)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -110,6 +113,22 @@ PRODUCT = """
     const T one[1] = {T(1)};
     d5::product(d5::plain, d5::plain, n, 1, 1, T(3), x, 1, one, 1, T(0), y, 1);
   }"""
+
+
+SQUARE = """
+  void forward(const T *x, T *y) { d5::product(d5::plain, d5::plain, n, n, n, T(1), x, n, x, n, T(0), y, n); }"""
+
+
+def test_products_keep_the_name_by_which_their_gradient_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy for constant arguments has another, and the gradient of what is inside, which may be nothing."""
+    seen: list[str] = []
+    monkeypatch.setenv("DEEP500_ENZYME", str(find_engine().path))
+    monkeypatch.setenv("DEEP500_CACHE", str(tmp_path))  # where no library is: it is built now
+    monkeypatch.setattr(pipeline, "inline_functions", lambda ir: seen.append(ir) or ir)
+    built(SQUARE, check=False)
+    assert "call void @cblas_dgemm(" in seen[0] and "diffecblas" not in seen[0] and ".specialized" not in seen[0]
 
 
 def test_a_gradient_of_outputs_that_are_written_once_is_left_as_it_was() -> None:
