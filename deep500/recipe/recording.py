@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from contextlib import nullcontext
 from time import perf_counter_ns, process_time, time
 from typing import Any
@@ -26,6 +27,9 @@ ACTING = ("collection", "inference")
 class EpochRecorder(Event):
     """Writes every finished epoch to the disk before the next begins; samples of a seed are one launch.
 
+    A step lasts from the loading of its batch until all listeners are through with it, but for judgements in between: a
+    framework that works ahead is waited for by whoever reads a result, and that is the step's time, too.
+
     On several ranks the time of a step is that of the slowest, and each rank's own times, and how much of them was
     communication, are series of their own. Rank 0 writes them. Where a task acts to make its data, the epoch's
     line says the seconds of that, on rank 0.
@@ -35,13 +39,19 @@ class EpochRecorder(Event):
         self.record, self.seed, self.trainer = record, seed, trainer
         self.comm = Serial() if comm is None else comm
         self._starts, self._durations, self._waits = array("q"), array("q"), array("q")
-        self._begin = self._epoch_begin = 0
-        self._began, self._cpu, self._load = 0.0, 0.0, read_load()
+        self._begin = self._asked = self._listened = self._epoch_begin = 0
+        self._began, self._cpu, self._checked, self._load = 0.0, 0.0, 0.0, read_load()
         self._before = self._traffic()
         self._sum = np.zeros(3)
         self._acted = dict.fromkeys(ACTING, 0)
         self._run_begin = 0
         self.wall_seconds: float | None = None
+
+    def among(self, listeners: Sequence[Event]) -> list[Event]:
+        """All of them and this one, which hears first that a step begins and last that it has ended."""
+        end = Event()
+        end.after_batch = self._end_step  # type: ignore[method-assign]
+        return [self, *listeners, end]
 
     def before_run(self, run: Any) -> None:
         """The run begins."""
@@ -56,7 +66,7 @@ class EpochRecorder(Event):
     def before_epoch(self, run: Any) -> None:
         """Forget the steps of an epoch that was not finished."""
         del self._starts[:], self._durations[:], self._waits[:]
-        self._sum = np.zeros(3)
+        self._sum, self._listened = np.zeros(3), 0
         self._acted = dict.fromkeys(ACTING, 0)
         self._cpu, self._load = process_time(), read_load()
         self._began, self._epoch_begin = time(), perf_counter_ns()
@@ -79,12 +89,17 @@ class EpochRecorder(Event):
 
     def before_batch(self, run: Any) -> None:
         """A step begins."""
-        self._before = self._traffic()
+        self._before, self._checked = self._traffic(), self.trainer.checked_seconds
         self._begin = perf_counter_ns()
 
     def after_batch(self, run: Any) -> None:
-        """A step ends."""
-        self._durations.append(perf_counter_ns() - self._begin)
+        """All work of a step is asked for."""
+        self._asked = perf_counter_ns()
+
+    def _end_step(self, run: Any) -> None:
+        end = perf_counter_ns() - _nanoseconds(self.trainer.checked_seconds - self._checked)
+        self._durations.append(end - self._begin)
+        self._listened += end - self._asked
         exchanged = self._traffic() - self._before
         self._waits.append(_nanoseconds(exchanged[2]))
         self._sum += exchanged
@@ -98,7 +113,7 @@ class EpochRecorder(Event):
         wall = (perf_counter_ns() - self._epoch_begin) / 1e9
         line = run.record.to_dict()
         clock = {"began": self._began, "wall_seconds": wall, "steps": len(self._durations)}
-        line["clock"] = {**clock, "process": process_name()}
+        line["clock"] = {**clock, "process": process_name(), "listening_seconds": self._listened / 1e9}
         if self._acted["collection"]:
             inference = self._acted["inference"]
             line["acting"] = {

@@ -325,13 +325,8 @@ class Session:
 
             trainer.load_state(fitting(parts.optimizer, state))
         recorder = EpochRecorder(record, seed, trainer, self.comm)  # its clock starts when the turn has come
-        listeners = [
-            *turn_listeners(self.comm.size),
-            recorder,
-            *self._listeners(seed, metrics),
-            *self._loggers(seed, record),
-        ]
-        statistics = trainer.run(self.plan.values["epochs"], listeners)
+        heard = recorder.among([*self._listeners(seed, metrics), *self._loggers(seed, record)])
+        statistics = trainer.run(self.plan.values["epochs"], [*turn_listeners(self.comm.size), *heard])
         if self.comm.rank == 0 and (sentence := keep_plan(record.path, parts.optimizer)) is not None:
             self.console.say(sentence)
         if seed == self.plan.seeds[0]:

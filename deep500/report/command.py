@@ -83,7 +83,7 @@ def _verify(args: argparse.Namespace) -> int:
             problems.append(str(error))
     if args.json:
         about = {"folder": str(args.folder), "problems": problems, "signed": bool(signed), "found": str(examined)}
-        about |= {"absent": list(examined.absent), "unjudged": list(examined.unjudged)}
+        about |= {"absent": list(examined.absent), "unjudged": list(examined.unjudged), "older": list(examined.older)}
         sys.stdout.write(to_json(about) + "\n")
         return PROBLEM if problems else 0
     remark = [NOT_PROVED] if signed else []

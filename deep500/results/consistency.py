@@ -107,6 +107,7 @@ def curve_problems(run: RunView) -> list[str]:
             problems.append(f"{place}: {samples} samples of a data set of {length}")
         wall = (line.get("clock") or {}).get("wall_seconds")
         spent = (line.get("train_seconds") or 0.0) + (line.get("test_seconds") or 0.0)
+        spent += sum(check["took"] for check in line.get("checks", ()))
         if wall is not None and spent > wall * (1 + 1e-9) + 1e-6:
             problems.append(f"{place}: training and validation took {spent:.6g} s of the {wall:.6g} s that passed")
     return problems

@@ -80,6 +80,7 @@ ENVIRONMENT = {
 PROCESSES = ({"each?": [{"host?": (str, None)}]}, None)
 MANIFEST = {
     "schema": str,
+    "format?": COUNT,
     "recipe": str,
     "started": MOMENT,
     "division": str,
@@ -224,7 +225,10 @@ EPOCH = {
     "ranks?": ([{str: MEASURED}], None),
     "checks?": [{"step": COUNT, "seconds": SECONDS, "took": SECONDS, "*": (float, None)}],
     "acting?": {"collection_seconds": SECONDS, "inference_seconds": SECONDS},
-    "clock?": ({"began": SECONDS, "wall_seconds": SECONDS, "steps": COUNT, "process?": str}, None),
+    "clock?": (
+        {"began": SECONDS, "wall_seconds": SECONDS, "steps": COUNT, "process?": str, "listening_seconds?": SECONDS},
+        None,
+    ),
     "load?": (LOAD, None),
     "*": (float, str, bool, None),  # a loss that diverges may be any number
 }

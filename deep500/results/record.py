@@ -36,6 +36,9 @@ from deep500.results.ranks import rank_of
 from deep500.results.samples import SampleStore
 
 SCHEMA = "deep500-results-1"
+FORMAT = 2
+"""Grows by one when a folder of a schema gets further facts; folders without it are of format 1, which lacks
+``process`` and ``listening_seconds`` of an epoch's clock."""
 MANIFEST, METRICS, SEEDS = "manifest.json", "metrics.jsonl", "seeds.json"
 SUMMARY, REPORT = "summary.json", "report.html"
 
@@ -70,7 +73,7 @@ class Record:
                 except FileExistsError:
                     number += 1  # another run of the same recipe in the same second
         record = cls(path)
-        record.write_manifest({"schema": SCHEMA, "recipe": recipe, "started": now.isoformat(), **manifest})
+        record.write_manifest({"schema": SCHEMA, "format": FORMAT, "recipe": recipe, "started": now.isoformat(), **manifest})
         return record
 
     @classmethod

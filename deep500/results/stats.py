@@ -57,7 +57,7 @@ def declared_series(batch_size: int | None) -> dict[str, dict[str, Any]]:
             **about,
             "plan": tails,
             "samples_each": batch_size,
-            "meaning": "one training step with loading its batch; the device is not waited for",
+            "meaning": "one training step with loading its batch; the device is waited for where a listener does",
         },
         EPOCH: {**about, "plan": median, "meaning": "training of one epoch, until the device has finished"},
         VALIDATION: {**about, "plan": median, "meaning": "one validation"},

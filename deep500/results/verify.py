@@ -20,7 +20,7 @@ from deep500.reading import read_bytes
 from deep500.results import consistency, recomputed
 from deep500.results.files import read_json
 from deep500.results.record import MANIFEST, SUMMARY
-from deep500.results.relations import RELATIONS, findings
+from deep500.results.relations import RELATIONS, findings, unjudged
 from deep500.results.rules import CLAIMS, RULES_FILE, RunView
 from deep500.results.sealing import SIGNATURE as SIGNATURE
 from deep500.results.sealing import SUMS as SUMS
@@ -82,12 +82,14 @@ class Examined:
         recomputed: what was computed again or compared.
         absent: what could not be, since the folder does not hold what it takes.
         unjudged: metrics of the author's own, whose values only the author's code computes.
+        older: relations between facts that the folder's older format does not have.
     """
 
     problems: tuple[str, ...]
     recomputed: tuple[str, ...]
     absent: tuple[str, ...]
     unjudged: tuple[str, ...] = ()
+    older: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         text = f"as it was sealed; checked anew: {', '.join(self.recomputed) or 'nothing but checksums'}"
@@ -99,7 +101,9 @@ class Examined:
         """Checks that were left out and metrics that were not judged, in words."""
         gone = [f"NOT checked, files are missing: {', '.join(self.absent)}"] if self.absent else []
         metrics = f"NOT judged, since the author's own code computes them: {', '.join(self.unjudged)}"
-        return [*gone, *([f"{metrics}; --replay, or a review with --run, does"] if self.unjudged else [])]
+        gone += [f"{metrics}; --replay, or a review with --run, does"] if self.unjudged else []
+        facts = f"NOT judged, since the folder is of an older format without these facts: {', '.join(self.older)}"
+        return [*gone, *([facts] if self.older else [])]
 
 
 def verify(path: Path) -> list[str]:
@@ -144,7 +148,8 @@ def examine(path: Path, more: Sequence[FolderCheck] = ()) -> Examined:
         absent += [f"{check.about} {seeds}"] if possible and (seeds := check.lacking(run)) else []
     if not run.is_of_recipe:
         return Examined(tuple(problems), tuple(done), ())
-    return Examined(tuple(problems), tuple(done), tuple(absent), tuple(recomputed.own_metrics(run.manifest)))
+    own, older = recomputed.own_metrics(run.manifest), unjudged(run)
+    return Examined(tuple(problems), tuple(done), tuple(absent), tuple(own), tuple(older))
 
 
 def _unsealed(path: Path) -> list[str]:

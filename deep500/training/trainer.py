@@ -58,6 +58,7 @@ class Trainer:
     Attributes:
         statistics: of the epochs so far.
         epoch, step: number of completed epochs, and of batches trained on.
+        checked_seconds: what :meth:`check` took in this epoch.
 
     Raises:
         InputError: a name is not in the network, the optimizer belongs to another executor, or there are no batches.
@@ -109,7 +110,7 @@ class Trainer:
         self._calibrates = self._check_judged(ema)
         self.statistics = TrainingStatistics()
         self.epoch = self.step = 0
-        self._begun = 0.0
+        self._begun = self.checked_seconds = 0.0
         self._checks: list[dict[str, Any]] = []
         self._shown: ExitStack | None = None  # the evaluation that lasts from epoch to epoch
         self._calibrated = 0  # the step whose weights the running statistics belong to
@@ -189,7 +190,7 @@ class Trainer:
         self.train_sampler.set_epoch(run.epoch)
         self.executor.reseed(epoch_seed(self.seed, run.epoch, self.optimizer.rank))
         listeners.emit(listeners.before_epoch, run)
-        self._begun, self._checks = perf_counter(), []
+        self._begun, self._checks, self.checked_seconds = perf_counter(), [], 0.0
         self._hide()
         try:
             self._train(run, listeners, run.tally)
@@ -308,7 +309,7 @@ class Trainer:
 
     def _seconds(self) -> float:
         """Seconds of training in this epoch so far, without what its checks took."""
-        return perf_counter() - self._begun - sum(check["took"] for check in self._checks)
+        return perf_counter() - self._begun - self.checked_seconds
 
     def check(self) -> None:
         """Judge the network now, in the middle of an epoch; the time that it takes is in no other time.
@@ -328,6 +329,7 @@ class Trainer:
         finally:
             self.executor.events = events
         took = perf_counter() - begun
+        self.checked_seconds += took
         self._hide()
         self._checks.append({"step": self.step, "seconds": seconds, "took": took, **record.measured()})
 

@@ -8,3 +8,4 @@ from deep500.results.relations.declaring import RELATIONS as RELATIONS
 from deep500.results.relations.declaring import findings as findings
 from deep500.results.relations.declaring import leaves as leaves
 from deep500.results.relations.declaring import matches as matches
+from deep500.results.relations.declaring import unjudged as unjudged

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deep500.errors import ResultsError
-from deep500.results.record import SEEDS
+from deep500.results.record import FORMAT, SEEDS
 from deep500.results.rules.view import RunView
 
 Predicate = Callable[[RunView], Iterable[str]]
@@ -51,12 +51,27 @@ def relates(about: str, *facts: str, always: bool = False) -> Callable[[Predicat
     return declared
 
 
+def is_older(run: RunView) -> bool:
+    """Whether a folder says that it is of a format that had fewer facts than today's."""
+    return int(run.manifest.get("format", 1)) < FORMAT
+
+
 def findings(run: RunView) -> list[str]:
     """Everything between the facts of a recipe's run that does not hold, in words.
 
-    A fact that is not there, or of another kind, is a finding too: whoever breaks a relation could else delete it.
+    A fact that is not there, or of another kind, is a finding too: whoever breaks a relation could else delete it. A
+    folder of an older format may lack facts: such relations are not judged, and :func:`unjudged` names them.
     """
-    problems = []
+    return _tried(run)[0]
+
+
+def unjudged(run: RunView) -> list[str]:
+    """Relations between facts that a folder of an older format does not have."""
+    return _tried(run)[1] if is_older(run) else []
+
+
+def _tried(run: RunView) -> tuple[list[str], list[str]]:
+    problems, lacking = [], []
     for relation in RELATIONS if run.is_of_recipe else ():
         if not (relation.always or (run.is_finished and run.has(SEEDS))):  # without its seeds rule R2 asks for them
             continue
@@ -66,8 +81,11 @@ def findings(run: RunView) -> list[str]:
             problems.append(str(error))
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
             what = f"{type(error).__name__}: {str(error)[:80]}"
-            problems.append(f"{relation.about}: cannot be held against each other ({what})")
-    return list(dict.fromkeys(problems))
+            if isinstance(error, KeyError) and is_older(run):
+                lacking.append(relation.about)
+            else:
+                problems.append(f"{relation.about}: cannot be held against each other ({what})")
+    return list(dict.fromkeys(problems)), lacking
 
 
 def differs(got: float | None, expected: float | None, relative: float = 1e-9, absolute: float = 0.0) -> bool:

@@ -7,9 +7,11 @@ from typing import Any
 
 import deep500.metrics
 from deep500.measure.load import disturbances
-from deep500.measure.quantiles import samples_needed
+from deep500.measure.quantiles import quantile, samples_needed
 from deep500.metrics.overhead import overhead_facts
 from deep500.results.quiet import load_of_run
+from deep500.results.ranks import of_rank
+from deep500.results.recomputed import own_metrics
 from deep500.results.relations.declaring import differs, relates, short
 from deep500.results.rules.view import RunView
 
@@ -123,19 +125,31 @@ def _curve(run: RunView) -> Iterator[str]:
             if details["n"] + details["warm_up"] != steps:
                 got = f"from {details['n']} steps after {details['warm_up']}"
                 yield f"seeds.json: {name} of seed {seed} {got}; the curve has {steps}"
-        if kind == "StepLatency" and value is not None:
-            yield from _within_steps(run, seed, name, value)
         for field, column in (("payload_bytes", "CommunicationVolume"), ("messages", "Messages")):
             ranks = [rank for line in lines for rank in line.get("ranks") or ()]
             if kind == column and value is not None and differs(value, sum(rank[field] for rank in ranks), 1e-6):
                 yield f"seeds.json: {name} of seed {seed} is {short(value)}; the ranks of the curve have another sum"
 
 
-def _within_steps(run: RunView, seed: str, name: str, value: float) -> Iterator[str]:
-    steps = run.samples.durations("step", int(seed))
-    if not 0.5 * steps.min() <= value <= 1.5 * steps.max() + 1e-3:
-        taken = f"{steps.min():.4g} to {steps.max():.4g} s"
-        yield f"seeds.json: {name} of seed {seed} is {value:.4g} s; its steps took {taken}"
+@relates("latencies of steps against their samples", V, D, "samples:step", "metrics.jsonl:clock.listening_seconds")
+def _latencies(run: RunView) -> Iterator[str]:
+    """What the metric times lies within the recorded step, so its percentile is no longer, whoever waits for the
+    device; it is as long but for listeners, of which Deep500's own take less than half of any step."""
+    own = not run.manifest["resolved"]["recipe"]["events"] and not own_metrics(run.manifest)
+    series = of_rank("step", 0) if run.manifest["ranks"] > 1 else "step"
+    for seed, _, name, value, details, _ in _measured(run, "StepLatency"):
+        if value is None:
+            continue
+        steps, q = run.samples.durations(series, int(seed)), float(name.rpartition("_p")[2]) / 100
+        most = quantile(steps[details["warm_up"] :], q, independent=True).value
+        if not (0.5 * steps.min() if own else 0.0) <= value <= most * (1 + 1e-9):
+            taken = f"{steps.min():.4g} s or more, and {most:.4g} s at this percentile"
+            yield f"seeds.json: {name} of seed {seed} is {value:.4g} s; its steps took {taken}"
+    for line in run.curve:
+        listening, taken = line["clock"]["listening_seconds"], line["train_seconds"]
+        if not 0 <= listening <= taken:
+            place = f"metrics.jsonl: seed {line['seed']}, epoch {line['epoch']}"
+            yield f"{place}: {listening:.6g} s of listeners within steps, {taken:.6g} s of training"
 
 
 @relates(

@@ -9,8 +9,8 @@ from typing import Any
 
 from deep500.measure.fingerprint import fingerprint
 from deep500.results.ranks import is_of_rank
-from deep500.results.record import SCHEMA
-from deep500.results.relations.declaring import relates, short
+from deep500.results.record import FORMAT, SCHEMA
+from deep500.results.relations.declaring import is_older, relates, short
 from deep500.results.rules.view import RunView
 from deep500.results.stats import declared_series
 
@@ -115,8 +115,9 @@ def _seeds(run: RunView) -> Iterator[str]:
 def _plan(run: RunView) -> Iterator[str]:
     expected = declared_series(run.manifest["resolved"]["recipe"]["batch_size"])
     declared = {name: facts for name, facts in run.manifest["series"].items() if not is_of_rank(name)}
+    reworded = {"meaning": ""} if is_older(run) else {}
     for name in sorted(expected.keys() | declared.keys()):
-        if declared.get(name) != expected.get(name):
+        if {**declared.get(name, {}), **reworded} != {**expected.get(name, {}), **reworded}:
             yield f"manifest.json: series {name} has a plan of its own; every run has {short(expected.get(name))}"
 
 
@@ -307,6 +308,14 @@ def _tested(run: RunView) -> Iterator[str]:
     size, length = recipe["batch_size"], manifest["data"]["train"]["length"]
     if size and manifest["batches"] is not None and manifest["batches"] not in (length // size, -(-length // size)):
         yield f"manifest.json: {manifest['batches']} batches of {size} from {length} samples"
+
+
+@relates("format against the facts that came with it", M + "format", "metrics.jsonl:clock.listening_seconds")
+def _format(run: RunView) -> Iterator[str]:
+    newer = all("listening_seconds" in line["clock"] for line in run.curve)
+    got = run.manifest.get("format", 1)
+    if got > FORMAT or got < 1 or (is_older(run) and newer and not run.manifest["resumed"]):
+        yield f"manifest.json: format {got}; the folder has facts of format {FORMAT if newer else 1}"
 
 
 @relates("names of the run", M + "schema", M + "recipe", M + "recipe_file", "summary.json:schema")

@@ -146,12 +146,19 @@ def f5_whole_steps(run: RunView) -> RuleFinding:
 
 
 def _steps_between_starts(run: RunView) -> float | None:
-    """Return the usual share of a step in the time from its start to the next one's; None without steps."""
+    """Return the usual share of a step in the time from its start to the next one's; None without steps.
+
+    Between two epochs much else is done, and judgements between steps have a time of their own.
+    """
     parts = []
     for series, launch in run.samples.names():
         if series == "step" and run.is_of_recipe and run.manifest.get("ranks", 1) == 1:
-            taken = run.samples.load(series, launch)
+            taken, lines = run.samples.load(series, launch), [line for line in run.curve if line["seed"] == launch]
             between = np.diff(taken["start_ns"])
+            for number in np.cumsum([(line.get("clock") or {}).get("steps", 0) for line in lines]):
+                between[number - 1 : number] = 0
+            for check in (check for line in lines for check in line.get("checks", ())):
+                between[check["step"] - 1 : check["step"]] -= round(1e9 * check["took"])
             parts.append(taken["duration_ns"][:-1][between > 0] / between[between > 0])
     shares = np.concatenate(parts) if parts else np.empty(0)
     return float(np.median(shares)) if len(shares) >= FEWEST else None
