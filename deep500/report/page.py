@@ -25,10 +25,10 @@ from deep500.report.rendering import holds_over, render_template
 from deep500.results.division import read_division
 from deep500.results.exhibits import read_exhibits
 from deep500.results.files import read_json, write_atomic
+from deep500.results.formats import RECOMPUTATIONS
 from deep500.results.network import read_network
 from deep500.results.quiet import BUSY, disturbed, mixed
 from deep500.results.ranks import Ranks, is_of_rank
-from deep500.results.recomputation import RecomputationRecord
 from deep500.results.record import REPORT, Record
 from deep500.results.rules import CLAIMS, FAIL, MISSING, NOT_APPLICABLE, PASS, RULES, RULES_FILE, title_of
 from deep500.results.rules.claim_types import sound
@@ -143,10 +143,11 @@ def _plans(record: Record) -> dict[str, Any]:
         from deep500.report.division import division_view
 
         views["division"] = division_view(division)
-    if (plan := RecomputationRecord.read(record.path)) is not None:
+    if any((record.path / name).exists() for name in RECOMPUTATIONS):
         from deep500.report.recomputation import recomputation_view
+        from deep500.results.recomputation import RecomputationRecord
 
-        views["recomputation"] = recomputation_view(plan)
+        views["recomputation"] = recomputation_view(RecomputationRecord.read(record.path))
     return views
 
 

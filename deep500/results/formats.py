@@ -295,6 +295,9 @@ _BYTES = number(1, 2**53, whole=True)
 _CHANGE = number(-(2**53), 2**53, whole=True)
 _LINE = {"group": text("gain|neutral|cost", "gain, neutral or cost"), "place": str, "instances": COUNT}
 RECOMPUTATION_SCHEMA = "deep500-recomputation-1"
+RECOMPUTATIONS = ("recomputation.json", "checkpointing.json")
+"""The file, and that of an older layout, which is refused."""
+
 RECOMPUTATION = {
     "schema": word(RECOMPUTATION_SCHEMA),
     "network": str,
@@ -465,7 +468,7 @@ FILES: dict[str, Kind] = {
     "claims.json": declare(CLAIMS),
     "scaling.json": declare(SCALING),
     "ranks.json": declare(RANKS),
-    "recomputation.json": declare(RECOMPUTATION),
+    RECOMPUTATIONS[0]: declare(RECOMPUTATION),
     "exhibits.json": declare(EXHIBITS),
     "division.json": declare(DIVISION),
     "network.json": declare(NETWORK),

@@ -15,7 +15,7 @@ from typing import Any
 from deep500.errors import ResultsError
 from deep500.measure.statistics import Interval
 from deep500.results.files import read_json, to_json, write_atomic
-from deep500.results.formats import RECOMPUTATION_SCHEMA
+from deep500.results.formats import RECOMPUTATION_SCHEMA, RECOMPUTATIONS
 from deep500.results.ranks import from_entry, to_entry
 from deep500.transformations.recomputation import CheckpointingPlan, NetworkRegions
 from deep500.transformations.recomputation.counting import MemoryCurve, memory_curve
@@ -23,9 +23,7 @@ from deep500.transformations.recomputation.profiler import ProfileLine, ProfileR
 from deep500.transformations.recomputation.region_tree import Region, locations
 from deep500.transformations.recomputation.rewriting import recomputing
 
-RECOMPUTATION = "recomputation.json"
-OLDER = "checkpointing.json"
-"""The file of an older layout, which is refused."""
+RECOMPUTATION, OLDER = RECOMPUTATIONS
 
 PREDICTED, MEASURED = "predicted from the graph, node by node", "measured by the allocator"
 """Where curves come from."""

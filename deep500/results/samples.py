@@ -45,6 +45,16 @@ class SampleStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._known: tuple[Any, list[dict[str, Any]]] = None, []
+
+    def _journal(self) -> list[dict[str, Any]]:
+        """Its lines, read again when the file has changed."""
+        journal = self.path / JOURNAL
+        facts = journal.stat() if journal.exists() else None
+        now = facts and (facts.st_ino, facts.st_size, facts.st_mtime_ns)
+        if now is None or now != self._known[0]:
+            self._known = now, read_lines(journal)
+        return self._known[1]
 
     def append(self, series: str, launch: int, starts_ns: Any, durations_ns: Any) -> None:
         """Write one block; it is on the disk when this returns.
@@ -99,12 +109,12 @@ class SampleStore:
 
     def names(self) -> list[tuple[str, int]]:
         """(series, launch) of everything that was recorded, in order of first appearance."""
-        return list(dict.fromkeys((line["series"], line["launch"]) for line in read_lines(self.path / JOURNAL)))
+        return list(dict.fromkeys((line["series"], line["launch"]) for line in self._journal()))
 
     def load(self, series: str, launch: int) -> np.ndarray:
         """All whole blocks, as records ``start_ns``, ``duration_ns``; raises ResultsError where one was altered."""
         file = self._file(series, launch)
-        blocks = [b for b in read_lines(self.path / JOURNAL) if (b["series"], b["launch"]) == (series, launch)]
+        blocks = [b for b in self._journal() if (b["series"], b["launch"]) == (series, launch)]
         counted = 0
         for block in blocks:
             if block["from"] != counted or counted + block["n"] > MOST_SAMPLES:
@@ -155,5 +165,4 @@ class SampleStore:
         return self.path / FOLDER / f"{series}.{launch}.i64"
 
     def _counted(self, series: str, launch: int) -> int:
-        lines = read_lines(self.path / JOURNAL)
-        return sum(line["n"] for line in lines if (line["series"], line["launch"]) == (series, launch))
+        return sum(line["n"] for line in self._journal() if (line["series"], line["launch"]) == (series, launch))
