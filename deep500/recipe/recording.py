@@ -41,7 +41,7 @@ class EpochRecorder(Event):
         self._starts, self._durations, self._waits = array("q"), array("q"), array("q")
         self._begin = self._asked = self._listened = self._epoch_begin = 0
         self._began, self._cpu, self._checked, self._load = 0.0, 0.0, 0.0, read_load()
-        self._before = self._traffic()
+        self._before = self._exchanged = self._traffic()
         self._sum = np.zeros(3)
         self._acted = dict.fromkeys(ACTING, 0)
         self._run_begin = 0
@@ -94,15 +94,14 @@ class EpochRecorder(Event):
 
     def after_batch(self, run: Any) -> None:
         """All work of a step is asked for."""
-        self._asked = perf_counter_ns()
+        self._asked, self._exchanged = perf_counter_ns(), self._traffic() - self._before
 
     def _end_step(self, run: Any) -> None:
         end = perf_counter_ns() - _nanoseconds(self.trainer.checked_seconds - self._checked)
         self._durations.append(end - self._begin)
         self._listened += end - self._asked
-        exchanged = self._traffic() - self._before
-        self._waits.append(_nanoseconds(exchanged[2]))
-        self._sum += exchanged
+        self._waits.append(_nanoseconds(self._exchanged[2]))
+        self._sum += self._exchanged
         self._starts.append(self._begin)
 
     def after_epoch(self, run: Any) -> None:
