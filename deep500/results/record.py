@@ -73,7 +73,8 @@ class Record:
                 except FileExistsError:
                     number += 1  # another run of the same recipe in the same second
         record = cls(path)
-        record.write_manifest({"schema": SCHEMA, "format": FORMAT, "recipe": recipe, "started": now.isoformat(), **manifest})
+        about = {"schema": SCHEMA, "format": FORMAT, "recipe": recipe, "started": now.isoformat()}
+        record.write_manifest({**about, **manifest})
         return record
 
     @classmethod

@@ -133,16 +133,16 @@ def _curve(run: RunView) -> Iterator[str]:
 
 @relates("latencies of steps against their samples", V, D, "samples:step", "metrics.jsonl:clock.listening_seconds")
 def _latencies(run: RunView) -> Iterator[str]:
-    """What the metric times lies within the recorded step, so its percentile is no longer, whoever waits for the
-    device; it is as long but for listeners, of which Deep500's own take less than half of any step."""
-    own = not run.manifest["resolved"]["recipe"]["events"] and not own_metrics(run.manifest)
+    """The recorded step holds what the metric times, so its percentile is no shorter, whoever waits for the device; it is
+    as long but for listeners, of which Deep500's own take less than half of any step."""
+    bounded = not run.manifest["resolved"]["recipe"]["events"] and not own_metrics(run.manifest)
     series = of_rank("step", 0) if run.manifest["ranks"] > 1 else "step"
     for seed, _, name, value, details, _ in _measured(run, "StepLatency"):
         if value is None:
             continue
         steps, q = run.samples.durations(series, int(seed)), float(name.rpartition("_p")[2]) / 100
         most = quantile(steps[details["warm_up"] :], q, independent=True).value
-        if not (0.5 * steps.min() if own else 0.0) <= value <= most * (1 + 1e-9):
+        if not (0.5 * steps.min() if bounded else 0.0) <= value <= most * (1 + 1e-9):
             taken = f"{steps.min():.4g} s or more, and {most:.4g} s at this percentile"
             yield f"seeds.json: {name} of seed {seed} is {value:.4g} s; its steps took {taken}"
     for line in run.curve:
