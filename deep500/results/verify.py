@@ -148,8 +148,8 @@ def examine(path: Path, more: Sequence[FolderCheck] = ()) -> Examined:
         absent += [f"{check.about} {seeds}"] if possible and (seeds := check.lacking(run)) else []
     if not run.is_of_recipe:
         return Examined(tuple(problems), tuple(done), ())
-    own, older = recomputed.own_metrics(run.manifest), unjudged(run)
-    return Examined(tuple(problems), tuple(done), tuple(absent), tuple(own), tuple(older))
+    metrics, older = recomputed.own_metrics(run.manifest), unjudged(run)
+    return Examined(tuple(problems), tuple(done), tuple(absent), tuple(metrics), tuple(older))
 
 
 def _unsealed(path: Path) -> list[str]:

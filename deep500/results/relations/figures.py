@@ -133,8 +133,8 @@ def _curve(run: RunView) -> Iterator[str]:
 
 @relates("latencies of steps against their samples", V, D, "samples:step", "metrics.jsonl:clock.listening_seconds")
 def _latencies(run: RunView) -> Iterator[str]:
-    """The recorded step holds what the metric times, so its percentile is no shorter, whoever waits for the device; it is
-    as long but for listeners, of which Deep500's own take less than half of any step."""
+    """The recorded step holds what the metric times, so its percentile is no shorter, whoever waits for the device; it
+    is as long but for listeners, of which Deep500's own take less than half of any step."""
     bounded = not run.manifest["resolved"]["recipe"]["events"] and not own_metrics(run.manifest)
     series = of_rank("step", 0) if run.manifest["ranks"] > 1 else "step"
     for seed, _, name, value, details, _ in _measured(run, "StepLatency"):
