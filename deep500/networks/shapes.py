@@ -17,7 +17,7 @@ import onnx
 
 from deep500.errors import Deep500Error
 from deep500.networks.flow import is_flow
-from deep500.networks.node import RANDOM, Node
+from deep500.networks.node import RANDOM, Node, graphs_of
 from deep500.networks.protos import (
     UNKNOWN,
     ReadableNetwork,
@@ -90,6 +90,7 @@ class _Inference:
         self.network = network
         self.declared = declared
         self.skeleton = graph_proto(network, {}, _decides_shapes)
+        _make_inferable(self.skeleton)
 
     def resolve(self, binding: Mapping[str, int], known: Descriptors | None = None) -> Descriptors:
         """Infer with numbers for symbols, folding what decides about shapes, until nothing new is learned.
@@ -163,6 +164,16 @@ def _infer_shapes(model: onnx.ModelProto, declared: Mapping[str, TensorDescripto
     from deep500.networks.custom_shapes import infer_custom_shapes  # most networks have none
 
     return infer_custom_shapes(model, declared, guessed, propagates)
+
+
+def _make_inferable(graph: onnx.GraphProto) -> None:
+    """Replace operators for which ONNX infers nothing, not even a dtype, by one of the same types and shapes."""
+    for node in graph.node:
+        if node.op_type == "GroupNormalization" and not node.domain:
+            node.op_type = "InstanceNormalization"
+            del node.attribute[:]
+        for inner in graphs_of(node):
+            _make_inferable(inner)
 
 
 def _holds_custom(graph: onnx.GraphProto) -> bool:

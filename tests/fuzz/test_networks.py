@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ import onnx
 import pytest
 from onnx import helper
 
+from deep500.errors import NetworkError
+from deep500.networks import Network
 from tests.conftest import HANG
 from tests.fuzz import network_worker, networks
 from tests.fuzz.network_bare import Arrays, Outcome, bare
-from tests.fuzz.network_judge import Finding, judge_plain, judge_slopes, judge_trained
+from tests.fuzz.network_judge import Finding, differs, judge_plain, judge_slopes, judge_trained
 from tests.fuzz.network_reduce import describe, reduce
 from tests.fuzz.operators import RULES, operator_case
 
@@ -67,6 +70,38 @@ def test_the_reference_agrees_with_other_runtimes_on_every_operator() -> None:
         )
         wrong += [f"{number}: {finding} after{case.words}" for finding in found]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_written_for_old_opsets_is_the_same_or_refused() -> None:
+    """In ONNX Runtime, which runs both; and what is known of a result before it is there is true."""
+    wrong, count = [], Counter[str]()
+    for number in range(2 * len(RULES)):
+        case = operator_case("", 6, number)
+        session = bare(case.model, case.feeds)
+        try:
+            network = Network.from_onnx(case.model, trainable=())
+            files = [network.to_onnx(opset=opset).SerializeToString() for opset in (13, 17)]
+        except NetworkError:
+            count["refused"] += 1
+            continue
+        described = network.descriptors()
+        for name, value in session.outputs.items():
+            if network_worker.undefined(case.model, case.feeds):
+                continue
+            sizes = zip(described[name].shape or value.shape, value.shape, strict=True)
+            same = all(isinstance(known, str | None) or known == size for known, size in sizes)
+            if described[name].dtype != value.dtype.name or not same:
+                wrong.append(f"{number}: {described[name]} for {value.dtype}{value.shape} after{case.words}")
+        for other in [bare(file, case.feeds) for file in files] if not session.text else []:
+            if other.text:
+                continue
+            for name, value in session.outputs.items():
+                slack = 1e-2 if value.dtype == np.float16 else 1e-4
+                text = differs(other.outputs[name], value, None, slack)
+                wrong += [f"{number}: {text} after{case.words}"] if text else []
+                count["right"] += not text
+    assert not wrong and count["right"] > 4 * count["refused"], "\n".join([*wrong, str(count)])
 
 
 LEFT_OUT = {

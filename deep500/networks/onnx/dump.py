@@ -18,7 +18,7 @@ from deep500.networks.drawing import check_drawn
 from deep500.networks.flow import give_functions
 from deep500.networks.node import OPSET
 from deep500.networks.onnx import outside
-from deep500.networks.onnx.opsets import LOWEST, WRITTEN, lowest_opset, strip_defaults
+from deep500.networks.onnx.opsets import LOWEST, WRITTEN, lost_attributes, lowest_opset, strip_defaults
 from deep500.networks.protos import graph_proto, ir_version_for, model_proto
 
 if TYPE_CHECKING:
@@ -137,6 +137,12 @@ def _relabelled(model: onnx.ModelProto, descriptors: Mapping[str, TensorDescript
 
 
 def _convert_down(model: onnx.ModelProto, opset: int, target: int) -> onnx.ModelProto:
+    for node in model.graph.node:
+        if lost := lost_attributes(node, target):
+            raise NetworkError(
+                f"got opset {target} for node {node.name!r} ({node.op_type}) with {', '.join(lost)}, which the "
+                "operator does not have there; expected one that has it: choose a higher opset, or leave it out"
+            )
     try:
         lower = version_converter.convert_version(model, opset)
     except Exception as error:

@@ -20,23 +20,18 @@ WRITTEN = 21
 """Opset of files where nothing newer is needed; it goes with IR version 10, which runtimes since 2024 read."""
 LOWEST = 13
 """Below this opset labels are never changed: too many operators meant something else by the same signature."""
-_MEANING = frozenset(
-    {
-        "Attention",
-        "CenterCropPad",
-        "DFT",
-        "GridSample",
-        "GroupNormalization",
-        "Hardmax",
-        "Pad",
-        "Resize",
-        "RoiAlign",
-        "ScatterElements",
-        "ScatterND",
-        "Upsample",
-    }
-)
-"""Operators that some version between `LOWEST` and now gave another meaning, or other words, by the same signature."""
+_MEANING = {
+    **dict.fromkeys("Attention CenterCropPad DFT GridSample GroupNormalization Pad Resize".split(), OPSET),
+    **dict.fromkeys("ScatterElements ScatterND Upsample".split(), OPSET),
+    "Hardmax": 13,
+    "RoiAlign": 16,
+}
+"""Operators that some version gave another meaning, or other words, by the same signature: from which opset on, at the
+earliest, a label leaves them what they are (`OPSET`: only the newest)."""
+
+
+_IN_OTHER_WORDS = {("Split", "num_outputs")}
+"""Attributes that ONNX's converter writes in other words."""
 
 
 def lowest_opset(
@@ -58,6 +53,24 @@ def lowest_opset(
     """
     floor = min(max(floor, LOWEST), at)
     return max((_needed(node, described, floor, at) for node in _nodes(graph)), default=floor)
+
+
+def lost_attributes(node: onnx.NodeProto, opset: int) -> list[str]:
+    """Attributes of a node of the newest opset that say something, and that its operator does not have at another one.
+
+    ONNX's converter drops them without a word, all but those that it knows how to write in other words.
+
+    Example:
+        >>> lost_attributes(helper.make_node("ReduceMax", ["x"], ["y"], noop_with_empty_axes=1), 15)
+        ['noop_with_empty_axes']
+    """
+    newest, older = _schema(node, OPSET), _schema(node, opset)
+    if newest is None or older is None:
+        return []
+    other_values = [a.name for a in node.attribute if a.name in newest.attributes and not _says_default(a, newest)]
+    return [
+        name for name in other_values if name not in older.attributes and (node.op_type, name) not in _IN_OTHER_WORDS
+    ]
 
 
 def strip_defaults(graph: onnx.GraphProto, opset: int) -> None:
@@ -99,7 +112,8 @@ def _needed(node: onnx.NodeProto, described: Mapping[str, TensorDescriptor] | No
     while version > floor:
         older = _schema(node, version - 1)
         equal_parts = node.op_type == "Split" and len(node.input) < 2  # since 18 they must be counted
-        if older is None or equal_parts or node.op_type in _MEANING or not _allows(older, schema, node, described):
+        another = older is None or older.since_version < _MEANING.get(node.op_type, 0)
+        if older is None or another or equal_parts or not _allows(older, schema, node, described):
             break
         version = older.since_version
     return max(version, floor)
@@ -112,7 +126,8 @@ def _unchanged(operator: str, floor: int, at: int) -> bool:
     version = newest.since_version if newest is not None else floor
     while newest is not None and version > floor:
         older = _version(operator, version - 1)
-        if older is None or operator in _MEANING or _signature(older) != _signature(newest):
+        another = older is None or older.since_version < _MEANING.get(operator, 0)
+        if older is None or another or _signature(older) != _signature(newest):
             return False
         version = older.since_version
     return True

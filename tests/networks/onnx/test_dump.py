@@ -107,3 +107,36 @@ def test_three_gibibytes_are_written_read_and_run(backend: str, tmp_path: Path) 
     words = [sys.executable, "-c", BEYOND, backend, str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_reduction_of_nothing_is_not_written_as_one_of_all() -> None:
+    network = Network("reduction")
+    network.add_input("x", (2, 3), "float32")
+    network.add_node("ReduceMax", "x", "y", "largest", noop_with_empty_axes=1)
+    network.add_output("y")
+    with pytest.raises(NetworkError, match=r"opset 15 for node 'largest' \(ReduceMax\) with noop_with_empty_axes"):
+        network.to_onnx(opset=15)
+    assert network.to_onnx(opset=18).opset_import[0].version == 18
+
+
+@pytest.mark.parametrize(("opset", "written"), [(None, 21), (17, 17), (16, 16)])
+def test_what_only_learned_types_is_written_under_old_labels(opset: int | None, written: int) -> None:
+    network = Network("boxes")
+    network.add_input("x", (1, 1, 4, 4), "float32")
+    network.add_input("rois", (2, 4), "float32")
+    network.add_input("places", (2,), "int64")
+    network.add_node("RoiAlign", ["x", "rois", "places"], "y", "align")
+    network.add_output("y")
+    assert network.to_onnx(opset=opset).opset_import[0].version == written
+
+
+def test_the_dtype_of_a_group_normalization_is_known() -> None:
+    network = Network("groups")
+    network.add_input("x", (2, 6, 3), "float16")
+    for name in ("scale", "bias"):
+        network.add_parameter(name, np.ones(6, np.float16))
+    network.add_node("GroupNormalization", ["x", "scale", "bias"], "y", num_groups=2)
+    network.add_node("Relu", "y", "z")
+    network.add_output("z")
+    described = network.descriptors()["z"]
+    assert (described.dtype, described.shape) == ("float16", (2, 6, 3))
