@@ -41,8 +41,8 @@ def widen(network: Graph, node: Node, descriptors: Descriptors) -> dict[str, str
     taken = {}
     for i, (value, wide_value) in enumerate(zip(node.outputs, outputs, strict=True)):
         if value:
-            narrow = _formal(schema.outputs, i).type_str in chosen
             dtype = descriptors.get(value, UNKNOWN).dtype
+            narrow = _formal(schema.outputs, i).type_str in chosen or dtype in WIDER  # EyeLike follows its input, too
             if narrow and dtype is None:
                 return None
             taken[value] = op("Cast", wide_value, to=dtype_to_onnx(dtype)) if narrow else wide_value
