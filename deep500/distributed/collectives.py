@@ -94,7 +94,7 @@ def sum_together(arrays: Sequence[np.ndarray], attributes: Mapping[str, Any], co
         >>> Threads(2).run(work)[1]
         [[2.0, 2.0], [[1.0]]]
     """
-    whole = np.concatenate([array.reshape(-1) for array in arrays])
+    whole = np.concatenate([array.reshape(-1) for array in arrays]) if len(arrays) > 1 else arrays[0].reshape(-1)
     parts = np.split(run_collective("AllReduce", whole, attributes, comm), np.cumsum([a.size for a in arrays])[:-1])
     return [part.reshape(array.shape) for part, array in zip(parts, arrays, strict=True)]
 

@@ -36,6 +36,7 @@ from deep500.training.optimizers import MomentumOptimizer
 from deep500.transformations.parallel.dividing import Division, StepGraph
 from deep500.transformations.parallel.joint import joint_network
 from deep500.transformations.parallel.planning import Wishes, held_bytes, parallelize
+from deep500.transformations.parallel.recomputing import backward_nodes
 from tests.benchmarks.filling import say_ratio
 from tests.benchmarks.turns import Comparison, say_all
 from tests.distributed import ranks as driver
@@ -151,7 +152,7 @@ def cuts(width: int) -> dict[str, Callable[[], object]]:
     print(f"cut: {len(cut.nodes) - len(joint.network.nodes)} collectives, {len(joint.network.nodes)} nodes")
     runs = {
         "in one piece": RankRun(joint.network, live, executor, Serial()),
-        "deep500": RankRun(cut, live, executor, Serial()),
+        "deep500": RankRun(cut, live, executor, Serial(), {node.name for node in backward_nodes(cut, joint)}),
         "in one piece again": RankRun(joint.network.copy(), live, executor, Serial()),
     }
     first, second = (run({**feeds, **live})["loss"] for run in list(runs.values())[:2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -150,6 +151,7 @@ class DividedNetwork(Staged):
         self._serial = _hollow(self.network, set(self.parameter_names()))
         self.shardings: dict[str, Sharding] = {}
         self._mine: dict[str, Any] = {}
+        self._holder: Any = None  # an executor of parts, as optimizers see them
         self._runs: dict[tuple[tuple[str, tuple[int, ...]], ...], tuple[RankRun, ParallelPlan]] = {}
         self._gradients: dict[str, Any] = {}
         self._updates: dict[str, str] = {}
@@ -173,8 +175,7 @@ class DividedNetwork(Staged):
         return partial(cls, plan=str(asked))
 
     def explain(self) -> list[PlanRow]:
-        """Rows of the plan in use, see :meth:`~deep500.transformations.parallel.plan_file.ParallelPlan.explain`; none
-        before the first step, which plans."""
+        """Rows of the plan (:meth:`~deep500.transformations.parallel.plan_file.ParallelPlan.explain`), if any."""
         return [] if self.plan is None else self.plan.explain(self._serial)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -196,6 +197,11 @@ class DividedNetwork(Staged):
         whole = dict(zip(moving, self.arrays(self.network.fetch_tensors(moving)), strict=True))
         self._mine = {name: self._part(name, array) for name, array in whole.items()}
         self.absent = list(joint.gradients)
+        parts = self._serial.bare()
+        for name, p in ((name, self._serial.parameter(name)) for name in self.absent):
+            empty = part(p.value, self.shardings[name], self.comm.size, self.comm.rank)
+            parts.put_parameters({name: replace(p, value=empty)})
+        self._holder = self.executor.like(parts)
         self.release(self.absent)
         for tensors in self.base_optimizer.state.values():  # type: ignore[attr-defined]  # loaded before the plan
             for name, tensor in tensors.items():
@@ -219,12 +225,12 @@ class DividedNetwork(Staged):
             division = plan.division(self._serial)
             if self.comm.rank == 0:
                 check_division(division, [division.network(rank) for rank in range(self.comm.size)])
-            network, joint, late = division.network(self.comm.rank), division.graph.joint, set[str]()
+            network, joint = division.network(self.comm.rank), division.graph.joint
             self._updates = dict(joint.updates)
             if plan.again:
                 step = rank_step(network, joint, self.loss)
                 network = recomputing(step, [set(region) for region in plan.again]).network
-                late = {node.name for node in backward_nodes(network, joint)}
+            late = {node.name for node in backward_nodes(network, joint)}  # so beside what backends fuse them with
             self._runs[key] = RankRun(network, self._mine, self.executor, self.comm, late), plan
         return self._runs[key]
 
@@ -236,9 +242,8 @@ class DividedNetwork(Staged):
         again = plan.peaks[0] if plan is not None and plan.peaks else None
         pins = {name: str(sharding) for name, sharding in self.shardings.items()}
         wishes = replace(self.wishes, memory=None, pins=pins, recompute=again)
-        planned = None
-        if self.comm.rank == 0:  # one rank, for the solver has no seed
-            planned = parallelize(self._serial, self.comm.size, shapes, self.loss, wishes).data()
+        first = self.comm.rank == 0  # which alone plans, for the solver has no seed
+        planned = parallelize(self._serial, self.comm.size, shapes, self.loss, wishes).data() if first else None
         return parallel_plan_from(self.comm.gather_facts(planned)[0], "the plan of rank 0")
 
     def _meet_on_plan(self, batch: GatheredBatch) -> None:
@@ -283,8 +288,8 @@ class DividedNetwork(Staged):
                 self._meet_on_plan(batch)
         to_tensor = self.network.to_tensor
         if not batch.samples:  # they are on other axes of a mesh
-            parts = {name: self.network.to_numpy(self._mine[name]) for name in self.absent}
-            self._gradients = {name: to_tensor(np.zeros(array.shape, array.dtype)) for name, array in parts.items()}
+            to_numpy = self.network.to_numpy
+            self._gradients = {name: to_tensor(np.zeros_like(to_numpy(self._mine[name]))) for name in self.absent}
             return {}
         run, plan = self._run_of(batch.arrays)
         feeds = {
@@ -333,15 +338,22 @@ class DividedNetwork(Staged):
 
     def update_parts(self) -> None:
         """The base optimizer's rule on this rank's parts."""
-        base, network, gradients = self.base_optimizer, self.network, self._gradients
+        base: Any = self.base_optimizer
+        names, gradients = list(self._gradients), list(self._gradients.values())
         if self.exchange is not self:  # parts of the same place on other axes of a mesh
-            gradients = dict(
-                zip(gradients, self.agreed_outside(list(gradients), list(gradients.values())), strict=True)
-            )
-        factor = self._clip_factor(gradients)
-        for name, gradient in gradients.items():
-            clipped = gradient if factor is None else network.weighted_sum([[gradient]], [factor])[0]
-            self._mine[name] = base.update_rule(clipped, self._mine[name], name)
+            gradients = list(self.agreed_outside(names, gradients))
+        factor = self._clip_factor(dict(zip(names, gradients, strict=True)))
+        if factor is not None:
+            gradients = self.network.weighted_sum([gradients], [factor])
+        parts, view = self._holder.network, copy.copy(base)
+        for name, now in zip(names, parts.fetch_tensors(names), strict=True):
+            if now is not self._mine[name]:  # it was loaded
+                parts.assign_tensor(name, self._mine[name])
+        vars(view).update(executor=self._holder, parts=base.parts)  # as if the network were parts
+        if not base.updates.apply(view, names, gradients):
+            for name, gradient in zip(names, gradients, strict=True):
+                parts.assign_tensor(name, base.update_rule(gradient, self._mine[name], name))
+        self._mine.update(zip(names, parts.fetch_tensors(names), strict=True))
         self._gradients = {}
 
     def _clip_factor(self, gradients: Mapping[str, Any]) -> float | None:
@@ -419,10 +431,6 @@ def _first(fact: Any, comms: Sequence[Communicator]) -> Any:
 def _hollow(network: Network, trained: set[str]) -> Network:
     """The network for plans: parameters that train have shapes and no memory."""
     plain = network.copy(arrays=False)
-    empty = {
-        name: replace(p, value=np.broadcast_to(np.zeros((), p.value.dtype), p.value.shape))
-        for name, p in plain.parameters.items()
-        if name in trained
-    }
-    plain.put_parameters(empty)
+    for name, p in ((name, plain.parameter(name)) for name in trained):
+        plain.put_parameters({name: replace(p, value=np.broadcast_to(np.zeros((), p.value.dtype), p.value.shape))})
     return plain

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -22,10 +22,12 @@ DOMAIN = "deep500.fused"
 
 @dataclass
 class Found:
-    """Nodes that give a root's output in another way, the last of them the operator that was recognised."""
+    """Nodes that give a root's output in another way, the last of them the operator that was recognised; the names of
+    those that they replace; and values that these give, for readers behind the root, and the new nodes do, too."""
 
     nodes: list[Node]
     inner: set[str]
+    ends: set[str] = field(default_factory=set)
 
 
 Pattern: TypeAlias = Callable[["ProgramGraph", Node], "Found | None"]
@@ -182,11 +184,12 @@ class ProgramGraph:
         ):
             result.factors.append(value)
 
-    def encloses(self, inner: Iterable[str], root: Node) -> bool:
-        """Whether the values of these nodes have no reader but them and the root, and are no outputs."""
-        names = {*inner, root.name}
+    def encloses(self, match: Found, root: Node) -> bool:
+        """Whether the values of inner nodes but ``ends`` have no reader but them and the root, and are no outputs."""
+        names = {*match.inner, root.name}
         inside = Counter(value for name in names for value in self.nodes[name].reads)
-        return all(self.readers[v] == inside[v] for name in names - {root.name} for v in self.nodes[name].writes)
+        values = {value for name in match.inner - {root.name} for value in self.nodes[name].writes} - match.ends
+        return all(self.readers[value] == inside[value] for value in values)
 
     def only(self, value: str, *operators: str) -> Node | None:
         """The node that makes a value for one reader alone, if it is one of these."""

@@ -41,7 +41,12 @@ def recognised(
     """
     operators_of: dict[str, str] = {}
     graph = ProgramGraph(program, known, trains)
-    for operator, pattern in PATTERNS:
+    patterns = PATTERNS
+    if any(node.op_type == "Mul" for node in program.nodes):  # in which all of those end; most programs have none
+        from deep500.networks.execution.gradient_patterns import GRADIENT_PATTERNS
+
+        patterns += GRADIENT_PATTERNS
+    for operator, pattern in patterns:
         if operator in operators:
             changed, values = everywhere(graph, pattern)
             operators_of.update(dict.fromkeys(values, operator[1]))
@@ -61,7 +66,7 @@ def everywhere(graph: ProgramGraph, pattern: Pattern) -> tuple[Program, list[str
         if root.domain or root.name in used:
             continue
         match = pattern(graph, root)
-        if match is None or used & match.inner or not graph.encloses(match.inner, root):
+        if match is None or used & match.inner or not graph.encloses(match, root):
             continue
         rewritten[root.name] = match.nodes
         used |= match.inner | {root.name}

@@ -54,10 +54,8 @@ def _first(graph: StepGraph) -> dict[str, str]:
     """Colours by operator, attributes and shapes alone."""
     colours = {}
     for name in graph.sources:
-        trains = name in graph.joint.gradients
-        constant = (
-            graph.constants[name].tobytes() if name in graph.constants and graph.constants[name].size < 64 else b""
-        )
+        trains, array = name in graph.joint.gradients, graph.constants.get(name)
+        constant = array.tobytes() if array is not None and array.size < 64 else b""
         colours[f"={name}"] = _hash("source", graph.shapes[name], graph.dtypes[name], trains, constant)
     for node in graph.nodes:
         shapes = [graph.shapes.get(v) for v in (*node.inputs, *node.outputs)]

@@ -158,8 +158,7 @@ def _bytes(graph: StepGraph, name: str, sharding: Sharding, copies: int) -> int:
     shape = list(graph.shapes[name])
     if sharding.kind == "S":
         shape[sharding.axis] = -(-shape[sharding.axis] // graph.ranks)
-    times = copies if name in graph.joint.gradients else 1
-    return int(np.prod(shape)) * graph.itemsize(name) * times
+    return int(np.prod(shape)) * graph.itemsize(name) * (copies if name in graph.joint.gradients else 1)
 
 
 class _Program:

@@ -207,6 +207,18 @@ def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     return torch.softmax(x, axis)
 
 
+@op("GeluGradient", domain=DOMAIN)
+def gelu_gradient(dy: Tensor, x: Tensor) -> Tensor:
+    """A gradient that a rule wrote as nodes, recognised."""
+    return torch.ops.aten.gelu_backward(dy, x)
+
+
+@op("SoftmaxGradient", domain=DOMAIN)
+def softmax_gradient(dy: Tensor, y: Tensor, *, axis: int) -> Tensor:
+    """A gradient that a rule wrote as nodes, recognised; of the result."""
+    return torch.ops.aten._softmax_backward_data(dy, y, axis, y.dtype)
+
+
 @op("LogSoftmax")
 def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     return torch.log_softmax(x, axis)

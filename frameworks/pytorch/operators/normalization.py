@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from deep500.frameworks.pytorch.operators.table import op
 from deep500.networks.attributes import BatchNorm
+from deep500.networks.execution.chains import DOMAIN
 from deep500.networks.execution.operator_table import positive
 
 Tensor = torch.Tensor
@@ -114,6 +115,17 @@ def layer_norm(
     work = x if x.dtype == torch.float64 else x.float()
     variance, mean = torch.var_mean(work, tuple(range(axis, x.ndim)), correction=0, keepdim=True)
     return (y, mean, (variance + epsilon).rsqrt())[: len(outputs)]
+
+
+@op("LayerNormalizationGradient", domain=DOMAIN)
+def layer_norm_gradient(
+    dy: Tensor, x: Tensor, scale: Tensor, *, axis: int, epsilon: float, outputs: tuple[bool, ...] = (True,)
+) -> Any:
+    """A gradient that a rule wrote as nodes, recognised: of x, and of the scale if it is read."""
+    shape, asked = x.shape[axis:], [True, len(outputs) > 1, False]
+    _, mean, inverse = torch.native_layer_norm(x, shape, None, None, epsilon)
+    results = torch.ops.aten.native_layer_norm_backward(dy, x, shape, mean, inverse, scale, None, asked)
+    return results[:2] if len(outputs) > 1 else results[0]
 
 
 @op("RMSNormalization")

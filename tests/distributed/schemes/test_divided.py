@@ -233,6 +233,32 @@ def test_the_norm_of_all_gradients_is_counted_once() -> None:
     check("reference", "mlp", 3, 4, gradient_transform=ClipGradientNorm(0.05))
 
 
+@pytest.mark.parametrize(
+    "backend", [pytest.param(b, marks=pytest.mark.backend(b)) for b in ("pytorch", "jax", "tensorflow")]
+)
+def test_parts_are_updated_as_one_and_take_what_is_loaded(backend: str) -> None:
+    network, from_model = network_of("mlp"), load_backend(backend).from_model
+
+    def go(comm: d5.Communicator) -> Any:
+        scheme = DividedNetwork(AdamOptimizer(from_model(network), lr=0.01), comm, plan=plan_of("mlp", 2))
+        batch = {n: np.array_split(v, comm.size)[comm.rank] for n, v in batch_of(network, 0).items()}
+        states = [(scheme.whole_state(), scheme.state_dict())]
+        for step in range(4):
+            if step == 2:  # back to the beginning
+                scheme.load_whole_state(states[0][0])
+                scheme.load_state_dict(states[0][1])
+            scheme.step(batch)
+            states.append((scheme.whole_state(), scheme.state_dict()))
+        return states, scheme.base_optimizer.updates.refusal
+
+    for states, refusal in Threads(2).run(go):
+        assert not refusal, "the rule ran parameter by parameter"
+        assert apart(states[2][0], states[1][0]) > 1e-4
+        for before, after in ((1, 3), (2, 4)):
+            assert digest(states[before][0]) == digest(states[after][0])
+            assert digest(states[before][1]) == digest(states[after][1])
+
+
 @pytest.mark.backend("reference")
 def test_states_are_those_of_the_whole_and_batches_may_change_size() -> None:
     """Two steps on two ranks, and on from there on three; a step of another size in between; a validation."""
