@@ -255,7 +255,7 @@ RELATIONS: Mapping[str, Relation] = {
     **{f"two ranks, {name}": _ranked(name) for name in SCHEMES},
     "two processes, stopped and resumed": Relation(
         lambda drawn: replace(drawn, stops=True, processes=True),
-        holds=lambda drawn: drawn.ranks == 2 and "seed" not in drawn.keys,
+        holds=lambda drawn: drawn.ranks == 2 and drawn.model != "dropout" and "seed" not in drawn.keys,
         processes=True,
     ),
     "two processes, FSDP, stopped and resumed": _native("FSDP"),

@@ -76,7 +76,7 @@ class DiLoCo(LocalSGD):
 
     def average(self) -> None:
         """Move all parameters from those at the begin of the round towards the mean of all ranks, and past it."""
-        names, arrays = list(self.outer), list(self._parameters().values())
+        names, arrays = zip(*self._parameters().items(), strict=True)  # a loaded state has another order
         means = Buckets.like(arrays).mean(self.comm, arrays, self.seen) if self.comm.size > 1 else arrays
         moved = [self._moved(name, mean) for name, mean in zip(names, means, strict=True)]
         dtypes = [array.dtype for array in self.arrays(self.parameters())]
