@@ -88,7 +88,9 @@ def _wide_window(node: Node, descriptors: Descriptors) -> bool:
 
 def _cropped(node: Node, descriptors: Descriptors) -> bool:
     """Along axes that keep their size the kernel does not crop."""
-    return node.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
+    before, after = ((descriptors.get(name, UNKNOWN).shape or ())[2:] for name in (node.inputs[0], node.outputs[0]))
+    stays = any(isinstance(size, int) and size == other for size, other in zip(before, after, strict=False))
+    return stays and node.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
 
 
 def _sized_unpool(node: Node, descriptors: Descriptors) -> bool:
