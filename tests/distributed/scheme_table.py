@@ -189,7 +189,8 @@ def train(
     optimizer = _start(comm, scheme, backend, comm.rank, outcome, options)
     for number, batch in enumerate(batches(sizes, steps, comm.rank)):
         if number == resume_at:
-            weights, state = parameters(optimizer), {k: v.copy() for k, v in optimizer.state_dict().items()}
+            weights, left = parameters(optimizer), optimizer.state_dict()
+            state = {name: left[name].copy() for name in sorted(left)}  # a file has an order of its own
             optimizer = _start(comm, scheme, backend, 9, outcome, options)
             optimizer.network.load_state(weights)
             optimizer.load_state_dict(state)
