@@ -71,6 +71,7 @@ TABLE: dict[str, dict[str, str]] = {
         "hashing": "transformations/recomputation/test_plan_file",
         "objects": "frameworks/test_importing",
         "policy_losses": "tasks/test_control",
+        "grid_sampling": SUITE,
         "protos": "networks/onnx/test_dump",
         "quiet": "frameworks/test_pytorch_exporting",
         "attributes resampling": SUITE,

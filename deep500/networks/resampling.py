@@ -152,13 +152,18 @@ def _triangle(d: np.ndarray, a: float) -> np.ndarray:
     return np.clip(1 - d, 0, None)
 
 
-def _cubic(d: np.ndarray, a: float) -> np.ndarray:
-    """Keys 1981 with coefficient ``a``."""
+def keys_cubic(d: Any, a: float, xp: Any = np) -> Any:
+    """Weight of a sample at a distance, by Keys' cubic kernel (1981) with coefficient ``a``; ``xp`` as NumPy.
+
+    Example:
+        >>> [float(keys_cubic(np.array(d), -0.75)) for d in (0.0, 1.0, 2.0)]
+        [1.0, 0.0, 0.0]
+    """
     near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((d - 5) * d + 8) * d * a - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+    return xp.where(d <= 1, near, xp.where(d < 2, far, 0))
 
 
-_KERNELS = {"linear": (_triangle, 1), "cubic": (_cubic, 2)}
+_KERNELS = {"linear": (_triangle, 1), "cubic": (keys_cubic, 2)}
 
 
 def _matrix(x: np.ndarray, n: int, scale: float, settings: Resizing) -> np.ndarray:

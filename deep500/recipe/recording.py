@@ -24,6 +24,17 @@ ACTING = ("collection", "inference")
 """Regions of a task that acts; the second lies within the first."""
 
 
+class StepEnd(Event):
+    """Tells the recorder that a step has ended, once every other listener is through with it."""
+
+    def __init__(self, recorder: EpochRecorder) -> None:
+        self.recorder = recorder
+
+    def after_batch(self, run: Any) -> None:
+        """The step has ended."""
+        self.recorder.end_step()
+
+
 class EpochRecorder(Event):
     """Writes every finished epoch to the disk before the next begins; samples of a seed are one launch.
 
@@ -49,9 +60,7 @@ class EpochRecorder(Event):
 
     def among(self, listeners: Sequence[Event]) -> list[Event]:
         """All of them and this one, which hears first that a step begins and last that it has ended."""
-        end = Event()
-        end.after_batch = self._end_step  # type: ignore[method-assign]
-        return [self, *listeners, end]
+        return [self, *listeners, StepEnd(self)]
 
     def before_run(self, run: Any) -> None:
         """The run begins."""
@@ -96,7 +105,8 @@ class EpochRecorder(Event):
         """All work of a step is asked for."""
         self._asked, self._exchanged = perf_counter_ns(), self._traffic() - self._before
 
-    def _end_step(self, run: Any) -> None:
+    def end_step(self) -> None:
+        """All listeners are through with the step."""
         end = perf_counter_ns() - _nanoseconds(self.trainer.checked_seconds - self._checked)
         self._durations.append(end - self._begin)
         self._listened += end - self._asked

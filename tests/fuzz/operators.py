@@ -37,7 +37,7 @@ RULES: dict[str, Rule] = {}
 
 
 class Unfit(Exception):
-    """What was drawn does not go together: another try."""
+    """Raised where drawn parts do not go together: another try."""
 
 
 class Sketch:
@@ -211,11 +211,11 @@ def operator_case(only: str, seed: int, number: int) -> Case:
         sketch = Sketch(draw, defs.get_schema(name, opset, ""), opset)
         try:
             RULES[name](sketch)
-            made = sketch.case()
+            case = sketch.case()
         except Unfit:
             continue
-        if bare(made.model, made.feeds).how == "ran":
-            return made
+        if bare(case.model, case.feeds).how == "ran":
+            return case
     raise RuntimeError(f"got no case of {name} that ONNX Runtime or ONNX's reference runs; expected one")
 
 
@@ -657,8 +657,8 @@ def gather_elements(s: Sketch) -> None:
     shape = s.shape(1, 3)
     axis = s.axis(len(shape))
     s.x(shape)
-    wanted = [s.draw.randint(1, max(size, 1)) if n != axis % len(shape) else 4 for n, size in enumerate(shape)]
-    s.add(_indices(s, wanted, shape[axis]), fixed=s.chance())
+    sizes = [s.draw.randint(1, max(size, 1)) if n != axis % len(shape) else 4 for n, size in enumerate(shape)]
+    s.add(_indices(s, sizes, shape[axis]), fixed=s.chance())
     s.set("axis", axis, always=True)
 
 
@@ -683,15 +683,15 @@ def scatter_elements(s: Sketch) -> None:
     if (reduction in ("max", "min") and s.opset < 18) or not s.has("reduction"):
         reduction = "none"
     count = s.draw.randint(0, shape[axis]) if reduction == "none" else 4
-    wanted = [s.draw.randint(1, max(size, 1)) if n != axis % len(shape) else count for n, size in enumerate(shape)]
+    sizes = [s.draw.randint(1, max(size, 1)) if n != axis % len(shape) else count for n, size in enumerate(shape)]
     s.x(shape)
     if reduction == "none":  # what is written twice has no order
-        rows = [s.rng.permutation(max(shape[axis], 1))[:count] for _ in range(math.prod(wanted) // max(count, 1))]
-        places = np.moveaxis(np.array(rows, np.int64).reshape(*np.delete(wanted, axis), count), -1, axis)
+        rows = [s.rng.permutation(max(shape[axis], 1))[:count] for _ in range(math.prod(sizes) // max(count, 1))]
+        places = np.moveaxis(np.array(rows, np.int64).reshape(*np.delete(sizes, axis), count), -1, axis)
         s.add(places - shape[axis] * (s.rng.random(places.shape) < 0.2), fixed=s.chance())
     else:
-        s.add(_indices(s, wanted, shape[axis]), fixed=s.chance())
-    s.x(wanted)
+        s.add(_indices(s, sizes, shape[axis]), fixed=s.chance())
+    s.x(sizes)
     s.set("axis", axis, always=True)
     if reduction != "none":
         s.attributes["reduction"] = reduction
@@ -1036,10 +1036,10 @@ def resize(s: Sketch) -> None:
     open_ = how == "align_corners" or (s.opset <= 10 and mode == "nearest")  # what part of a place is left at the end?
     if scaled and not open_ and s.chance(0.6):
         scales *= np.array([1.0 if a in (0, 1) else s.draw.uniform(0.9, 1.2) for a in axes], "float32")
-    kept = [
+    stays = [
         int(np.float32(shape[a]) * scale) == shape[a] != 0 and scale != 1 for a, scale in zip(axes, scales, strict=True)
     ]
-    if scaled and any(kept):  # ONNX Runtime then does nothing
+    if scaled and any(stays):  # ONNX Runtime then does nothing
         raise Unfit
     if s.opset <= 10:
         if mode == "nearest" and scales.min() < 1:  # rounded up, or down?

@@ -38,7 +38,7 @@ def run(out, backend="reference", **changes):
 
 
 def alarms(path):
-    """What relations, files and rules find."""
+    """All that relations, files and rules find."""
     flagged = {name: found.reason for name, found in check(path).items() if found.status in FLAGGED}
     return [*examine(path).problems, *(f"{name}: {text}" for name, text in flagged.items() if name != RIGHTLY)]
 

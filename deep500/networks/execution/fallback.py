@@ -134,8 +134,8 @@ class _Fallback:
         graph = onnx.GraphProto(name=self.node.name or "node")
         graph.input.extend(value_info(name, _describe(value)) for name, value in feeds.items())
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in self.node.writes)
-        known = {name: _describe(value) for name, value in feeds.items()}
-        wide = expand(self.node, known) if computes_in_float64(self.node, known) else None
+        described = {name: _describe(value) for name, value in feeds.items()}
+        wide = expand(self.node, described) if computes_in_float64(self.node, described) else None
         graph.node.extend(map(node_proto, wide or [self.node]))
         return ReferenceEvaluator(model_proto(graph))
 

@@ -43,7 +43,7 @@ def step(operator: str, dtype: str = "float64") -> Network:
 
 
 def kinds(network: Network) -> Counter[str]:
-    """What PyTorch recognises."""
+    """The operators that PyTorch recognises."""
     executor = load_backend("pytorch").from_model(network)
     return Counter(executor.module.recognised.values())
 
