@@ -306,3 +306,35 @@ def test_prices_of_another_machine_are_not_used(tmp_path: Path, monkeypatch: pyt
         machines = dict(connection.execute("SELECT machine, count(*) FROM costs GROUP BY machine"))
     connection.close()
     assert len(machines) == 2 and Database(path)
+
+
+def sized(kind: str, pad: str, stride: int) -> Network:
+    """A node whose attributes follow from a size known at run time only, before a scale that merges with it."""
+    rng = np.random.default_rng(0)
+    network = Network("sized")
+    network.add_input("x", ("N", 2, "H", 9), "float32")
+    network.add_parameter("scale", rng.normal(size=(1 if kind == "Split" else 2, 1, 1)).astype("float32"))
+    if kind == "Conv":
+        network.add_parameter("w", rng.normal(size=(2, 2, 3, 3)).astype("float32"))
+        network.add_node("Conv", ["x", "w"], "q", auto_pad=pad, strides=(stride, stride))
+    elif kind == "Split":
+        network.add_node("Split", "x", ["q", "rest"], axis=2, num_outputs=2)
+    else:
+        network.add_node(kind, "x", "q", auto_pad=pad, strides=(stride, stride), kernel_shape=(3, 3))
+    network.add_node("Mul", ["q", "scale"], "y")
+    network.add_output("y")
+    return network
+
+
+@pytest.mark.parametrize("pad", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4])
+@pytest.mark.parametrize("kind", ["Conv", "MaxPool", "AveragePool", "Split"])
+def test_a_rewritten_network_is_the_same_at_every_size(kind: str, stride: int, pad: str) -> None:
+    """Pads go by the size modulo the stride: two sizes that a check tries may agree where others do not."""
+    network = sized(kind, pad, stride)
+    rewritten = d5.optimize_network(network, measure=False, budget=2).network
+    before, after = (load_backend("reference").from_model(one) for one in (network, rewritten))
+    for size in range(5, 18):
+        x = np.random.default_rng(size).normal(size=(1, 2, size, 9)).astype("float32")
+        want, got = (executor.inference({"x": x})["y"] for executor in (before, after))
+        np.testing.assert_allclose(got, want, atol=1e-4, err_msg=str(size))

@@ -112,6 +112,7 @@ class Importer:
         self.store = Store()
         network = named(network)
         self.sizes = stand_ins(network, sizes)
+        self.symbolic = network.descriptors() if self.sizes else {}
         self.described = _bound(network, self.sizes).descriptors()
         self.values: dict[str, StoreValue] = {}
         self.names: dict[StoreValue, str] = {}
@@ -219,6 +220,14 @@ class Importer:
     def shape(self, node: Node, position: int) -> Shape:
         """Shape of what a node reads at a position."""
         return self.store.shape(self.value(node, position))
+
+    def is_fixed(self, node: Node, position: int, axis: int) -> bool:
+        """Whether an axis of what a node reads has its size whatever numbers stand for the inputs' symbolic sizes.
+
+        What a form computes from another size would hold for these numbers only.
+        """
+        described = self.symbolic.get(node.inputs[position])
+        return described is None or (described.shape is not None and isinstance(described.shape[axis], int))
 
 
 def stand_ins(network: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -378,8 +387,10 @@ def _gemm(g: Importer, node: Node) -> Values:
     return combine(g, ADD, product[0], g.value(node, 2)) if len(node.inputs) > 2 and node.inputs[2] else product
 
 
-def window(node: Node, image: Shape, kernel: Shape) -> dict[str, Any] | None:
-    """Kernel, strides and explicit pads of a two-dimensional window; None where it is not one."""
+def window(g: Importer, node: Node, kernel: Shape) -> dict[str, Any] | None:
+    """Kernel, strides and explicit pads of a two-dimensional window; None where it is not one, or where automatic pads
+    differ from size to size."""
+    image = g.shape(node, 0)
     if len(image) != 4 or len(kernel) != 2:
         return None
     strides = tuple(node.attribute("strides", None) or (1, 1))
@@ -388,6 +399,8 @@ def window(node: Node, image: Shape, kernel: Shape) -> dict[str, Any] | None:
     auto = node.attribute("auto_pad", "NOTSET")
     auto = auto.decode() if isinstance(auto, bytes) else auto
     if auto in ("SAME_UPPER", "SAME_LOWER"):
+        if any(stride > 1 and not g.is_fixed(node, 0, axis) for axis, stride in enumerate(strides, 2)):
+            return None
         total = [
             max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
             for n, k, s, d in zip(image[2:], kernel, strides, dilations, strict=True)
@@ -401,7 +414,7 @@ def window(node: Node, image: Shape, kernel: Shape) -> dict[str, Any] | None:
 
 def _conv(g: Importer, node: Node) -> Values:
     kernel = g.shape(node, 1)
-    known = window(node, g.shape(node, 0), kernel[2:])
+    known = window(g, node, kernel[2:])
     if known is None:
         return None
     image = g.store.add("conv", g.value(node, 0), g.value(node, 1), **known, groups=node.attribute("group"))
@@ -412,7 +425,7 @@ def _conv(g: Importer, node: Node) -> Values:
 
 def _pool(op: str) -> Callable[[Importer, Node], Values]:
     def form(g: Importer, node: Node) -> Values:
-        known = window(node, g.shape(node, 0), tuple(node.attribute("kernel_shape")))
+        known = window(g, node, tuple(node.attribute("kernel_shape")))
         plain = not node.attribute("ceil_mode") and not node.attribute("storage_order", 0) and len(node.writes) == 1
         if known is None or not plain or known.pop("dilations") != (1, 1):
             return None
@@ -450,6 +463,8 @@ def _split(g: Importer, node: Node) -> Values:
     axis = node.attribute("axis") % len(shape)
     sizes = g.array(node, 1)
     if sizes is None:
+        if not g.is_fixed(node, 0, axis):
+            return None
         part = -(-shape[axis] // len(node.outputs))
         sizes = np.full(len(node.outputs), part)
         sizes[-1] = shape[axis] - part * (len(node.outputs) - 1)
