@@ -27,7 +27,7 @@ from deep500.keywords import hands_on
 from deep500.networks.drawing import check_drawn, names_of_undrawn
 from deep500.networks.execution.framework_clock import FrameworkClock
 from deep500.networks.execution.input_check import InputCheck, input_check
-from deep500.networks.execution.labels import check_range, label_checks
+from deep500.networks.execution.labels import check_range, class_labels, label_checks
 from deep500.networks.execution.precision import Numerics
 from deep500.networks.execution.program import from_network
 from deep500.networks.execution.refusals import loss_not_scalar, unreached_loss
@@ -171,8 +171,9 @@ class Executor(Capabilities):
         program = from_network(network, outputs, TARGET, attribute_names(self.tensors), main, loss != _NO_GRADIENT)
         module = compile_program(program, self.tensors, self.torch_device, self.recognise)
         call: Any = torch.compile(module, dynamic=False) if self.compile else module
-        # A wrong label on a GPU is an assertion of a kernel, after which the process can use no GPU any more.
-        labels = label_checks(program) if self.torch_device.type == "cuda" else {}
+        # A wrong index on a GPU is an assertion of a kernel, after which the process can use no GPU any more.
+        gpu = self.torch_device.type == "cuda"
+        labels = label_checks(program) if gpu else class_labels(program.nodes, program.inputs, program.descriptors)
         check, constants = input_check(network, outputs), module.meta["consulted"].keys()
         return Compiled(module, call, program.inputs, outputs, check, labels=labels, constants=constants)
 

@@ -137,7 +137,7 @@ def test_runs_outside_a_step_send_nothing_also_after_a_failed_step() -> None:
         sent = []
         scheme.step(good)
         sent.append(comm.traffic.messages)
-        with pytest.raises(InputError, match=r"index out of range|out of bounds"):
+        with pytest.raises(InputError, match="label or index 7"):
             scheme.step({**good, "label": np.array([0, 7])})
         for _ in range(2):
             scheme.executor.inference_and_backprop(good)

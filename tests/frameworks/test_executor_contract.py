@@ -18,7 +18,7 @@ import pytest
 from deep500.devices import DeviceWarning, GPUDevice
 from deep500.errors import InputError, MissingDevice, NetworkError, UnsupportedOperator
 from deep500.events import HOOKS, Event, Events
-from deep500.networks import GraphExecutor, Network, add_loss, gradient_name
+from deep500.networks import GraphExecutor, Network, add_loss, create, gradient_name
 from deep500.networks.execution import capabilities
 from tests.tolerances import as_numpy, assert_close
 
@@ -140,6 +140,18 @@ def test_inference_is_onnxs(backend: ModuleType, dtype: str, size: int) -> None:
         assert_close(got[name], np.asarray(value), err_msg=name)
         assert str(as_numpy(got[name]).dtype) == dtype
     assert np.abs(as_numpy(got["output"])).max() > 1e-3
+
+
+@pytest.mark.parametrize("label", [-1, -100, 3])
+def test_a_label_that_does_not_exist_is_refused(backend: ModuleType, label: int) -> None:
+    """Silently it would be the last class, or none."""
+    executor = backend.from_model(add_loss(create("mlp", hidden=(5,), classes=3, shape=(5,))))
+    feeds = {"input": np.zeros((4, 5), np.float32), "label": np.array([0, 1, 2, label])}
+    with pytest.raises(InputError, match=str(label)):
+        executor.inference_and_backprop(feeds)
+    executor.inference_and_backprop({**feeds, "label": np.array([0, 1, 2, 0])})
+    ignoring = backend.from_model(add_loss(create("mlp", hidden=(5,), classes=3, shape=(5,)), ignore_index=label))
+    assert np.isfinite(as_numpy(ignoring.inference_and_backprop(feeds)["loss"]))
 
 
 def test_inference_gives_what_it_is_asked_for(executor: Any) -> None:

@@ -18,6 +18,7 @@ from deep500.devices import Device
 from deep500.networks.execution.bound import BoundNetwork
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.execution.input_check import InputCheck, input_check
+from deep500.networks.execution.labels import check_range, class_labels
 from deep500.networks.execution.refusals import unfit_parameter, unknown_value, unreached_loss
 from deep500.networks.execution.slicing import check_outputs, sources
 from deep500.networks.graph import Graph
@@ -99,6 +100,7 @@ class CompiledStep(NamedTuple):
         program: computes outputs, gradients and running statistics.
         run: of the program.
         check: of the inputs.
+        labels: inputs that are class labels, and their ranges.
         returned, gradients: names of what the step leaves behind.
         updates: for each running statistic the value that replaces it.
     """
@@ -106,6 +108,7 @@ class CompiledStep(NamedTuple):
     program: Any
     run: Callable[[Mapping[str, Any]], dict[str, Any]]
     check: InputCheck
+    labels: Mapping[str, tuple[Any, ...]]
     returned: list[str]
     gradients: list[str]
     updates: dict[str, str]
@@ -158,6 +161,8 @@ class EmittedGradientExecutor(GraphExecutor):
         self._check_planned(inputs, loss)
         training, bound, events = self._training(loss), self.network, self.events
         training.check(inputs)
+        for name, limits in training.labels.items():
+            check_range(name, inputs.get(name), *limits)
         if events.before_forward_backward:
             events.emit(events.before_forward_backward, self)
         bound.gradients, bound.results = {}, {}  # so that two steps' are never held at once
@@ -219,7 +224,9 @@ class EmittedGradientExecutor(GraphExecutor):
             results = list(dict.fromkeys([*returned, *gradients, *updates.values()]))
             program = self.training_program(step, results, list(updates))
             check = input_check(self.network, returned)
-            self._trainings[loss] = CompiledStep(program, program.run, check, returned, gradients, updates)
+            needed = [node for node in self.network.nodes if behind.intersection(node.writes)]
+            labels = class_labels(needed, self.network.inputs, self.network.descriptors())
+            self._trainings[loss] = CompiledStep(program, program.run, check, labels, returned, gradients, updates)
         return self._trainings[loss]
 
     def _forget_training(self) -> None:

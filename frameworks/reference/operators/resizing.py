@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from deep500.frameworks.reference.operators.table import ints, op
-from deep500.networks import grid_sampling
 from deep500.networks.attributes import Resizing
 from deep500.networks.resampling import resize_steps
 
@@ -45,4 +44,6 @@ def grid_sample(
     x: Array, grid: Array, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> Array:
     """See :func:`deep500.networks.grid_sampling.grid_sample`."""
+    from deep500.networks import grid_sampling
+
     return grid_sampling.grid_sample(np, x, grid, align_corners=align_corners, mode=mode, padding_mode=padding_mode)
