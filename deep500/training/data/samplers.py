@@ -229,7 +229,10 @@ class OrderedSampler(Sampler):
 
 
 class ShuffleSampler(Sampler):
-    """Every sample once per epoch, in an order drawn anew for every epoch.
+    """Every sample at most once per epoch, in an order drawn anew for every epoch.
+
+    By default the last batch is left out where it would be smaller (``drop_last_batch=True``): of 1,438 samples 1,000
+    make the epoch at a batch size of 500.
 
     Example:
         >>> from deep500.training.data import NumpyDataset
