@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from deep500.errors import CompileError, EnzymeError
+from deep500.operators.cpp.spec import INCLUDE
 from deep500.operators.enzyme import pipeline
 from deep500.operators.enzyme.diagnose import explain, hints, pragmas
 from deep500.operators.enzyme.engine import find_clang, find_engine
@@ -54,6 +55,31 @@ def test_what_is_included_is_listed(tmp_path: Path) -> None:
     names = [(tmp_path / word.replace("\0", " ")).resolve() for word in words]
     expected = [source, tmp_path / "outer.h", tmp_path / "deep place" / "inner.h"]
     assert names == [path.resolve() for path in expected]
+
+
+def test_headers_are_read_without_those_they_once_included_where_that_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of ours will do, or each build would take longer; a source that relies on such a header is compiled too."""
+    commands: list[Sequence[str]] = []
+
+    def counted(command: Sequence[str], *rest: object) -> tuple[int, str]:
+        commands.append(command)
+        return compiler(command, *rest)  # type: ignore[arg-type]
+
+    compiler, clang = pipeline._compiler, find_clang(find_engine())
+    monkeypatch.setattr(pipeline, "_compiler", counted)
+    source, options = tmp_path / "unit.cc", BuildOptions(pipeline="ref")
+    macros = "".join(f'#define D500_{method} "{method}"\n' for method in ("FORWARD", "BACKWARD"))
+    names = ("containers", "abi", "math", "enzyme", "blas", "softmax", "taped")
+    for text, calls in (
+        (macros + "".join(f'#include "deep500/{name}.h"\n' for name in names), 1),
+        ("#include <vector>\nvoid sort(double *x) { std::sort(x, x + 9); }\n", 2),
+    ):
+        commands.clear()
+        source.write_text(text)
+        pipeline.front(clang, source, tmp_path / "unit.ll", [f"-I{INCLUDE}"], options)
+        assert [pipeline.LEAN in command for command in commands] == [True, False][:calls]
 
 
 def run(library: Path, x: np.ndarray, c: np.ndarray, dy: np.ndarray, name: str = "gradient") -> np.ndarray:
