@@ -138,7 +138,7 @@ class TopKAccuracy(ProbingMetric):
     def _counted(self, output: str, label: str) -> tuple[int, int, bool]:
         """Of this rank's share: samples with the label among the k, all samples, whether scores cannot be judged."""
         right, seen, executor = 0, 0, self.run.executor
-        with self.run.optimizer.evaluation():
+        with self.run.trainer.judged():
             for batch in self.held_out():
                 labels = executor.network.to_numpy(batch[label])
                 if not labels.size:  # a rank may have no share of a small batch

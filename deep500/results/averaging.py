@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +13,11 @@ from deep500.results.checkpoint import list_checkpoints, load_checkpoint
 from deep500.results.command import add_json, say_written
 from deep500.results.files import write_atomic
 
-PREFIX = "network/"
+PREFIX, AVERAGES = "network/", "ema/weight/"
 
 
 def average_checkpoints(
-    checkpoints: str | Path | Sequence[str | Path], last: int | None = None
+    checkpoints: str | Path | Sequence[str | Path], last: int | None = None, ema: bool = False
 ) -> dict[str, np.ndarray]:
     """The mean of the newest checkpoints, parameter by parameter, for ``executor.network.load_state``.
 
@@ -28,9 +28,12 @@ def average_checkpoints(
     Args:
         checkpoints: a folder of them, such as ``results/job/<run>/checkpoints/seed-0``, or their paths, oldest first.
         last: how many of the newest; all if None. A run keeps 2 unless its recipe says ``keep_checkpoints``.
+        ema: take the moving averages by which the run's validations judged (its key ``ema``) instead of the weights
+            that train; running statistics are the network's.
 
     Raises:
-        ResultsError: fewer checkpoints than asked for, a damaged one, or checkpoints of different networks.
+        ResultsError: fewer checkpoints than asked for, a damaged one, one without moving averages, or checkpoints of
+            different networks.
     """
     folder = checkpoints if isinstance(checkpoints, (str, Path)) else None
     paths = list_checkpoints(Path(folder)) if folder is not None else [Path(path) for path in checkpoints]  # type: ignore[union-attr]
@@ -43,7 +46,13 @@ def average_checkpoints(
     paths = paths[-count:]
     sums: dict[str, np.ndarray] = {}
     for path in paths:
-        arrays = {n[len(PREFIX) :]: a for n, a in load_checkpoint(path)["arrays"].items() if n.startswith(PREFIX)}
+        stored = load_checkpoint(path)["arrays"]
+        arrays = _below(stored, PREFIX)
+        if ema and not _below(stored, AVERAGES):
+            raise ResultsError(
+                f"{path}: got no moving averages; expected those of a run with the key ema: leave it out"
+            )
+        arrays |= _below(stored, AVERAGES) if ema else {}
         if sums and {n: a.shape for n, a in arrays.items()} != {n: a.shape for n, a in sums.items()}:
             raise ResultsError(
                 f"{path}: got other parameters than in {paths[0]}; expected checkpoints of one network: name those"
@@ -58,10 +67,15 @@ def average_checkpoints(
     }
 
 
+def _below(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
 def add_average(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
     """Declare the options of ``average``; returns what executes it."""
     parser.add_argument("folder", type=Path, help="results folder of a run")
     parser.add_argument("--last", type=int, metavar="K", help="how many of the newest checkpoints (all that are kept)")
+    parser.add_argument("--ema", action="store_true", help="the moving averages that judged a run with the key ema")
     parser.add_argument("--seed", type=int, default=None, help="of which seed (the run's first)")
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="safetensors file to write")
     add_json(parser)
@@ -79,8 +93,9 @@ def _average(args: argparse.Namespace) -> int:
             f"results folder with some of {[path.name for path in seeds] or 'a seed'}: name another"
         )
     folder = chosen[0] / "rank-0" if (chosen[0] / "rank-0").is_dir() else chosen[0]
-    arrays = average_checkpoints(folder, args.last)
+    arrays = average_checkpoints(folder, args.last, args.ema)
     write_atomic(args.out, save({name: np.array(array, order="C") for name, array in arrays.items()}))
-    text = f"{args.out}: {len(arrays)} arrays, the mean of {args.last or 'all kept'} checkpoints"
+    of = "the moving averages of " if args.ema else ""
+    text = f"{args.out}: {len(arrays)} arrays, the mean of {of}{args.last or 'all kept'} checkpoints"
     say_written(args, args.out, text=text)
     return 0

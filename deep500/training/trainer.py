@@ -7,7 +7,7 @@ when a listener asks. A loss that is not finite is therefore noticed at the end 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -357,18 +357,30 @@ class Trainer:
         judge = self.task if judge is None else judge
         tally = Tally(self.executor.network.to_numpy, None, self.loss, self.label, what, judge)
         names = list(dict.fromkeys([*judge.judged_outputs(), self.loss]))
-        optimizer: Any = self.optimizer
-        asks = getattr(optimizer, "judges_in_turn", None) if self.task.infers_once(names) else None
+        asks = getattr(self.optimizer, "judges_in_turn", None) if self.task.infers_once(names) else None
         in_turn = asks is not None and asks(names, _length(sampler) if batches is None else batches)
-        average = nullcontext() if self.average is None else self.average.evaluation(in_turn)
-        with optimizer.judging() if in_turn else optimizer.evaluation(), average:
+        with self.judged(in_turn):
             for number, inputs in enumerate(sampler):
                 if batch_length(inputs, self.label):  # a rank may have no share of a small batch
                     tally.add(number, inputs, self.task.predict(self.executor, inputs, names))
                 elif in_turn:  # it takes part in what the others gather
-                    self.task.predict(self.executor, optimizer.made_up(inputs), names)
+                    made_up: Any = self.optimizer
+                    self.task.predict(self.executor, made_up.made_up(inputs), names)
         tally.combine(self.optimizer.totals, self.optimizer.rank)
         return tally
+
+    @contextmanager
+    def judged(self, in_turn: bool = False) -> Iterator[None]:
+        """Inside, the network holds the weights and running statistics by which it is judged: its averages (``ema``)
+        if there are some, and what the optimizer judges by. ``with trainer.judged(): network.to_onnx()`` writes them.
+
+        Args:
+            in_turn: whether ranks that hold parts of the network hold parts inside, too; else all enter together.
+        """
+        optimizer: Any = self.optimizer
+        average = nullcontext() if self.average is None else self.average.evaluation(in_turn)
+        with optimizer.judging() if in_turn else optimizer.evaluation(), average:
+            yield
 
     def _tally(self, what: str) -> Tally:
         judged = self.task.judges_training

@@ -21,14 +21,16 @@ WHOLE = np.random.default_rng(0).random((SAMPLES, 6), np.float32)
 LABELS = np.random.default_rng(1).choice(CLASSES, SAMPLES, p=[0.5, 0.2, 0.2, 0.1])
 
 
-def measured_on(comm: Communicator, scheme: str = "ConsistentDecentralized", rate: float = 0.0) -> dict[str, Any]:
+def measured_on(
+    comm: Communicator, scheme: str = "ConsistentDecentralized", rate: float = 0.0, ema: Any = None
+) -> dict[str, Any]:
     """What this rank's metrics say after two epochs."""
     executor = d5fw.from_model(add_loss(create("mlp", shape=(6,), classes=CLASSES, hidden=(8,))))
     optimizer = getattr(schemes, scheme)(d5fw.GradientDescent(executor, "loss", lr=rate), comm)
     whole = OrderedSampler(NumpyDataset(WHOLE, "input", LABELS), BATCH, drop_last_batch=False)
     shares = [DistributedSampler(whole, comm.rank, comm.size) for _ in range(2)]
     top, first, bias = TopKAccuracy(2), TopKAccuracy(1), DatasetBias(CLASSES)
-    statistics = Trainer(*shares, executor, optimizer).run(2, [top, first, bias])
+    statistics = Trainer(*shares, executor, optimizer, ema=ema).run(2, [top, first, bias])
     values = {"top": top.measure(statistics), "bias": bias.measure(statistics), "first": first.measure(statistics)}
     return {**values, "counts": bias.details, "accuracy": TestAccuracy().measure(statistics)}
 
@@ -45,6 +47,14 @@ def test_counts_are_those_of_one_process(size: int) -> None:
 def test_the_model_that_is_judged_is_the_one_that_was_validated(scheme: str) -> None:
     """Where ranks differ in parameters, that is their mean."""
     for rank in Threads(3, 2).run(measured_on, scheme, 0.5):
+        assert rank["first"] == rank["accuracy"]
+
+
+def test_with_averages_every_metric_judges_the_averages() -> None:
+    """The raw weights, 2 epochs on, are right elsewhere."""
+    raw, alone = measured_on(Serial(), rate=0.5), measured_on(Serial(), rate=0.5, ema=0.99)
+    assert alone["first"] == alone["accuracy"] != raw["first"]
+    for rank in Threads(2, 1).run(measured_on, "ConsistentDecentralized", 0.5, 0.99):
         assert rank["first"] == rank["accuracy"]
 
 

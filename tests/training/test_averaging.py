@@ -109,6 +109,21 @@ def checkpoints(folder: Path) -> list[dict[str, np.ndarray]]:
     return states
 
 
+def test_the_averages_that_judged_are_written(tmp_path: Path) -> None:
+    trainer = trainer_of(0.5)
+    trainer.run(2, [])
+    save_checkpoint(tmp_path, 2, trainer.state(), keep=2)
+    with trainer.judged():
+        judged = {name: np.array(array) for name, array in trainer.executor.network.state().items()}
+    written, raw = average_checkpoints(tmp_path, ema=True), average_checkpoints(tmp_path)
+    for name, array in judged.items():
+        np.testing.assert_array_equal(written[name], array)
+        assert (raw[name] != array).all()
+    checkpoints(tmp_path / "plain")
+    with pytest.raises(ResultsError, match="got no moving averages"):
+        average_checkpoints(tmp_path / "plain", ema=True)
+
+
 def test_the_mean_of_the_last_checkpoints(tmp_path: Path, capsys: Any) -> None:
     from safetensors.numpy import load_file
 
