@@ -21,7 +21,8 @@
     target = 97
 
 ``backend`` gives the executor where neither half names one. A class is named as on the command line; an object is its
-class's name, or a table of one entry: the name, and the keywords that make it. ``path.py:Name`` is the user's own.
+class's name, or a table of one entry: the name, and the keywords that make it, which may be such tables themselves:
+``{ WarmUp = { steps = 100, schedule = { CosineSchedule = { total = 20 } } } }``. ``path.py:Name`` is the user's own.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ def _value(path: Path, key: str, value: Any, executor: Any) -> Any:
 
 
 def _instance(path: Path, key: str, value: Any) -> Any:
-    """The object that ``Name`` or ``{Name: keywords}`` stands for."""
+    """The object that ``Name`` or ``{Name: keywords}`` stands for; a keyword may be such a table, too."""
     name, keywords = next(iter(value.items())) if isinstance(value, Mapping) and len(value) == 1 else (value, {})
     if not isinstance(name, str) or not isinstance(keywords, Mapping):
         raise RecipeError(f"{path}: got {key} = {value!r}; expected a name, or a table of one entry: name = keywords")
@@ -183,8 +184,10 @@ def _instance(path: Path, key: str, value: Any) -> Any:
         known |= {n: getattr(module, n) for n in dir(module) if n[:1].isupper() and n not in known}
     if name not in known:
         raise RecipeError(f"{path}: got {key} = {name!r}; expected a class: {nearest(name, known)}")
+    inner = {word: next(iter(given), None) for word, given in keywords.items() if isinstance(given, Mapping)}
+    made = {word: _instance(path, key, keywords[word]) for word, of in inner.items() if of in known}
     try:
-        return known[name](**keywords)
+        return known[name](**{**keywords, **made})
     except TypeError as error:
         raise RecipeError(f"{path}: got {key} = {name} with {dict(keywords)}; {error}: mend its keywords") from error
 

@@ -14,7 +14,7 @@ import abc
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from deep500.errors import InputError
@@ -116,7 +116,10 @@ class TableSchedule(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.table = dict(sorted(dict(self.table).items()))
+        table = dict(self.table)
+        if (odd := next((key for key in table if not isinstance(key, Integral)), None)) is not None:
+            raise InputError(f"got position {odd!r} in a table; expected whole numbers: in TOML, pairs [[0, 0.1], ...]")
+        self.table = dict(sorted(table.items()))
 
     def value(self, position: int, base: Any) -> Any:
         latest = base

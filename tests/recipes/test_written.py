@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from deep500 import cli
-from deep500.errors import RecipeError
+from deep500.errors import InputError, RecipeError
 from deep500.recipe.loader import list_recipes, load_recipe
 from deep500.recipe.written import PARTS, READERS
+from deep500.training.schedules import TableSchedule, WarmUp
 
 TOML = """
 about = "LeNet on scanned digits"
@@ -112,6 +113,23 @@ def test_own_files_and_words_of_the_command_line_hold_as_ever(tmp_path, capsys):
     (manifest,) = (tmp_path / "results" / "job").glob("*/manifest.json")
     made = json.loads(manifest.read_text())
     assert made["resolved"]["recipe"]["batch_size"] == 16 and "Mine" in str(made["resolved"]["recipe"]["optimizer"])
+
+
+def test_an_object_may_be_made_of_another(tmp_path):
+    """A schedule within a warm-up, a metric within a metric."""
+    path = tmp_path / "nested.toml"
+    warm = "{ WarmUp = { steps = 3, schedule = { TableSchedule = { table = [[0, 0.1], [2, 0.01]] } } } }"
+    text = TOML.replace("{ CosineSchedule = { total = 20 } }", warm)
+    path.write_text(
+        text.replace('"TestAccuracy"\ntarget = 97', "{ VarianceOverSeeds = { metric = { TestLoss = {} } } }")
+    )
+    recipe = load_recipe(path)
+    table = TableSchedule({0: 0.1, 2: 0.01})
+    assert recipe.MUTABLE["schedule"] == WarmUp(3, table)
+    assert [metric.name for metric, _ in recipe.METRICS] == ["variance_of_test_loss"]
+    path.write_text(text.replace("[[0, 0.1], [2, 0.01]]", "{ 0 = 0.1 }"))
+    with pytest.raises(InputError, match="got position '0' in a table; expected whole numbers"):
+        load_recipe(path)
 
 
 def test_it_is_listed_with_its_first_line(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import abc
 import hashlib
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TypeAlias, Union
+from typing import Any, TypeAlias, Union
 
 import numpy as np
 
@@ -77,9 +77,9 @@ def as_index(index: Index) -> int | slice | np.ndarray:
     return positions
 
 
-def check_labels(labels: np.ndarray, classes: int, name: str) -> None:
-    """Raise DataError naming index and value of the first label outside [0, classes)."""
-    bad = np.argwhere((labels < 0) | (labels >= classes))
+def check_labels(labels: np.ndarray, classes: int, name: str, ignore_index: int | None = None) -> None:
+    """Raise DataError naming index and value of the first label outside [0, classes) that is not ``ignore_index``."""
+    bad = np.argwhere(((labels < 0) | (labels >= classes)) & (labels != ignore_index))
     if len(bad):
         at = tuple(int(i) for i in bad[0])
         where = at[0] if len(at) == 1 else at
@@ -100,11 +100,13 @@ class NumpyDataset(Dataset):
         label_node: key of the labels in a batch.
         name: what results call it.
         classes: number of classes; None takes the largest integer label plus one.
+        ignore_index: a label that counts for nothing (as a loss's ``ignore_index``), which may lie outside the classes.
         scale: if given, ``data`` is delivered as float32 divided by it: images can stay uint8 (scale 255).
         provenance, stand_in: see :class:`Dataset`.
 
     Raises:
-        DataError: lengths differ, there are no samples, or a label is out of range.
+        DataError: lengths differ, there are no samples, a label is out of range, or an array holds no numbers or
+            masks some.
 
     Example:
         >>> data = NumpyDataset(np.zeros((4, 2), np.float32), "x", np.array([0, 1, 1, 2]), "y")
@@ -119,6 +121,7 @@ class NumpyDataset(Dataset):
     _: KW_ONLY
     name: str = "numpy"
     classes: int | None = None
+    ignore_index: int | None = None
     scale: float | np.float32 | None = None
     provenance: str = "arrays given by the caller"
     stand_in: bool = False
@@ -129,7 +132,7 @@ class NumpyDataset(Dataset):
                 f"got {type(self.data_node).__name__} as data_node; expected the name of a network input; "
                 "write NumpyDataset(data, 'input', labels)"
             )
-        self.data = np.asarray(self.data)
+        self.data = _numbers(self.data, f"{self.name}: data")
         self.input_name, self.label_name = self.data_node, self.label_node or "label"
         if self.data.ndim == 0 or len(self.data) == 0:
             raise DataError(
@@ -137,7 +140,7 @@ class NumpyDataset(Dataset):
             )
         self.shape = self.data.shape[1:]
         self.scale = None if self.scale is None else np.float32(self.scale)
-        self.labels = None if self.labels is None else self._checked(np.asarray(self.labels))
+        self.labels = None if self.labels is None else self._checked(_numbers(self.labels, f"{self.name}: labels"))
         self._digest: str | None = None
 
     def _checked(self, labels: np.ndarray) -> np.ndarray:
@@ -148,11 +151,10 @@ class NumpyDataset(Dataset):
             )
         if labels.dtype.kind not in "iu":
             return labels
-        labels = labels.astype(np.int64)
         if self.classes is None:
-            self.classes = int(labels.max()) + 1
-        check_labels(labels, self.classes, self.name)
-        return labels
+            self.classes = int(labels.max(where=labels != self.ignore_index, initial=0)) + 1
+        check_labels(labels, self.classes, self.name, self.ignore_index)
+        return labels.astype(np.int64)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -176,6 +178,19 @@ class NumpyDataset(Dataset):
                     sha.update(np.ascontiguousarray(array).data)
             self._digest = sha.hexdigest()
         return self._digest
+
+
+def _numbers(values: Any, what: str) -> np.ndarray:
+    """The values as an array; raises DataError where it would hold something else than real numbers, or lose a mask."""
+    if np.ma.is_masked(values):
+        raise DataError(
+            f"{what}: got a masked array; expected one without masked values: fill them, say with filled(0), and give "
+            "labels that do not count as ignore_index"
+        )
+    array = np.asarray(values)
+    if array.dtype.kind in "OSUMmc" or array.dtype.names:
+        raise DataError(f"{what}: got values of {array.dtype}; expected real numbers: convert them first")
+    return array
 
 
 def _take(array: np.ndarray, where: int | slice | np.ndarray) -> np.ndarray:

@@ -236,3 +236,30 @@ def test_file_list(tmp_path):
         FileListDataset([], "x", np.load)
     with pytest.raises(IndexError):
         data[2]
+
+
+@pytest.mark.parametrize(
+    "data, labels",
+    [
+        (np.ma.masked_less(np.arange(4.0), 1), None),
+        (np.array(["a", "b"]), None),
+        (np.ones(2, np.complex64), None),
+        (np.array(["2020-01-01"], "datetime64[D]"), None),
+        (np.ones(2), np.array([None, 1])),
+        (np.ones(2), np.ma.masked_equal([0, 1], 1)),
+    ],
+)
+def test_what_holds_no_numbers_or_masks_some_is_refused(data, labels):
+    with pytest.raises(DataError, match=r"got (a masked array|values of)"):
+        NumpyDataset(data, labels=labels)
+
+
+def test_a_label_that_does_not_count_is_no_class():
+    for ignored in (255, -100):
+        labels = np.array([0, 2, ignored, 1])
+        data = NumpyDataset(np.ones((4, 1)), labels=labels, ignore_index=ignored)
+        assert data.classes == 3 and data[:]["label"].tolist() == labels.tolist()
+    with pytest.raises(DataError, match="got label -1 at index 3"):
+        NumpyDataset(np.ones((4, 1)), labels=np.array([0, 2, 255, -1]), ignore_index=255)
+    with pytest.raises(DataError, match="got label 18446744073709551615"):
+        NumpyDataset(np.ones((2, 1)), labels=np.array([0, 2**64 - 1], np.uint64), classes=3)
