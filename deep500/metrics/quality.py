@@ -144,6 +144,10 @@ class TopKAccuracy(ProbingMetric):
                 if not labels.size:  # a rank may have no share of a small batch
                     continue
                 scores = executor.network.to_numpy(executor.inference(batch, [output])[output])
+                if (ignored := getattr(self.run.trainer.task, "ignore_index", None)) is not None:
+                    scores, labels = scores[labels != ignored], labels[labels != ignored]
+                if not labels.size:
+                    continue
                 try:
                     right += round(top_k_accuracy(scores, labels, self.k) / 100 * len(labels))
                 except InputError as error:
@@ -157,7 +161,7 @@ def top_k_accuracy(scores: Any, labels: Any, k: int = 5) -> float:
     """Percent of samples whose label is among the k highest scores; ties count for the classes with lower numbers.
 
     Args:
-        scores: (samples, classes).
+        scores: (samples, classes); a sample with a NaN counts as wrong.
         labels: (samples,), class numbers.
         k: from 1 to the number of classes.
 
@@ -171,7 +175,8 @@ def top_k_accuracy(scores: Any, labels: Any, k: int = 5) -> float:
             f"got scores {values.shape}, labels {expected.shape}, k={k}; expected (n, classes), (n,) and k <= classes"
         )
     best = np.argsort(-values, axis=1, kind="stable")[:, :k]
-    return 100.0 * float((best == expected[:, None]).any(axis=1).mean())
+    right = (best == expected[:, None]).any(axis=1) & ~np.isnan(values).any(axis=1)
+    return 100.0 * float(right.mean())
 
 
 class VarianceOverSeeds(Metric):

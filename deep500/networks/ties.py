@@ -30,14 +30,30 @@ def merged_parameters(network: Graph) -> dict[str, list[str]]:
         >>> merged_parameters(net)
         {'ones': ['first', 'second']}
     """
-    merged = {}
-    for name, parameter in network.parameters.items():
-        value = parameter.value
-        if parameter.trainable and value.size > 1 and (value == value.flat[0]).all():
-            readers = [node.name for node in network.consumers(name)]
-            if len(readers) > 1:
-                merged[name] = readers
-    return merged
+    return {name: readers for name, readers in shared_parameters(network).items() if _is_one_number(network, name)}
+
+
+def shared_parameters(network: Graph) -> dict[str, list[str]]:
+    """Trainable parameters of more than one element that several nodes read, with these nodes.
+
+    Example:
+        >>> import numpy as np
+        >>> from deep500.networks import Network
+        >>> net = Network()
+        >>> net.add_input("x", ("N", 2))
+        >>> net.add_parameter("w", np.eye(2, dtype="float32"))
+        >>> net.add_node("MatMul", ["x", "w"], "y", "first")
+        >>> net.add_node("MatMul", ["y", "w"], "z", "second")
+        >>> shared_parameters(net)
+        {'w': ['first', 'second']}
+    """
+    readers = {n: network.consumers(n) for n, p in network.parameters.items() if p.trainable and p.value.size > 1}
+    return {name: [node.name for node in nodes] for name, nodes in readers.items() if len(nodes) > 1}
+
+
+def _is_one_number(network: Graph, name: str) -> bool:
+    value = network.parameter(name).value
+    return bool((value == value.flat[0]).all())
 
 
 def untie(network: AnyGraph, names: Iterable[str] | None = None) -> AnyGraph:

@@ -25,7 +25,7 @@ class Classification(Task):
 
     A batch holds class numbers (items, ...) as the label; the output is scores (items, classes, ...). The loss is cross
     entropy of the scores, Softmax included. Where labels and scores have other shapes or types, the accuracy has no
-    meaning and is None.
+    meaning and is None. Labels that count for nothing in the loss (its ``ignore_index``) count for nothing here.
 
     Args:
         label, output, loss: see :class:`~deep500.tasks.task.Task`.
@@ -33,6 +33,9 @@ class Classification(Task):
         classes: their number; with it the report shows which class is taken for which.
         pictures: the input that holds pictures (items, channels, height, width); with it the report shows those whose
             label surprises the network most.
+
+    Attributes:
+        ignore_index: the label that counts for nothing; a trainer reads it off the network's loss.
 
     Example:
         >>> task = Classification(output="scores")
@@ -57,6 +60,7 @@ class Classification(Task):
     ) -> None:
         super().__init__(label, output, loss)
         self.kind, self.classes, self.pictures = kind, classes, pictures
+        self.ignore_index: int | None = None
 
     def add_loss(self, network: Network) -> Network:
         """The network with its loss."""
@@ -69,11 +73,16 @@ class Classification(Task):
         return {"correct": np.zeros(()), "judged": np.zeros(())}
 
     def judge(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
-        """Labels that have the highest score, and all labels."""
+        """Labels that have the highest score, and all labels that count."""
         scores, labels = (outputs.get(self.output) if self.output else None), batch.get(self.label)
         if scores is None or labels is None or not scores_fit(scores, labels):
             return {}
-        return {"correct": np.count_nonzero(scores.argmax(axis=1) == labels), "judged": labels.size}
+        right, counting = scores.argmax(axis=1) == labels, self.counting(labels)
+        return {"correct": np.count_nonzero(right & counting), "judged": np.count_nonzero(counting)}
+
+    def counting(self, labels: np.ndarray) -> np.ndarray:
+        """Where labels count: all but the one that the loss ignores."""
+        return np.ones(labels.shape, bool) if self.ignore_index is None else labels != self.ignore_index
 
     def measure(self, sums: Sums, loss: float | None) -> dict[str, float | None]:
         """The accuracy in percent."""
@@ -109,11 +118,13 @@ class Mistakes(Gallery):
         size = self.task.classes or 0
         if scores is None or labels is None or not scores_fit(scores, labels) or scores.shape[1] != size:
             return {}
-        predicted = scores.argmax(axis=1)
-        pairs = np.bincount((labels * size + predicted).ravel(), minlength=size * size)
+        predicted, counting = scores.argmax(axis=1), self.task.counting(labels)
+        pairs = np.bincount((labels * size + predicted)[counting], minlength=size * size)
         added: dict[str, Any] = {"confusion": pairs.reshape(size, size)}
         pictures = batch.get(self.task.pictures or "")
-        if pictures is not None and labels.ndim == 1 and pictures[0].size <= MOST_PIXELS:
+        if pictures is not None and labels.ndim == 1:
+            pictures, scores, labels, predicted = (a[counting] for a in (pictures, scores, labels, predicted))
+        if pictures is not None and len(pictures) and labels.ndim == 1 and pictures[0].size <= MOST_PIXELS:
             top = scores.max(axis=1, keepdims=True)
             total = top[:, 0] + np.log(np.exp(scores - top).sum(axis=1, dtype=np.float64))
             losses = total - scores[np.arange(len(labels)), labels]

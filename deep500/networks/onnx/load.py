@@ -43,7 +43,7 @@ from deep500.networks.onnx.outside import SMALL, check_extent, map_initializers
 from deep500.networks.onnx.scopes import reveal
 from deep500.networks.onnx.trainable import Judgement, choose, judge, warning_text
 from deep500.networks.protos import UNKNOWN, descriptor_of, tensor_proto, value_info
-from deep500.networks.ties import merged_parameters
+from deep500.networks.ties import merged_parameters, shared_parameters
 from deep500.tensors import TensorDescriptor, dtype_name
 
 _T = TypeVar("_T")
@@ -70,8 +70,8 @@ def load(
             stays fixed, and one warning names these.
         kind: the class of what is returned.
 
-    Initializers become parameters, ``Constant`` nodes parameters that are not trainable, an ``Identity`` of an
-    initializer a parameter of its own.
+    Initializers become parameters, those of sub-graphs, too; ``Constant`` nodes become parameters that are not
+    trainable; an ``Identity`` of an initializer is that parameter, or one of its own if it holds one number.
 
     Raises:
         NetworkError: no such file, not an ONNX model, truncated, too new, invalid, or external data outside the folder.
@@ -92,12 +92,13 @@ def load(
     large = {n: small.get(n, a) for n, a in original.items() if n in small or a.size > SMALL}
     arrays = large | small
     constants = set(small) - set(original)  # what the converter adds is no weight
+    parted = False
     del original, small, large  # the last hold on the weights is ``arrays``, which building lets go one by one
     if CONSTANTS_KEY in metadata:
         constants.update(_read_list(metadata, CONSTANTS_KEY, where))
         judged = Judgement(frozenset(n for n, a in arrays.items() if n not in constants and _is_floating(a)), {})
     else:
-        _guard(where, "sound tensors", lambda: normalise(proto.graph, arrays, constants))
+        parted = _guard(where, "sound tensors", lambda: normalise(proto.graph, arrays, constants))
         judged = judge(proto.graph, arrays, constants)
     if trainable is not None:
         judged = Judgement(choose(arrays, trainable), {})
@@ -111,23 +112,42 @@ def load(
         text = warning_text(where, count, len(network.parameters) - count, judged.doubtful.items())
         warnings.warn(text, DoubtfulParametersWarning, stacklevel=3)
     if trainable is None and CONSTANTS_KEY not in metadata:
-        _warn_of_merged(where, merged_parameters(network))
+        _warn_of_merged(where, merged_parameters(network), shared_parameters(network), parted)
     network.declare({n: d for n, d in declared.items() if n not in unranked and d != UNKNOWN})
     return network
 
 
-def _warn_of_merged(where: str, merged: dict[str, list[str]]) -> None:
-    """Warn of parameters, by the nodes that read them, that an exporter may have merged."""
+def _warn_of_merged(where: str, merged: dict[str, list[str]], shared: dict[str, list[str]], parted: bool) -> None:
+    """Warn of parameters, by the nodes that read them, that an exporter may have merged.
+
+    Args:
+        where: how the file is called.
+        merged: those that hold one number.
+        shared: all that several nodes read.
+        parted: whether there were merged ones that are parted already.
+    """
+    copies = {name: readers for name, readers in shared.items() if name not in merged}
     if merged:
-        name, readers = next(iter(merged.items()))
-        more = f" and {len(merged) - 1} more" if len(merged) > 1 else ""
-        warnings.warn(
-            f"{where}: got {name!r}{more}, one number everywhere, for {len(readers)} nodes ({', '.join(readers[:3])}"
-            f"{', ...' if len(readers) > 3 else ''}); expected parameters of their own, unless they are tied: an "
-            "exporter that merges equal arrays makes them train as one; deep500.networks.untie(network) parts them",
-            MergedParametersWarning,
-            stacklevel=4,
+        text = (
+            f"{where}: got {_first(merged, 'one number everywhere')}; expected parameters of their own, unless they "
+            "are tied: an exporter that merges equal arrays makes them train as one; deep500.networks.untie(network) "
+            "parts them"
         )
+        warnings.warn(text, MergedParametersWarning, stacklevel=4)
+    if copies and (merged or parted):
+        text = (
+            f"{where}: got {_first(copies, 'tied')}, in a network whose scales and biases were not trained; expected "
+            "so where its author tied them: layers that were copied from one, as nn.TransformerEncoder's, are equal "
+            "until they train, and an exporter merges them; deep500.networks.untie(network, NAMES) parts them"
+        )
+        warnings.warn(text, MergedParametersWarning, stacklevel=4)
+
+
+def _first(merged: dict[str, list[str]], what: str) -> str:
+    name, readers = next(iter(merged.items()))
+    more = f" and {len(merged) - 1} more" if len(merged) > 1 else ""
+    shown = f"{', '.join(readers[:3])}{', ...' if len(readers) > 3 else ''}"
+    return f"{name!r}{more}, {what}, for {len(readers)} nodes ({shown})"
 
 
 def _guard(where: str, expected: str, action: Callable[[], _T]) -> _T:

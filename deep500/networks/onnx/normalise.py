@@ -1,7 +1,7 @@
 """Bring the graphs of other exporters into the form that networks have, without changing what they compute.
 
-* ``Constant`` nodes become parameters, an ``Identity`` of an initializer a parameter of its own (exporters share equal
-  weights behind Identity nodes; to keep the sharing would tie the weights in training);
+* ``Constant`` nodes and weights of sub-graphs become parameters; an ``Identity`` of an initializer is that initializer,
+  or one of its own if it holds one number (exporters share equal arrays behind Identity nodes);
 * BatchNormalization with ``training_mode=1`` whose running statistics are unread, and Dropout with a constant true
   ``training_mode``, which PyTorch exports of a network in training, become the forms that follow the executor's mode;
 * Scans of opset 8 keep the batch axis that ONNX's converter drops.
@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from itertools import count
 from typing import TypeAlias
 
@@ -20,6 +20,7 @@ from onnx import helper, numpy_helper
 
 from deep500.errors import NetworkError
 from deep500.networks.node import captures, defined, graphs_of, rename_captures
+from deep500.networks.onnx.scopes import lift_weights
 
 Arrays: TypeAlias = dict[str, np.ndarray]
 
@@ -44,10 +45,15 @@ def densify(sparse: onnx.SparseTensorProto) -> np.ndarray:
     return dense
 
 
-def normalise(graph: onnx.GraphProto, arrays: Arrays, constants: set[str]) -> None:
-    """Rewrite the graph and its arrays in place, adding the names of arrays that are not weights to ``constants``."""
+def normalise(graph: onnx.GraphProto, arrays: Arrays, constants: set[str]) -> bool:
+    """Rewrite the graph and its arrays in place, adding the names of arrays that are not weights to ``constants``.
+
+    Returns:
+        Whether arrays that were stored once are parted.
+    """
+    arrays |= lift_weights(graph)
     constants |= _lift_constants(graph, arrays)
-    _split_identities(graph, arrays, constants)
+    parted = _resolve_identities(graph, arrays, constants)
     _own_statistics(graph, arrays)
     read = {value for node in graph.node for value in reads(node)} | {v.name for v in graph.output}
     for node in graph.node:
@@ -64,6 +70,7 @@ def normalise(graph: onnx.GraphProto, arrays: Arrays, constants: set[str]) -> No
     read = {value for node in graph.node for value in reads(node)} | {v.name for v in graph.output}
     for name in constants - read:
         arrays.pop(name, None)
+    return parted
 
 
 def reads(node: onnx.NodeProto) -> list[str]:
@@ -101,22 +108,48 @@ def _constant(attribute: onnx.AttributeProto) -> np.ndarray:
     return np.array(value, np.float32 if "float" in attribute.name else np.int64)
 
 
-def _split_identities(graph: onnx.GraphProto, arrays: Arrays, constants: set[str]) -> None:
-    """Turn each Identity of an array into an array of its own, and drop those that only Identity nodes read."""
+def _resolve_identities(graph: onnx.GraphProto, arrays: Arrays, constants: set[str]) -> bool:
+    """Drop Identity nodes of arrays: what they give is the array itself, or one of its own if it holds one number.
+
+    Exporters put them where they store equal arrays once. Trained arrays are equal only if they are tied; those that
+    hold one number are the ones and zeros of layers that were not trained. Returns whether there are such.
+    """
+    results = {value.name for value in graph.output}
+    copies: dict[str, str] = {}
     others = []
-    sources = set()
+    sources, parted = set(), False
     for node in graph.node:
+        _redirect(node, copies)
         if node.op_type == "Identity" and node.domain == "" and node.input[0] in arrays:
-            arrays[node.output[0]] = arrays[node.input[0]]  # adding it as a parameter will copy it
-            sources.add(node.input[0])
-            if node.input[0] in constants:
-                constants.add(node.output[0])
+            source, name = node.input[0], node.output[0]
+            sources.add(source)
+            if source not in constants and name not in results and _varies(arrays[source]):
+                copies[name] = source
+                continue
+            arrays[name] = arrays[source]  # adding it as a parameter will copy it
+            if source in constants:
+                constants.add(name)
+            parted |= source not in constants and arrays[source].size > 1
         else:
             others.append(node)
     _set_nodes(graph, others)
-    read = {v for node in others for v in reads(node)} | {v.name for v in graph.output}
+    read = {v for node in others for v in reads(node)} | results
     for name in sources - read:  # only the Identity nodes read it
         del arrays[name]
+    return parted
+
+
+def _varies(array: np.ndarray) -> bool:
+    return array.dtype.kind not in "iubOSU" and array.size > 1 and bool((array != array.flat[0]).any())
+
+
+def _redirect(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+    """Let a node, and what its sub-graphs capture, read other values."""
+    if names:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                attribute.g.CopyFrom(rename_captures(attribute.g, lambda name: names.get(name, name)))
 
 
 def join_copies(graph: onnx.GraphProto, names: Container[str]) -> None:
@@ -132,10 +165,7 @@ def join_copies(graph: onnx.GraphProto, names: Container[str]) -> None:
     copies: dict[str, str] = {}
     others = []
     for node in graph.node:
-        node.input[:] = [copies.get(name, name) for name in node.input]
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                attribute.g.CopyFrom(rename_captures(attribute.g, lambda name: copies.get(name, name)))
+        _redirect(node, copies)
         plain = node.op_type == "Identity" and not node.domain and node.input[0] in stored and node.input[0] in names
         if plain and node.output[0] not in results and node.output[0] not in names:
             copies[node.output[0]] = node.input[0]

@@ -1,13 +1,17 @@
-"""Names of sub-graphs that hide names around them: valid in ONNX where a body's inputs are called like outer values.
+"""Names and arrays of sub-graphs: names that hide others around them, valid in ONNX, and weights that stand inside.
 
-A :class:`~deep500.networks.network.Network` gives every name one meaning, so such names get a number on reading.
+A :class:`~deep500.networks.network.Network` gives every name one meaning, so such names get a number on reading, and
+its parameters are its own, so bodies capture their weights.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 import onnx
+from onnx import numpy_helper
 
 
 def reveal(graph: onnx.GraphProto) -> None:
@@ -25,6 +29,44 @@ def reveal(graph: onnx.GraphProto) -> None:
     """
     if any(True for node in graph.node for _ in _bodies(node)):
         _reveal_in(graph, set(_local_names(graph)), set(_every(graph)))
+
+
+def lift_weights(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
+    """Take floating arrays of several elements out of sub-graphs, in place, and let these capture them; returns them.
+
+    Left are those that a body gives or takes: an output cannot be captured.
+
+    Example:
+        >>> from onnx import parser
+        >>> graph = parser.parse_graph('''g (bool c, float[2] x) => (float[2] y) {
+        ...     y = If (c) <then_branch = t () => (float[2] a) <float[2] w = {1, 2}> {a = Mul(x, w)},
+        ...                 else_branch = e () => (float[2] b) <float[2] w = {3, 4}> {b = Mul(x, w)}>}''')
+        >>> {name: array.tolist() for name, array in lift_weights(graph).items()}
+        {'w_1': [1.0, 2.0], 'w_2': [3.0, 4.0]}
+    """
+    inner = list(_within(graph))
+    defined = Counter(name for each in (graph, *inner) for name in _local_names(each))
+    taken, lifted = set(_every(graph)) if inner else set(), dict[str, np.ndarray]()
+    for body in inner:
+        kept = {value.name for value in (*body.input, *body.output)}
+        for tensor in [t for t in body.initializer if t.name not in kept]:
+            array = np.asarray(numpy_helper.to_array(tensor))
+            if array.size < 2 or array.dtype.kind in "iubOSU":
+                continue
+            name = tensor.name
+            if defined[name] > 1:
+                name = _fresh(name, taken)
+                _rename(body, {tensor.name: name})
+            lifted[name] = array
+            body.initializer.remove(tensor)
+    return lifted
+
+
+def _within(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    for node in graph.node:
+        for body in _bodies(node):
+            yield body
+            yield from _within(body)
 
 
 def _reveal_in(graph: onnx.GraphProto, around: set[str], taken: set[str]) -> None:

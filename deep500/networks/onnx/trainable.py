@@ -52,6 +52,7 @@ FEW = 0.25
 """Tables that were computed repeat values: at most this part of their elements are different."""
 LEAST_TABLE, MOST_TABLE = 64, 2**16
 """Elements of a table whose values are counted: fewer repeat by chance, more do so where 16 bits were trained."""
+ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub"})
 RESHAPES = frozenset({"Cast", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
 
@@ -84,11 +85,13 @@ def judge(graph: onnx.GraphProto, arrays: Arrays, constants: Collection[str]) ->
         for name in floating
         if readers[name] and not any(index in SETTINGS.get(kind, ()) for kind, index, _ in readers[name])
     }
-    fixed = _independent_of_inputs(graph, arrays)
+    fixed, raw = _independent_of_inputs(graph, arrays), _raw(graph, arrays)
     sinusoids = _sinusoids({name: arrays[name] for name in weights})
     doubts = {}
     for name in sorted(weights):
         reason = _doubt(name, arrays, readers, fixed, sinusoids, name in constants)
+        if not reason and not NAMED.search(name) and _normalises_input(name, readers, raw):
+            reason = "it is taken from an input, or divides one, as it comes"
         if reason:
             doubts[name] = reason
     return Judgement(
@@ -147,6 +150,29 @@ def _independent_of_inputs(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
         if all(value in fixed for value in reads(node)):
             fixed.update(node.output)
     return fixed
+
+
+def _raw(graph: onnx.GraphProto, arrays: Arrays) -> dict[str, bool]:
+    """Inputs, and what shapes, types and element-wise arithmetic with arrays make of them; whether Sub or Div did."""
+    raw = {value.name: False for value in graph.input if value.name not in arrays}
+    for node in graph.node:
+        kind, values = node.op_type, [value for value in node.input if value]
+        if node.domain or not (kind in RESHAPES or kind in ARITHMETIC) or not any(value in raw for value in values):
+            continue
+        if all(value in raw or value in arrays for value in values):
+            moved = any(raw.get(value) for value in values) or (kind in ("Sub", "Div") and node.input[1] in arrays)
+            raw.update(dict.fromkeys(node.output, moved))
+    return raw
+
+
+def _normalises_input(name: str, readers: Mapping[str, list[_Reader]], raw: Mapping[str, bool]) -> bool:
+    """Return whether an array only subtracts from or divides inputs, or scales and moves what became of that."""
+    return all(
+        kind in ARITHMETIC
+        and (other := node.input[1 - index]) in raw
+        and (raw[other] or (kind in ("Sub", "Div") and index == 1))
+        for kind, index, node in readers[name]
+    )
 
 
 _FLOATING_TYPES = {getattr(onnx.TensorProto, name.upper().replace("FLOAT32", "FLOAT")) for name in FLOATING[:-1]} | {
@@ -210,10 +236,19 @@ def _filled(name: str, array: np.ndarray, readers: Mapping[str, list[_Reader]]) 
         return "a mask: it adds the same to all scores" if before_softmax and array.ndim > 2 else ""
     if array.ndim == 2 and array.size > 1 and np.array_equal(array, np.eye(*array.shape, dtype=array.dtype)):
         return "the identity"
+    if max(array.shape) == array.size > 3 and _is_even(array.astype(np.float64).ravel()):
+        return "evenly spaced values"
     if elementwise and array.ndim > 1 and LEAST_TABLE <= array.size <= MOST_TABLE:
         if np.unique(array.astype(np.float64)).size <= FEW * array.size:
             return "a computed table: its values repeat"
     return ""
+
+
+def _is_even(values: np.ndarray) -> bool:
+    step = (values[-1] - values[0]) / (values.size - 1)
+    return bool(
+        np.allclose(values, values[0] + step * np.arange(values.size), rtol=0, atol=1e-6 * np.abs(values).max())
+    )
 
 
 def _elementwise(name: str, readers: Mapping[str, list[_Reader]]) -> list[_Reader]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +227,41 @@ def test_identities_of_initializers_do_not_tie_parameters() -> None:
     values = [network.parameters[n].value for n in network.trainable()]
     assert not any(np.shares_memory(values[0], v) for v in values[1:])
     assert [n.op_type for n in network.nodes] == ["Add", "Mul", "Mul", "Mul", "Identity"]
+
+
+@pytest.mark.parametrize("untrained", [False, True])
+def test_identities_of_trained_arrays_are_these_arrays(untrained: bool) -> None:
+    """Also where a branch captures one; in a network that was not trained, a line says so: they may be copies."""
+    branches = [
+        helper.make_graph(
+            [helper.make_node(kind, ["x", "w3"], [kind])],
+            kind,
+            [],
+            [helper.make_tensor_value_info(kind, TensorProto.FLOAT, None)],
+        )
+        for kind in ("Mul", "Add")
+    ]
+    nodes = [
+        helper.make_node("Identity", ["w"], ["w2"]),
+        helper.make_node("Identity", ["w2"], ["w3"]),
+        helper.make_node("Identity", ["ones"], ["more"]),
+        helper.make_node("If", ["go"], ["b"], then_branch=branches[0], else_branch=branches[1]),
+        helper.make_node("Mul", ["b", "w"], ["c"]),
+        helper.make_node("Mul", ["c", "w2"], ["d"]),
+        helper.make_node("Mul", ["d", "ones"], ["e"]),
+        helper.make_node("Mul", ["e", "more"], ["y"]),
+    ]
+    ones = np.ones(3, "float32") if untrained else np.array([1, 2, 4], "float32")
+    arrays = {"w": np.array([1, 3, 2], "float32"), "ones": ones, "go": np.array(True)}
+    proto = model(nodes, {"x": [3]}, ["y"], arrays)
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        network = Network.from_onnx(proto)
+    assert network.trainable() == ["w", "ones", *["more"] * untrained]
+    assert [str(note.message) for note in noted] == [] or "got 'w', tied, for 3 nodes" in str(noted[0].message)
+    assert len(noted) == untrained
+    x = np.arange(3, dtype="float32")
+    np.testing.assert_array_equal(run(network.to_onnx(), x)[0], run(proto, x)[0])
 
 
 def test_own_files_are_read_as_they_stand() -> None:

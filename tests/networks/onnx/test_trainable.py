@@ -10,9 +10,11 @@ import pytest
 from onnx import numpy_helper, parser
 
 from deep500.errors import InputError
-from deep500.networks import Network
+from deep500.networks import Network, add_loss
 from deep500.networks.onnx.load import DoubtfulParametersWarning
 from deep500.networks.onnx.trainable import judge
+from tests.conftest import load_backend
+from tests.tolerances import assert_close
 
 RNG = np.random.default_rng(0)
 POSITIONS = np.arange(16)[:, None] / 10_000 ** (np.arange(4) / 4)
@@ -226,3 +228,59 @@ def test_a_table_that_was_trained_trains_whatever_its_name() -> None:
     graph = parser.parse_graph("g (float[2,16,8] x) => (float[2,16,8] y) { y = Add(x, pos_embed) }")
     assert judge(graph, {"pos_embed": table}, set()).trainable == {"pos_embed"}
     assert judge(graph, {"pos_embed": np.zeros_like(table)}, set()).trainable == {"pos_embed"}, "not trained yet"
+
+
+@pytest.mark.parametrize(
+    ("text", "doubtful"),
+    [
+        ("c = Sub(x, u) d = Div(c, v)", {"u", "v"}),
+        ("k = Transpose<perm=[0,1]>(x) c = Sub(k, u) d = Mul(c, v)", {"u", "v"}),
+        ("c = Div(x, u) d = Add(c, v)", {"u", "v"}),
+        ("c = Mul(x, u) d = Add(c, v)", set()),  # positions may be learned, and so may gains
+        ("c = MatMul(x, w) e = Sub(c, u) d = Div(e, v)", set()),
+        ("c = Sub(u, x) d = Sub(c, v)", {"v"}),
+    ],
+)
+def test_what_normalises_an_input_as_it_comes_is_no_weight(text: str, doubtful: set[str]) -> None:
+    """Buffers of means and deviations: an exporter does not tell them from weights."""
+    arrays = {"u": weights(3), "v": weights(3), "w": weights(3, 3)}
+    network = read(file(f"(float[N,3] x) => (float[N,3] y) {{ {text} y = MatMul(d, w) }}", **arrays))
+    assert set(network.trainable()) == arrays.keys() - doubtful
+    assert {n for n, p in network.parameters.items() if "an input" in p.doubt} == doubtful
+
+
+def test_evenly_spaced_values_are_no_weights() -> None:
+    arrays = {
+        "positions": np.linspace(0, 1, 9, dtype="float32"),
+        "bias": np.arange(9, dtype="float32"),
+        "w": weights(9, 9),
+    }
+    text = "(float[N,9] x) => (float[N,9] y) { a = MatMul(x, w) b = Add(a, positions) y = Add(b, bias) }"
+    assert read(file(text, **arrays)).trainable() == ["bias", "w"]
+
+
+def test_weights_within_branches_and_loops_train(backend_name: str) -> None:
+    """Each branch has one of the same name, the loop one more."""
+    framework = load_backend(backend_name)
+    text = """(float[N,2] x, bool go) => (float[N,2] y) {
+        h = If (go) <then_branch = t () => (float[N,2] a) <float[2,2] w = {1, 2, 3, 4}> { a = MatMul(x, w) },
+                     else_branch = e () => (float[N,2] b) <float[2,2] w = {5, 6, 7, 8}> { b = MatMul(x, w) }>
+        y = Loop (three, always, h) <body = l (int64 i, bool c, float[N,2] s) => (bool d, float[N,2] r)
+            <float[2] g = {0.5, 2}> { d = Identity(c) r = Mul(s, g) }> }"""
+    proto = file(text, three=np.array(3, np.int64), always=np.array(True))
+    network = Network.from_onnx(proto)
+    assert set(network.trainable()) == {"w_1", "w_2", "g"}
+    add_loss(network, "mean_squared_error", output="y")
+    executor = framework.from_model(network, "cpu")
+    x, label = np.array([[1, 2]], "float32"), np.array([[3, -1]], "float32")
+    names = ["w_1", "w_2", "g"]
+    for go, branch in ((True, 0), (False, 1)):
+        executor.inference_and_backprop({"x": x, "label": label, "go": np.array(go)}, "loss")
+        gradients = dict(executor.network.gradient("loss"))
+        got = [np.array(executor.network.to_numpy(executor.network.fetch_tensors([gradients[n]])[0])) for n in names]
+        w, g = network.parameter(names[branch]).value, np.array([0.5, 2])
+        error = (x @ w * g**3 - label) * 2 / 2
+        want = [np.zeros((2, 2)), np.zeros((2, 2)), (error * (x @ w) * 3 * g**2)[0]]
+        want[branch] = x.T @ (error * g**3)
+        for a, b in zip(got, want, strict=True):
+            assert_close(a, b)

@@ -18,6 +18,7 @@ from deep500.training.data import (
     dataset_names,
     load_dataset,
 )
+from deep500.training.data.files import fitted
 from tests.tolerances import assert_close
 
 
@@ -201,6 +202,19 @@ def test_image_folder(folder):
     before = train.digest()
     save(folder / "train" / "cat" / "0.png", np.zeros((5, 4, 3), np.uint8))
     assert ImageFolder(folder / "train", (3, 5, 4)).digest() != before == train.digest()
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8), (1, 4, 4), None])
+def test_grey_of_16_bits_is_not_cut(shape):
+    values = np.arange(0, 64000, 1000, dtype=np.uint16).reshape(8, 8)
+    got = fitted(Image.fromarray(values), shape)
+    if shape == (1, 4, 4):
+        assert abs(got.mean() - values.mean() / 65535) < 1e-6 and len(np.unique(got)) == 16
+    else:
+        assert_close(got, np.broadcast_to(values / np.float32(65535), shape or (1, 8, 8)))
+    for odd in (np.full((2, 2), 70_000, np.int32), np.ones((2, 2), np.float32)):
+        with pytest.raises(ValueError, match="expected 8 or 16 bits"):
+            fitted(Image.fromarray(odd), shape)
 
 
 def test_bad_image_folders(folder):
