@@ -184,10 +184,10 @@ def _instance(path: Path, key: str, value: Any) -> Any:
         known |= {n: getattr(module, n) for n in dir(module) if n[:1].isupper() and n not in known}
     if name not in known:
         raise RecipeError(f"{path}: got {key} = {name!r}; expected a class: {nearest(name, known)}")
-    inner = {word: next(iter(given), None) for word, given in keywords.items() if isinstance(given, Mapping)}
-    made = {word: _instance(path, key, keywords[word]) for word, of in inner.items() if of in known}
+    tables = {keyword: value for keyword, value in keywords.items() if isinstance(value, Mapping) and len(value) == 1}
+    nested = {keyword: _instance(path, key, value) for keyword, value in tables.items() if value.keys() <= known.keys()}
     try:
-        return known[name](**{**keywords, **made})
+        return known[name](**{**keywords, **nested})
     except TypeError as error:
         raise RecipeError(f"{path}: got {key} = {name} with {dict(keywords)}; {error}: mend its keywords") from error
 

@@ -95,7 +95,7 @@ def _average(args: argparse.Namespace) -> int:
     folder = chosen[0] / "rank-0" if (chosen[0] / "rank-0").is_dir() else chosen[0]
     arrays = average_checkpoints(folder, args.last, args.ema)
     write_atomic(args.out, save({name: np.array(array, order="C") for name, array in arrays.items()}))
-    of = "the moving averages of " if args.ema else ""
-    text = f"{args.out}: {len(arrays)} arrays, the mean of {of}{args.last or 'all kept'} checkpoints"
+    kind = "the moving averages of " if args.ema else ""
+    text = f"{args.out}: {len(arrays)} arrays, the mean of {kind}{args.last or 'all kept'} checkpoints"
     say_written(args, args.out, text=text)
     return 0

@@ -45,11 +45,11 @@ def lift_weights(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
         {'w_1': [1.0, 2.0], 'w_2': [3.0, 4.0]}
     """
     inner = list(_within(graph))
-    defined = Counter(name for each in (graph, *inner) for name in _local_names(each))
+    defined = Counter(name for body in (graph, *inner) for name in _local_names(body))
     taken, lifted = set(_every(graph)) if inner else set(), dict[str, np.ndarray]()
     for body in inner:
-        kept = {value.name for value in (*body.input, *body.output)}
-        for tensor in [t for t in body.initializer if t.name not in kept]:
+        passed = {value.name for value in (*body.input, *body.output)}
+        for tensor in [t for t in body.initializer if t.name not in passed]:
             array = np.asarray(numpy_helper.to_array(tensor))
             if array.size < 2 or array.dtype.kind in "iubOSU":
                 continue
