@@ -22,7 +22,7 @@ import onnx
 from deep500.errors import Deep500Error, InputError, NetworkError
 from deep500.networks.emit import Emitter
 from deep500.networks.network import Choice, Network
-from deep500.networks.onnx.normalise import join_copies
+from deep500.networks.onnx.tying import join_copies
 from deep500.networks.quiet import quiet
 from deep500.registry import framework_of, load_backend, load_importer, loaded_frameworks
 from deep500.tensors import TensorDescriptor, numpy_dtype

@@ -30,7 +30,8 @@ def merged_parameters(network: Graph) -> dict[str, list[str]]:
         >>> merged_parameters(net)
         {'ones': ['first', 'second']}
     """
-    return {name: readers for name, readers in shared_parameters(network).items() if _is_one_number(network, name)}
+    shared, numbers = shared_parameters(network), one_number(network)
+    return {name: readers for name, readers in shared.items() if name in numbers}
 
 
 def shared_parameters(network: Graph) -> dict[str, list[str]]:
@@ -51,9 +52,10 @@ def shared_parameters(network: Graph) -> dict[str, list[str]]:
     return {name: [node.name for node in nodes] for name, nodes in readers.items() if len(nodes) > 1}
 
 
-def _is_one_number(network: Graph, name: str) -> bool:
-    value = network.parameter(name).value
-    return bool((value == value.flat[0]).all())
+def one_number(network: Graph) -> set[str]:
+    """Trainable parameters of more than one element that hold one number, as scales and biases do before they train."""
+    values = {n: p.value for n, p in network.parameters.items() if p.trainable and p.value.size > 1}
+    return {n for n, a in values.items() if (a.flat[:2] == a.flat[0]).all() and (a == a.flat[0]).all()}
 
 
 def untie(network: AnyGraph, names: Iterable[str] | None = None) -> AnyGraph:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,7 +31,6 @@ from deep500.networks.onnx.dump import CONSTANTS_KEY, UNRANKED_KEY, first_line, 
 from deep500.networks.onnx.embedded import without_weights
 from deep500.networks.onnx.limits import check_limits
 from deep500.networks.onnx.normalise import (
-    Arrays,
     densify,
     find_scans,
     normalise,
@@ -42,8 +42,9 @@ from deep500.networks.onnx.opsets import lowest_opset
 from deep500.networks.onnx.outside import SMALL, check_extent, map_initializers
 from deep500.networks.onnx.scopes import reveal
 from deep500.networks.onnx.trainable import Judgement, choose, judge, warning_text
+from deep500.networks.onnx.tying import GENERATED, Arrays, follow_notes, tie_transposes
 from deep500.networks.protos import UNKNOWN, descriptor_of, tensor_proto, value_info
-from deep500.networks.ties import merged_parameters, shared_parameters
+from deep500.networks.ties import one_number, shared_parameters
 from deep500.tensors import TensorDescriptor, dtype_name
 
 _T = TypeVar("_T")
@@ -55,6 +56,10 @@ class DoubtfulParametersWarning(UserWarning):
 
 class MergedParametersWarning(UserWarning):
     """Nodes of a file read the same constant weights, which an exporter may have merged; the line names them."""
+
+
+class LeftOutParametersWarning(UserWarning):
+    """PyTorch's exporter left parameters out of a file; the line names them."""
 
 
 def load(
@@ -71,7 +76,7 @@ def load(
         kind: the class of what is returned.
 
     Initializers become parameters, those of sub-graphs, too; ``Constant`` nodes become parameters that are not
-    trainable; an ``Identity`` of an initializer is that parameter, or one of its own if it holds one number.
+    trainable; what is tied and what has arrays of its own, :mod:`deep500.networks.onnx.tying` decides.
 
     Raises:
         NetworkError: no such file, not an ONNX model, truncated, too new, invalid, or external data outside the folder.
@@ -86,6 +91,8 @@ def load(
     metadata = {p.key: p.value for p in proto.metadata_props}
     unranked = {*give_ranks(proto.graph), *_read_list(metadata, UNRANKED_KEY, where)}
     declared = {v.name: descriptor_of(v.type) for v in (*proto.graph.value_info, *proto.graph.output)}
+    by_tracing = proto.producer_name == "pytorch" and not proto.graph.metadata_props
+    notes = _guard(where, "notes that agree with the graph", lambda: follow_notes(proto.graph, mapped))
     original = _guard(where, "tensors that agree with their dimensions", lambda: _take_arrays(proto.graph, mapped))
     proto = _at_newest_opset(proto, where)
     small = _guard(where, "sound tensors", lambda: _take_arrays(proto.graph, {}))
@@ -98,8 +105,10 @@ def load(
         constants.update(_read_list(metadata, CONSTANTS_KEY, where))
         judged = Judgement(frozenset(n for n, a in arrays.items() if n not in constants and _is_floating(a)), {})
     else:
-        parted = _guard(where, "sound tensors", lambda: normalise(proto.graph, arrays, constants))
-        judged = judge(proto.graph, arrays, constants)
+        parted = _guard(where, "sound tensors", lambda: normalise(proto.graph, arrays, constants, by_tracing))
+        judged = judge(proto.graph, arrays, constants, notes.kinds)
+        named = sorted(judged.trainable, key=lambda name: (bool(GENERATED.search(name)), name))
+        judged = replace(judged, trainable=judged.trainable - tie_transposes(proto.graph, arrays, named))
     if trainable is not None:
         judged = Judgement(choose(arrays, trainable), {})
     try:
@@ -107,26 +116,41 @@ def load(
         network = _guard(where, expected, lambda: _build(kind, proto.graph, arrays, judged, unranked))
     except NetworkError as error:
         raise error if str(error).startswith(f"{where}: ") else NetworkError(f"{where}: {error}") from error
-    if judged.doubtful:
-        count = len(judged.trainable)
-        text = warning_text(where, count, len(network.parameters) - count, judged.doubtful.items())
-        warnings.warn(text, DoubtfulParametersWarning, stacklevel=3)
+    _warn(where, network, judged, notes.absent)
     if trainable is None and CONSTANTS_KEY not in metadata:
-        _warn_of_merged(where, merged_parameters(network), shared_parameters(network), parted)
+        shared = {name: nodes for name, nodes in shared_parameters(network).items() if name not in notes.certain}
+        _warn_of_merged(where, shared, one_number(network), parted)
     network.declare({n: d for n, d in declared.items() if n not in unranked and d != UNKNOWN})
     return network
 
 
-def _warn_of_merged(where: str, merged: dict[str, list[str]], shared: dict[str, list[str]], parted: bool) -> None:
+def _warn(where: str, network: AnyGraph, judged: Judgement, absent: Sequence[str]) -> None:
+    """Warn of arrays that may be weights and stay fixed, and of parameters that are not in the file."""
+    if judged.doubtful:
+        count = len(judged.trainable)
+        text = warning_text(where, count, len(network.parameters) - count, judged.doubtful.items())
+        warnings.warn(text, DoubtfulParametersWarning, stacklevel=4)
+    if absent:
+        more = f" and {len(absent) - 3} more" * (len(absent) > 3)
+        text = (
+            f"{where}: got no array for {', '.join(map(repr, absent[:3]))}{more}; expected all parameters: PyTorch's "
+            "exporter leaves biases of zeros out, which then do not train; give the module itself to "
+            "deep500.networks.as_network, or export it when it is trained"
+        )
+        warnings.warn(text, LeftOutParametersWarning, stacklevel=4)
+
+
+def _warn_of_merged(where: str, shared: dict[str, list[str]], numbers: Collection[str], parted: bool) -> None:
     """Warn of parameters, by the nodes that read them, that an exporter may have merged.
 
     Args:
         where: how the file is called.
-        merged: those that hold one number.
         shared: all that several nodes read.
+        numbers: all that hold one number everywhere, of which a network has some until it trains.
         parted: whether there were merged ones that are parted already.
     """
-    copies = {name: readers for name, readers in shared.items() if name not in merged}
+    merged = {name: readers for name, readers in shared.items() if name in numbers}
+    copies = {name: readers for name, readers in shared.items() if name not in numbers}
     if merged:
         text = (
             f"{where}: got {_first(merged, 'one number everywhere')}; expected parameters of their own, unless they "
@@ -134,7 +158,7 @@ def _warn_of_merged(where: str, merged: dict[str, list[str]], shared: dict[str, 
             "parts them"
         )
         warnings.warn(text, MergedParametersWarning, stacklevel=4)
-    if copies and (merged or parted):
+    if copies and (numbers or parted):
         text = (
             f"{where}: got {_first(copies, 'tied')}, in a network whose scales and biases were not trained; expected "
             "so where its author tied them: layers that were copied from one, as nn.TransformerEncoder's, are equal "

@@ -10,19 +10,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from itertools import count
-from typing import TypeAlias
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 from deep500.errors import NetworkError
-from deep500.networks.node import captures, defined, graphs_of, rename_captures
+from deep500.networks.node import defined, graphs_of
 from deep500.networks.onnx.scopes import lift_weights
-
-Arrays: TypeAlias = dict[str, np.ndarray]
+from deep500.networks.onnx.tying import Arrays, reads, resolve_identities, set_nodes
 
 _MOST_ELEMENTS = 2**31
 
@@ -45,15 +43,19 @@ def densify(sparse: onnx.SparseTensorProto) -> np.ndarray:
     return dense
 
 
-def normalise(graph: onnx.GraphProto, arrays: Arrays, constants: set[str]) -> bool:
+def normalise(graph: onnx.GraphProto, arrays: Arrays, constants: set[str], by_tracing: bool = False) -> bool:
     """Rewrite the graph and its arrays in place, adding the names of arrays that are not weights to ``constants``.
+
+    Args:
+        graph, arrays, constants: of a file; they are changed.
+        by_tracing: whether PyTorch's older exporter wrote it.
 
     Returns:
         Whether arrays that were stored once are parted.
     """
     arrays |= lift_weights(graph)
     constants |= _lift_constants(graph, arrays)
-    parted = _resolve_identities(graph, arrays, constants)
+    parted = resolve_identities(graph, arrays, constants, by_tracing)
     _own_statistics(graph, arrays)
     read = {value for node in graph.node for value in reads(node)} | {v.name for v in graph.output}
     for node in graph.node:
@@ -73,12 +75,6 @@ def normalise(graph: onnx.GraphProto, arrays: Arrays, constants: set[str]) -> bo
     return parted
 
 
-def reads(node: onnx.NodeProto) -> list[str]:
-    """Values that a node reads, captures of its sub-graphs included."""
-    inner = [v for graph in graphs_of(node) for v in captures(graph)]
-    return [v for v in (*node.input, *inner) if v]
-
-
 def _lift_constants(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
     """Move the values of Constant nodes into ``arrays``; returns their names."""
     lifted = set()
@@ -91,7 +87,7 @@ def _lift_constants(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
             lifted.add(node.output[0])
         else:
             others.append(node)
-    _set_nodes(graph, others)
+    set_nodes(graph, others)
     return lifted
 
 
@@ -106,73 +102,6 @@ def _constant(attribute: onnx.AttributeProto) -> np.ndarray:
         texts = [v.decode() for v in (value if isinstance(value, list) else [value])]
         return np.array(texts if isinstance(value, list) else texts[0], object)
     return np.array(value, np.float32 if "float" in attribute.name else np.int64)
-
-
-def _resolve_identities(graph: onnx.GraphProto, arrays: Arrays, constants: set[str]) -> bool:
-    """Drop Identity nodes of arrays: what they give is the array itself, or one of its own if it holds one number.
-
-    Exporters put them where they store equal arrays once. Trained arrays are equal only if they are tied; those that
-    hold one number are the ones and zeros of layers that were not trained. Returns whether there are such.
-    """
-    results = {value.name for value in graph.output}
-    copies: dict[str, str] = {}
-    others = []
-    sources, parted = set(), False
-    for node in graph.node:
-        _redirect(node, copies)
-        if node.op_type == "Identity" and node.domain == "" and node.input[0] in arrays:
-            source, name = node.input[0], node.output[0]
-            sources.add(source)
-            if source not in constants and name not in results and _varies(arrays[source]):
-                copies[name] = source
-                continue
-            arrays[name] = arrays[source]  # adding it as a parameter will copy it
-            if source in constants:
-                constants.add(name)
-            parted |= source not in constants and arrays[source].size > 1
-        else:
-            others.append(node)
-    _set_nodes(graph, others)
-    read = {v for node in others for v in reads(node)} | results
-    for name in sources - read:  # only the Identity nodes read it
-        del arrays[name]
-    return parted
-
-
-def _varies(array: np.ndarray) -> bool:
-    return array.dtype.kind not in "iubOSU" and array.size > 1 and bool((array != array.flat[0]).any())
-
-
-def _redirect(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
-    """Let a node, and what its sub-graphs capture, read other values."""
-    if names:
-        node.input[:] = [names.get(name, name) for name in node.input]
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                attribute.g.CopyFrom(rename_captures(attribute.g, lambda name: names.get(name, name)))
-
-
-def join_copies(graph: onnx.GraphProto, names: Container[str]) -> None:
-    """Let nodes read parameters themselves where an exporter put an Identity between, as for ``w.clone()``, in place.
-
-    Left there, the copy would be a parameter of its own.
-
-    Args:
-        graph: whose nodes are in order.
-        names: of the parameters; a copy that is one of these stays one.
-    """
-    stored, results = {array.name for array in graph.initializer}, {value.name for value in graph.output}
-    copies: dict[str, str] = {}
-    others = []
-    for node in graph.node:
-        _redirect(node, copies)
-        plain = node.op_type == "Identity" and not node.domain and node.input[0] in stored and node.input[0] in names
-        if plain and node.output[0] not in results and node.output[0] not in names:
-            copies[node.output[0]] = node.input[0]
-        else:
-            others.append(node)
-    if copies:
-        _set_nodes(graph, others)
 
 
 def _follow_mode(node: onnx.NodeProto, read: set[str], arrays: Arrays) -> None:
@@ -213,12 +142,6 @@ def _own_statistics(graph: onnx.GraphProto, arrays: Arrays) -> None:
         renamed[layer] = names
     for node in normalizations:
         node.input[1:5] = renamed[tuple(node.input[1:5])]
-
-
-def _set_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> None:
-    if len(nodes) != len(graph.node):
-        del graph.node[:]
-        graph.node.extend(nodes)
 
 
 # -- Scan of opset 8 ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,6 @@
-"""The choice of an ONNX file's weights: no file says so, hence it is judged by what reads arrays and what they hold.
+"""The choice of an ONNX file's weights: few files say so, hence it is judged by what reads arrays and what they hold.
+
+``torch.onnx.export(dynamo=True)`` notes what was a parameter and what a buffer, and is believed.
 
 Never weights: what is not floating; settings (:data:`SETTINGS`: bounds, scales, running statistics); ``Constant``
 nodes; what the version converter adds. Readers that ask only for an array's shape or type say nothing about it. What is
@@ -20,7 +22,7 @@ import onnx
 
 from deep500.errors import InputError, nearest
 from deep500.networks.graph import Choice
-from deep500.networks.onnx.normalise import Arrays, reads
+from deep500.networks.onnx.tying import GENERATED, Arrays, reads
 from deep500.tensors import dtype_name
 
 # fmt: off
@@ -40,10 +42,6 @@ ASKS_SHAPE_OR_TYPE = {("Shape", 0), ("Size", 0), ("CastLike", 1)}
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"})
 WAVES = frozenset({"Cos", "Sin"})
 FLOATING = ("bfloat16", "float16", "float32", "float64")
-GENERATED = re.compile(
-    r"^(/|\d+$|_?val_|onnx::|scalar_tensor|_?const)|_output_\d+$|constant|[/_][xy](:0)?$", re.IGNORECASE
-)
-"""Names that exporters make up for values that had none."""
 NAMED = re.compile(r"(scale|weight|bias|gamma|beta|alpha|temperature|gain|slope|gate)\w*$", re.IGNORECASE)
 """Names of single numbers that are weights."""
 HUGE = 1e4
@@ -52,7 +50,6 @@ FEW = 0.25
 """Tables that were computed repeat values: at most this part of their elements are different."""
 LEAST_TABLE, MOST_TABLE = 64, 2**16
 """Elements of a table whose values are counted: fewer repeat by chance, more do so where 16 bits were trained."""
-ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub"})
 RESHAPES = frozenset({"Cast", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
 
@@ -64,13 +61,16 @@ class Judgement:
     doubtful: Mapping[str, str]
 
 
-def judge(graph: onnx.GraphProto, arrays: Arrays, constants: Collection[str]) -> Judgement:
+def judge(
+    graph: onnx.GraphProto, arrays: Arrays, constants: Collection[str], noted: Mapping[str, bool] | None = None
+) -> Judgement:
     """Tell weights from the other arrays of a graph.
 
     Args:
         graph: brought into our form by :func:`~deep500.networks.onnx.normalise.normalise`.
         arrays: its initializers and constants.
         constants: those that were Constant nodes, or that the version converter added.
+        noted: whether an array was a parameter, where the file says so.
 
     Example:
         >>> from onnx import parser
@@ -87,17 +87,16 @@ def judge(graph: onnx.GraphProto, arrays: Arrays, constants: Collection[str]) ->
     }
     fixed, raw = _independent_of_inputs(graph, arrays), _raw(graph, arrays)
     sinusoids = _sinusoids({name: arrays[name] for name in weights})
+    noted = {} if noted is None else {name: trains for name, trains in noted.items() if name in floating}
     doubts = {}
-    for name in sorted(weights):
+    for name in sorted(weights - noted.keys()):
         reason = _doubt(name, arrays, readers, fixed, sinusoids, name in constants)
         if not reason and not NAMED.search(name) and _normalises_input(name, readers, raw):
             reason = "it is taken from an input, or divides one, as it comes"
         if reason:
             doubts[name] = reason
-    return Judgement(
-        frozenset(weights - doubts.keys() - set(constants)),
-        {name: reason for name, reason in doubts.items() if reason != _PLAIN},
-    )
+    chosen = (weights - doubts.keys() - set(constants) - noted.keys()) | {n for n, trains in noted.items() if trains}
+    return Judgement(frozenset(chosen), {name: reason for name, reason in doubts.items() if reason != _PLAIN})
 
 
 def choose(arrays: Arrays, choice: Choice) -> frozenset[str]:
@@ -152,25 +151,31 @@ def _independent_of_inputs(graph: onnx.GraphProto, arrays: Arrays) -> set[str]:
     return fixed
 
 
-def _raw(graph: onnx.GraphProto, arrays: Arrays) -> dict[str, bool]:
-    """Inputs, and what shapes, types and element-wise arithmetic with arrays make of them; whether Sub or Div did."""
-    raw = {value.name: False for value in graph.input if value.name not in arrays}
+def _raw(graph: onnx.GraphProto, arrays: Arrays) -> dict[str, str]:
+    """Inputs, and what becomes of them before anything is learned: the operator that arrays were last applied with.
+
+    Changes of shape and type and a scale of one number leave an input as it comes.
+    """
+    raw = {value.name: "" for value in graph.input if value.name not in arrays}
     for node in graph.node:
-        kind, values = node.op_type, [value for value in node.input if value]
-        if node.domain or not (kind in RESHAPES or kind in ARITHMETIC) or not any(value in raw for value in values):
+        kind, first = node.op_type, next(iter(node.input), "")
+        if node.domain or first not in raw:
             continue
-        if all(value in raw or value in arrays for value in values):
-            moved = any(raw.get(value) for value in values) or (kind in ("Sub", "Div") and node.input[1] in arrays)
-            raw.update(dict.fromkeys(node.output, moved))
+        if kind in RESHAPES:
+            raw[node.output[0]] = raw[first]
+        elif kind in ("Div", "Mul", "Sub") and node.input[1] in arrays:
+            single = arrays[node.input[1]].size == 1
+            if single or kind != "Mul" or raw[first] == "Sub":
+                raw[node.output[0]] = raw[first] if single and kind == "Mul" else kind
     return raw
 
 
-def _normalises_input(name: str, readers: Mapping[str, list[_Reader]], raw: Mapping[str, bool]) -> bool:
-    """Return whether an array only subtracts from or divides inputs, or scales and moves what became of that."""
+def _normalises_input(name: str, readers: Mapping[str, list[_Reader]], raw: Mapping[str, str]) -> bool:
+    """Return whether an array only is subtracted from inputs as they come, divides them, or scales a difference."""
     return all(
-        kind in ARITHMETIC
-        and (other := node.input[1 - index]) in raw
-        and (raw[other] or (kind in ("Sub", "Div") and index == 1))
+        index == 1
+        and node.input[0] in raw
+        and (kind in ("Div", "Sub") or (kind == "Mul" and raw[node.input[0]] == "Sub"))
         for kind, index, node in readers[name]
     )
 

@@ -17,9 +17,9 @@ from deep500.errors import NetworkError
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.networks.onnx.dump import CONSTANTS_KEY, at_opset
-from deep500.networks.onnx.normalise import reads
 from deep500.networks.onnx.outside import SMALL
 from deep500.networks.onnx.patching import Patch
+from deep500.networks.onnx.tying import reads
 from deep500.networks.protos import graph_proto, model_proto
 from deep500.transformations.substitutions.graph.importing import Imported
 from deep500.transformations.substitutions.graph.stacked import unstacked

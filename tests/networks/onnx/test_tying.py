@@ -1,0 +1,113 @@
+"""Which arrays of a file are one parameter: by notes of PyTorch's exporter, names of its older one, and values."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper, parser
+
+from deep500.frameworks import reference
+from deep500.networks import Network
+from deep500.networks.onnx.load import LeftOutParametersWarning
+from deep500.networks.onnx.tying import GIVEN, KIND, SIGNATURE, tie_transposes
+
+RNG = np.random.default_rng(0)
+W, B = RNG.normal(size=(3, 3)).astype("float32"), RNG.normal(size=3).astype("float32")
+TWO = "h = Gemm(x, w, b) y = Gemm(h, w, b)"
+
+
+def file(text: str, **arrays: np.ndarray) -> onnx.ModelProto:
+    proto = parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 20]> agraph (float[N,3] x) => (float[N,3] y) {{ {text} }}'
+    )
+    proto.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in arrays.items())
+    return proto
+
+
+def noted(proto: onnx.ModelProto, parameters: list[str], given: list[str], kinds: dict[str, str]) -> onnx.ModelProto:
+    """The file as PyTorch's exporter writes it: all parameters, what each node was given, and kinds of arrays."""
+    lines = [f"p_{name.replace('.', '_')}: PARAMETER target='{name}'" for name in parameters]
+    proto.graph.metadata_props.add(key=SIGNATURE, value="\n# inputs\n" + "\n".join(lines) + "\nx: USER_INPUT\n")
+    for node, names in zip(proto.graph.node, given, strict=True):
+        args = ", ".join(f"%p_{name.replace('.', '_')}" for name in names.split())
+        node.metadata_props.add(key=GIVEN, value=f"%{node.output[0]} : call_function[target=f](args = (%x, {args}))")
+    for name, kind in kinds.items():
+        proto.graph.value_info.add(name=name).metadata_props.add(key=KIND, value=kind)
+    return proto
+
+
+def read(proto: onnx.ModelProto) -> tuple[Network, list[type[Warning]]]:
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        network = Network.from_onnx(proto)
+    return network, [note.category for note in notes]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["a.w a.b", "a.w a.b"], {"w": 2, "b": 2}),
+        (["a.w a.b", "c.w c.b"], {"w": 1, "b": 1, "c.w": 1, "c.b": 1}),
+        (["a.w a.b", "a.w c.b"], {"w": 2, "b": 2}),  # one of them is shared: which, nothing tells
+    ],
+)
+def test_nodes_that_were_given_other_parameters_get_them(given: list[str], expected: dict[str, int]) -> None:
+    for arrays in ({"w": W, "b": B}, {"w": np.ones((3, 3), "float32"), "b": np.zeros(3, "float32")}):
+        proto = noted(file(TWO, **arrays), ["a.w", "a.b", "c.w", "c.b"], given, dict.fromkeys(arrays, "PARAMETER"))
+        network, notes = read(proto)
+        assert {name: len(network.consumers(name)) for name in network.trainable()} == expected and not notes
+        values = [network.parameter(name).value for name in expected]
+        assert not any(np.shares_memory(a, b) for n, a in enumerate(values) for b in values[:n])
+
+
+def test_kinds_are_believed() -> None:
+    """A buffer of any values stays fixed, a parameter of a table's trains, and there is nothing to warn of."""
+    text = "a = Mul(x, v) b = Add(a, table) y = MatMul(b, w)"
+    arrays = {"v": B, "table": np.linspace(0, 1, 3, dtype="float32"), "w": W}
+    kinds = {"v": "BUFFER", "table": "PARAMETER", "w": "PARAMETER"}
+    network, notes = read(noted(file(text, **arrays), ["table", "w"], ["", "table", "w"], kinds))
+    assert network.trainable() == ["table", "w"] and not notes
+
+
+def test_a_bias_that_the_exporter_dropped_is_named() -> None:
+    proto = noted(file("y = MatMul(x, w)", w=W), ["a.w", "a.bias"], ["a.w a.bias"], {"w": "PARAMETER"})
+    with pytest.warns(LeftOutParametersWarning, match=r"got no array for 'a\.bias'; expected all parameters"):
+        Network.from_onnx(proto)
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_names_of_the_older_exporter_tell_copies(copies: bool) -> None:
+    """With a name it is a parameter; without, it is a copy where others are, else the same weight."""
+    arrays = {"onnx::1": W, **({"a.weight": W.T @ W} if copies else {})}
+    nodes = [helper.make_node("Identity", ["onnx::1"], ["onnx::2"])]
+    nodes += [helper.make_node("Identity", ["a.weight"], ["b.weight"])] * copies
+    read_in_turn = ["onnx::1", "onnx::2", *(["a.weight", "b.weight"] if copies else [])]
+    values = ["x", *(f"h{n}" for n in range(len(read_in_turn) - 1)), "y"]
+    nodes += [
+        helper.make_node("MatMul", [a, w], [b]) for a, b, w in zip(values[:-1], values[1:], read_in_turn, strict=True)
+    ]
+    proto = file("y = Identity(x)", **arrays)
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    proto.producer_name = "pytorch"
+    network, notes = read(proto)
+    assert sorted(network.trainable()) == sorted(read_in_turn if copies else ["onnx::1"]) and not notes
+
+
+def test_a_weight_that_is_stored_transposed_is_tied() -> None:
+    """An embedding and a last layer: both exporters fold the transposition."""
+    network, _ = read(file("h = MatMul(x, val_0) y = MatMul(h, v)", v=W, val_0=np.ascontiguousarray(W.T)))
+    assert network.trainable() == ["v"]
+    assert [n.op_type for n in network.nodes] == ["Transpose", "MatMul", "MatMul"]
+    x = np.ones((2, 3), "float32")
+    np.testing.assert_allclose(reference.from_model(network).inference({"x": x})["y"], x @ W.T @ W, rtol=1e-6)
+
+
+@pytest.mark.parametrize("other", [W, W[:2], W.T.astype("float64"), np.eye(3, dtype="float32"), W.T + 1])
+def test_what_is_no_transpose_is_not_tied(other: np.ndarray) -> None:
+    """Symmetric matrices are equal to their transposes: they may be layers of their own that began alike."""
+    first = other if np.array_equal(other, other.T) else W
+    assert tie_transposes(onnx.GraphProto(), {"a": first, "b": other}, ["a", "b"]) == set()
