@@ -1,13 +1,14 @@
 """Dtype and shape of every value of a network: ONNX's shape inference, helped where it gives up.
 
-Where the plain inference leaves something open, shape operands are computed: twice, with a small and with a larger
-number in place of every symbolic size. A size that is the same both times is a constant, one that follows a symbol is
-that symbol, any other stays unknown. Weights are never copied: for shapes their dimensions are enough.
+Where the plain inference leaves something open, shape operands are computed three times, with a small number in place
+of every symbolic size, a larger one, and one above all numbers in the network: a cut at 512 tells beyond 512. A size
+that is the same each time is a constant, one that follows a symbol is that symbol, any other stays unknown. Weights are
+never copied: for shapes their dimensions are enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -37,6 +38,7 @@ _ROUNDS = 6
 _PRIMES = ((2, 61), (3, 67), (5, 71), (7, 73), (11, 79), (13, 83), (17, 89), (19, 97), (23, 101), (29, 103))
 
 _MOST_FOLLOWED = 2**20
+_MOST_ABOVE = 2**14  # numbers up to this may be where a size is cut off; larger ones stand for no end
 _WHOLE = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 _VECTORS = ("ConstantOfShape", "Expand", "Range", "Tile")  # a number of their operands is their results' size
 _DRAWS = RANDOM - {"Dropout"}  # Dropout draws in training only, shapes are no matter of that
@@ -67,11 +69,31 @@ def infer_descriptors(network: ReadableNetwork, declared: Mapping[str, TensorDes
         return inference.resolve({}, symbolic)
     if len(symbols) > len(_PRIMES):
         return symbolic
-    # Two numbers per symbol tell a size that follows it from one that merely equals it once. Different primes for all,
-    # so that a product or a sum of sizes is hardly mistaken for a symbol.
-    bindings: list[dict[str, int]] = [{s: _PRIMES[i][which] for i, s in enumerate(symbols)} for which in (0, 1)]
-    small, large = (inference.resolve(binding) for binding in bindings)
-    return {name: _agree(symbolic[name], small[name], large[name], *bindings) for name in symbolic}
+    # Several numbers per symbol tell a size that follows it from one that merely equals it once. Different primes for
+    # all, so that a product or a sum of sizes is hardly mistaken for a symbol.
+    above = _primes_above(_largest(network), len(symbols))
+    numbers = [(*pair, last) for pair, last in zip(_PRIMES, above, strict=False)]
+    bindings: list[dict[str, int]] = [{s: numbers[i][which] for i, s in enumerate(symbols)} for which in range(3)]
+    several = [inference.resolve(binding) for binding in bindings]
+    return {name: _agree(symbolic[name], [known[name] for known in several], bindings) for name in symbolic}
+
+
+def _largest(network: ReadableNetwork) -> int:
+    """The largest number in the network at which a size may be cut off, or one beyond what symbols get otherwise."""
+    most = max(last for _, last in _PRIMES)
+    for name, parameter in network.parameters.items():
+        if parameter.value.dtype.kind == "i" and parameter.value.size and _decides_shapes(name, parameter):
+            most = max(most, int(np.max(parameter.value, where=parameter.value <= _MOST_ABOVE, initial=most)))
+    return most
+
+
+def _primes_above(number: int, count: int) -> list[int]:
+    primes = list[int]()
+    while len(primes) < count:
+        number += 1
+        if all(number % divisor for divisor in range(2, int(number**0.5) + 1)):
+            primes.append(number)
+    return primes
 
 
 def _decides_shapes(name: str, parameter: ReadableParameter) -> bool:
@@ -327,20 +349,16 @@ def _evaluate(node: Node, constants: Constants) -> Constants:
 
 
 def _agree(
-    plain: TensorDescriptor,
-    small: TensorDescriptor,
-    large: TensorDescriptor,
-    small_binding: Mapping[str, int],
-    large_binding: Mapping[str, int],
+    plain: TensorDescriptor, several: Sequence[TensorDescriptor], bindings: Sequence[Mapping[str, int]]
 ) -> TensorDescriptor:
-    """Combine the symbolic result with those for two choices of numbers."""
-    dtype = plain.dtype or small.dtype
-    if small.shape is None or large.shape is None or len(small.shape) != len(large.shape):
+    """Combine the symbolic result with those for several choices of numbers."""
+    dtype, shapes = plain.dtype or several[0].dtype, [known.shape for known in several if known.shape is not None]
+    if len(shapes) < len(several) or len(set(map(len, shapes))) > 1:
         return TensorDescriptor(dtype, plain.shape)
-    symbol_of = {(small_binding[s], large_binding[s]): s for s in small_binding}
+    symbol_of = {tuple(binding[symbol] for binding in bindings): symbol for symbol in bindings[0]}
     sizes: list[Dim] = [
-        a if a == b else symbol_of.get((a, b)) if isinstance(a, int) and isinstance(b, int) else None
-        for a, b in zip(small.shape, large.shape, strict=True)
+        (numbers[0] if len({*numbers}) == 1 else symbol_of.get(numbers)) if None not in numbers else None  # type: ignore[call-overload]
+        for numbers in zip(*shapes, strict=True)
     ]
     if plain.shape is not None and len(plain.shape) == len(sizes):
         sizes = [s if p is None else p for p, s in zip(plain.shape, sizes, strict=True)]

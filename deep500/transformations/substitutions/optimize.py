@@ -180,7 +180,7 @@ def _search(
     The best state by formula is a candidate whatever measured prices of single operators say: prices that lie close
     together are noisy, and candidates are timed from end to end.
     """
-    fixed, begin = tuple(imported.sizes.values()), cpu_seconds()
+    begin = cpu_seconds()
     runs = deployment(options.backend).backend
     by_formula: CostModel = Analytic(runs)
 
@@ -189,7 +189,7 @@ def _search(
             deadline.tell(f"{what}, {where}", best, first)
 
         backtracking = Backtracking(
-            matcher, cost, seconds, options.alpha, fixed, CANDIDATES, progress=progress, stop=options.stop
+            matcher, cost, seconds, options.alpha, CANDIDATES, progress=progress, stop=options.stop
         )
         return backtracking.run(imported.graph, starts)
 
@@ -243,8 +243,8 @@ def _joined(results: Sequence[SearchResult], cost: CostModel, result: SearchResu
 def _folded(imported: Imported, matcher: Matcher, backend: str, seconds: float) -> list[State]:
     """The network with gains in the weights before them; nothing is merged or cut."""
     rules = {way.rule.id: way.rule for way in matcher.directed if way.rule.operators <= FOLDING}
-    cost, fixed = Analytic(deployment(backend).backend), tuple(imported.sizes.values())
-    result = Backtracking(Matcher(rules.values(), GROWTH), cost, seconds, fixed=fixed, keep=1).run(imported.graph)
+    cost = Analytic(deployment(backend).backend)
+    result = Backtracking(Matcher(rules.values(), GROWTH), cost, seconds, keep=1).run(imported.graph)
     return result.best
 
 

@@ -16,6 +16,7 @@ from deep500.errors import InputError
 from deep500.networks.network import Network
 from deep500.transformations.substitutions.equivalence import Equivalence, check_equivalent
 from deep500.transformations.substitutions.graph.importing import Imported, import_network
+from deep500.transformations.substitutions.graph.sizes import Size
 from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, StoredGraph, StoreValue
 from deep500.transformations.substitutions.graph.writing import export_network
 from deep500.transformations.substitutions.loading import Rules, judged, refuse, written_rules
@@ -86,18 +87,20 @@ class _Side:
             raise InputError(
                 f"got constants {', '.join(network.parameters)}; expected inputs only: name them as inputs"
             )
-        self.store, self.symbols = imported.store, {number: name for name, number in imported.sizes.items()}
+        self.store = imported.store
         self.inputs = {name: described.shape for name, described in network.inputs.items()}
         self.used: dict[str, None] = {}
         self.opaque = imported.opaque
         self.patterns = [self._pattern(value) for value in imported.graph.outputs]
 
     def _size(self, number: int) -> str:
-        if number not in self.symbols:
+        if not isinstance(number, Size):
             if number >= 1 << BITS:
                 raise InputError(f"got size {number}; expected one below {1 << BITS}, or a symbol")
             return str(number * ONE)
-        name = f"size_{self.symbols[number]}"
+        if number.symbol is None:
+            raise InputError("got a size computed of several; expected a number or a symbol: give it one")
+        name = f"size_{number.symbol}"
         self.used.setdefault(name)
         return name
 
@@ -230,11 +233,11 @@ def _forward(rules: Sequence[WrittenRule], decided: Sequence[PatternRule]) -> Ma
 
 def _everywhere(imported: Imported, matcher: Matcher) -> tuple[StoredGraph, list[AppliedRule]]:
     graph, steps = imported.graph, list[AppliedRule]()
-    seen, fixed = {graph.outputs}, tuple(imported.sizes.values())
+    seen = {graph.outputs}
     while True:
         change: tuple[Match, StoredGraph] | None = None
         for match in matcher.matches(graph):
-            new = apply(graph, match, fixed)
+            new = apply(graph, match)
             if new is not None and new.outputs not in seen:  # rules may undo each other
                 change = match, new
                 break

@@ -20,6 +20,7 @@ from deep500.networks.flops import FORMULAS
 from deep500.networks.node import Node
 from deep500.tensors import numpy_dtype
 from deep500.transformations.substitutions.cost.model import CostModel
+from deep500.transformations.substitutions.graph.sizes import numbers
 from deep500.transformations.substitutions.graph.store import StoredGraph
 from deep500.transformations.substitutions.graph.units import Unit
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
@@ -103,8 +104,8 @@ def operations(graph: StoredGraph, unit: Unit) -> int:
     attributes = {"transA": settings.get("transA", 0), "kernel_shape": settings.get("kernel", ())}
     names = tuple(str(n) for n in range(len(unit.inputs)))
     node = Node(op_type, names, ("y",), unit.kind, attributes=attributes)
-    shapes = [store.shape(value) for value in unit.inputs]
-    count = FORMULAS[op_type](node, shapes, [store.shape(value) for value in unit.outputs])
+    shapes, results = ([numbers(store.shape(value)) for value in side] for side in (unit.inputs, unit.outputs))
+    count = FORMULAS[op_type](node, shapes, results)
     elementary = ACTIVATIONS.get(unit.kind) not in (None, "Relu")
     return count * ELEMENTARY if elementary else count
 
@@ -113,7 +114,7 @@ def traffic(graph: StoredGraph, unit: Unit) -> int:
     """Bytes that a unit reads, each value once, and writes."""
     store = graph.store
     values = (*dict.fromkeys(unit.inputs), *unit.outputs)
-    return sum(prod(store.shape(value)) * numpy_dtype(store.dtype(value)).itemsize for value in values)
+    return sum(prod(numbers(store.shape(value))) * numpy_dtype(store.dtype(value)).itemsize for value in values)
 
 
 class Analytic(CostModel):

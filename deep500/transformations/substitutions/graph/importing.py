@@ -12,13 +12,25 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import onnx
 
 from deep500.errors import NetworkError
 from deep500.networks.graph import AnyGraph, Graph
 from deep500.networks.network import Network
-from deep500.networks.node import Node
+from deep500.networks.node import Node, find_schema
 from deep500.networks.protos import node_proto
-from deep500.tensors import TensorDescriptor
+from deep500.tensors import TensorDescriptor, dtype_to_onnx
+from deep500.transformations.substitutions.graph.sizes import (
+    Size,
+    can_be_asked,
+    can_be_read,
+    is_open,
+    numbers,
+    quotient,
+    symbol,
+    total,
+    unknown,
+)
 from deep500.transformations.substitutions.graph.store import Store, StoredGraph, StoreValue
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
 from deep500.transformations.substitutions.operators.own import OWN
@@ -114,6 +126,7 @@ class Importer:
         self.sizes = stand_ins(network, sizes)
         self.symbolic = network.descriptors() if self.sizes else {}
         self.described = _bound(network, self.sizes).descriptors()
+        self.shapes: dict[str, Shape] = {}
         self.values: dict[str, StoreValue] = {}
         self.names: dict[StoreValue, str] = {}
         self.opaque: dict[str, Node] = {}
@@ -139,9 +152,49 @@ class Importer:
 
     def _type(self, name: str) -> tuple[Shape, str]:
         described = self.described.get(name, TensorDescriptor(None, None))
-        shape = described.shape
-        known = shape is not None and all(isinstance(size, int) and size > 0 for size in shape)
-        return tuple(shape) if known and shape is not None else UNKNOWN, str(described.dtype)  # type: ignore[arg-type]
+        if name not in self.shapes:
+            shape: Any = described.shape
+            known = shape is not None and all(isinstance(size, int) and size > 0 for size in shape)
+            self.shapes[name] = self._open(name, tuple(shape)) if known else UNKNOWN
+        return self.shapes[name], str(described.dtype)
+
+    def _open(self, name: str, shape: Shape) -> Shape:
+        """A shape in which sizes that are no constants of the network say what they are."""
+        symbols = self.symbolic[name].shape if name in self.symbolic else shape
+        if symbols is None or len(symbols) != len(shape):
+            symbols = (None,) * len(shape)
+        sizes = list(shape)
+        for axis, known in enumerate(symbols):
+            if not isinstance(known, int):
+                sizes[axis] = symbol(known, sizes[axis]) if known in self.sizes else unknown(sizes[axis], name, axis)
+        return tuple(sizes)
+
+    def _followed(self, node: Node, inputs: Sequence[StoreValue]) -> None:
+        """Let open sizes of what an opaque node gives be those of its inputs, where ONNX says that they are."""
+        known = {name: self._type(name)[0] for name in node.writes}
+        schema = find_schema(node.op_type, node.domain)
+        if schema is None or all(map(can_be_read, (size for shape in known.values() for size in shape))):
+            return
+        marks, types, data = dict[Size, str](), dict[str, onnx.TypeProto](), dict[str, onnx.TensorProto]()
+        for name, value in zip(node.reads, inputs, strict=False):
+            shape, dtype = self._type_of(value)
+            if shape == UNKNOWN:
+                return
+            dims = [marks.setdefault(size, f"size {len(marks)}") if isinstance(size, Size) else size for size in shape]
+            types[name] = onnx.helper.make_tensor_type_proto(dtype_to_onnx(dtype), dims)
+            array = self.store.arrays.get(value.node)
+            if array is not None and array.dtype.kind == "i":
+                data[name] = onnx.numpy_helper.from_array(np.asarray(array), name)
+        try:
+            given = onnx.shape_inference.infer_node_outputs(schema, node_proto(node), types, data)
+        except (onnx.shape_inference.InferenceError, ValueError):
+            return
+        sizes = {mark: size for size, mark in marks.items()}
+        for name, described in given.items():
+            dims = described.tensor_type.shape.dim
+            if len(dims) == len(known[name]):
+                both = zip(dims, known[name], strict=True)
+                self.shapes[name] = tuple(sizes.get(dim.dim_param, dim.dim_value or size) for dim, size in both)
 
     def _again(self, node: Node, values: Mapping[str, StoreValue]) -> Sequence[StoreValue]:
         before, self.values = self.values, dict(values)
@@ -158,11 +211,12 @@ class Importer:
                 values = form(self, node)
             except ShapeMismatch:
                 values = None  # broadcasting and the like, which the rule language does not have
-        if values is not None and any(
-            (self.store.shape(value), self.store.dtype(value)) != self._type(name)
-            for name, value in zip(node.writes, values, strict=False)
-        ):
-            raise NetworkError(f"got other shapes than ONNX's for node {node.name!r}; expected the same; report this")
+        for name, value in zip(node.writes, values or (), strict=False):
+            (shape, dtype), (known, kind) = self._type_of(value), self._type(name)
+            if (numbers(shape), dtype) != (numbers(known), kind):
+                raise NetworkError(
+                    f"got other shapes than ONNX's for node {node.name!r}; expected the same; report this"
+                )
         return values or self._opaque(node)
 
     def known(self, name: str) -> bool:
@@ -178,8 +232,10 @@ class Importer:
         identity = node.name if node.is_random or node.domain or node.graphs else ""
         digest = hashlib.sha256(text + gaps.encode() + identity.encode()).hexdigest()[:16]
         self.opaque.setdefault(digest, node)
-        types = [self._type(name) for name in node.writes]
         inputs = [self.values[name] for name in node.reads]
+        if self.sizes and not node.domain and not node.graphs:
+            self._followed(node, inputs)
+        types = [self._type(name) for name in node.writes]
         parameters = (("digest", digest), ("op_type", node.op_type))
         matrix = self._matrix(node, inputs)
         if matrix is not None:
@@ -221,14 +277,6 @@ class Importer:
         """Shape of what a node reads at a position."""
         return self.store.shape(self.value(node, position))
 
-    def is_fixed(self, node: Node, position: int, axis: int) -> bool:
-        """Whether an axis of what a node reads has its size whatever numbers stand for the inputs' symbolic sizes.
-
-        What a form computes from another size would hold for these numbers only.
-        """
-        described = self.symbolic.get(node.inputs[position])
-        return described is None or (described.shape is not None and isinstance(described.shape[axis], int))
-
 
 def stand_ins(network: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
     """A number for every symbolic size of the inputs, which divides none of the network's fixed sizes.
@@ -245,16 +293,16 @@ def stand_ins(network: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
     fixed = {int(size) for parameter in network.parameters.values() for size in np.shape(parameter.value)}
     fixed |= {size for described in network.inputs.values() for size in described.shape or () if isinstance(size, int)}
     fixed.discard(0)  # every prime divides it
-    numbers: dict[str, int] = {}
+    chosen: dict[str, int] = {}
     for described in network.inputs.values():
-        for symbol in described.shape or ():
-            if isinstance(symbol, str) and symbol not in numbers:
-                number = max(sizes.get(symbol, 2), 2)
-                # A prime that divides no fixed size: in a shape it then stands for the symbol, also in products.
-                while not _prime(number) or number in numbers.values() or any(size % number == 0 for size in fixed):
+        for name in described.shape or ():
+            if isinstance(name, str) and name not in chosen:
+                number = max(sizes.get(name, 2), 2)
+                # A prime that divides no fixed size: what only happens to fit it is seen not to.
+                while not _prime(number) or number in chosen.values() or any(size % number == 0 for size in fixed):
                     number += 1
-                numbers[symbol] = number
-    return numbers
+                chosen[name] = number
+    return chosen
 
 
 def _prime(number: int) -> bool:
@@ -311,13 +359,14 @@ def combine(g: Importer, names: tuple[str, str, str], left: StoreValue, right: S
     shapes = g.store.shape(left), g.store.shape(right)
     if shapes[0] == shapes[1]:
         return g.store.add(elementwise, left, right)
-    if np.prod(shapes[0]) < np.prod(shapes[1]) or len(shapes[0]) < len(shapes[1]):
+    if total(shapes[0]) < total(shapes[1]) or len(shapes[0]) < len(shapes[1]):
         left, right = right, left
         shapes = shapes[::-1]
     whole, other = shapes
-    if names == ADD and _zero(g, right) and whole == np.broadcast_shapes(whole, other):
+    spread = zip(other[::-1], whole[::-1], strict=False)
+    if names == ADD and _zero(g, right) and len(other) <= len(whole) and all(a in (1, b) for a, b in spread):
         return (left,)  # of biases that nobody trained
-    if len(other) <= len(whole) and np.prod(other) == 1:
+    if len(other) <= len(whole) and total(other) == 1:
         return g.store.add(scalar, left, _reshaped(g, right, ()))
     axis = _vector_axis(whole, other)
     return None if axis is None else g.store.add(vector, left, _reshaped(g, right, (whole[axis],)), axis=axis)
@@ -370,7 +419,9 @@ def _matmul(g: Importer, node: Node) -> Values:
         return None
     if len(shape) == 2:
         return g.store.add("matmul", left, right)
-    rows = int(np.prod(shape[:-1]))
+    if not can_be_asked(shape[:-1]):
+        return None
+    rows = total(shape[:-1])
     (flat,) = g.store.add("reshape", left, shape=(rows, shape[-1]))
     (product,) = g.store.add("matmul", flat, right)
     return g.store.add("reshape", product, shape=(*shape[:-1], width[-1]))
@@ -399,13 +450,13 @@ def window(g: Importer, node: Node, kernel: Shape) -> dict[str, Any] | None:
     auto = node.attribute("auto_pad", "NOTSET")
     auto = auto.decode() if isinstance(auto, bytes) else auto
     if auto in ("SAME_UPPER", "SAME_LOWER"):
-        if any(stride > 1 and not g.is_fixed(node, 0, axis) for axis, stride in enumerate(strides, 2)):
-            return None
-        total = [
+        padding = [
             max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
             for n, k, s, d in zip(image[2:], kernel, strides, dilations, strict=True)
         ]
-        less, more = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+        if any(map(is_open, padding)) or any(s > 1 and is_open(n) for n, s in zip(image[2:], strides, strict=True)):
+            return None
+        less, more = tuple(t // 2 for t in padding), tuple(t - t // 2 for t in padding)
         pads = (*less, *more) if auto == "SAME_UPPER" else (*more, *less)
     elif auto == "VALID":
         pads = (0, 0, 0, 0)
@@ -462,9 +513,9 @@ def _split(g: Importer, node: Node) -> Values:
     shape = g.shape(node, 0)
     axis = node.attribute("axis") % len(shape)
     sizes = g.array(node, 1)
+    if is_open(shape[axis]):
+        return None
     if sizes is None:
-        if not g.is_fixed(node, 0, axis):
-            return None
         part = -(-shape[axis] // len(node.outputs))
         sizes = np.full(len(node.outputs), part)
         sizes[-1] = shape[axis] - part * (len(node.outputs) - 1)
@@ -488,12 +539,33 @@ def _reshape(g: Importer, node: Node) -> Values:
     """Reshape, Flatten, Squeeze and Unsqueeze: the same elements in another shape."""
     shape, dtype = g._type(node.outputs[0])
     constant = len(node.inputs) < 2 or not node.inputs[1] or g.array(node, 1) is not None
-    same = np.prod(shape) == np.prod(g.shape(node, 0)) and dtype == g.store.dtype(g.value(node, 0))
-    return (
-        g.store.add("reshape", g.value(node, 0), shape=shape)
-        if constant and same and min(shape, default=1) > 0
-        else None
-    )
+    if not constant or dtype != g.store.dtype(g.value(node, 0)) or min(shape, default=1) <= 0:
+        return None
+    whole = g.shape(node, 0)
+    if any(map(is_open, whole)):
+        known, shape = shape, _asked(node, whole, g.array(node, 1))
+        if numbers(shape) != numbers(known) or not can_be_asked(shape):
+            return None
+    return g.store.add("reshape", g.value(node, 0), shape=shape) if total(shape) == total(whole) else None
+
+
+def _asked(node: Node, whole: Shape, array: np.ndarray[Any, Any] | None) -> Shape:
+    """The shape that a node asks for, from one with open sizes."""
+    places = [] if array is None else [int(place) for place in array]
+    if node.op_type == "Flatten":
+        axis = node.attribute("axis")
+        return total(whole[:axis]), total(whole[axis:])
+    if node.op_type == "Squeeze":
+        gone = {place % len(whole) for place in places} or {axis for axis, size in enumerate(whole) if size == 1}
+        return tuple(size for axis, size in enumerate(whole) if axis not in gone)
+    if node.op_type == "Unsqueeze":
+        rank, rest = len(whole) + len(places), iter(whole)
+        new = {place % rank for place in places}
+        return tuple(1 if axis in new else next(rest) for axis in range(rank))
+    sizes = [whole[axis] if size == 0 else size for axis, size in enumerate(places)]
+    others = total(size for size in sizes if size != -1)
+    left = quotient(total(whole), others)
+    return tuple(size if size != -1 or left is None else left for size in sizes)
 
 
 def _form(node: Node) -> Callable[[Any, Node], Values] | None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from deep500.transformations.substitutions.graph.sizes import is_open
 from deep500.transformations.substitutions.operators.elementwise import ACTIVATIONS
 from deep500.transformations.substitutions.operators.specification import Shape, ShapeMismatch, operator, require
 
@@ -60,6 +61,7 @@ class Store:
         nodes: in the order in which they were made.
         arrays: the constant leaves' values, by node.
         exact: the same in float64, of leaves that were computed and rounded.
+        open: whether some sizes are known at run time only (`sizes`).
         digests: of every node: how it is made from leaves, which count as they come: the same in another store, and in
             one of another dtype.
 
@@ -75,6 +77,7 @@ class Store:
         self.nodes: list[StoreNode] = []
         self.arrays: dict[int, np.ndarray[Any, Any]] = {}
         self.exact: dict[int, np.ndarray[Any, Any]] = {}
+        self.open = False
         self.digests: list[str] = []
         self._known: dict[Any, int] = {}
         self._ordinals: dict[Any, int] = {}
@@ -83,6 +86,7 @@ class Store:
     # -- making nodes -----------------------------------------------------------------------------------------------
     def input(self, name: str, shape: Shape, dtype: str) -> StoreValue:
         """An input of the network, or a parameter that must stay one."""
+        self.open = self.open or any(map(is_open, shape))
         return self._leaf(INPUT, (("name", name),), shape, dtype, False)
 
     def constant(self, array: np.ndarray[Any, Any], exact: np.ndarray[Any, Any] | None = None) -> StoreValue:
@@ -105,6 +109,7 @@ class Store:
         self, inputs: Sequence[StoreValue], shapes: Sequence[Shape], dtypes: Sequence[str], parameters: Parameters
     ) -> tuple[StoreValue, ...]:
         """A node that no specification describes; ``parameters`` identify it."""
+        self.open = self.open or any(is_open(size) for shape in shapes for size in shape)
         return self._node(StoreNode(OPAQUE, parameters, tuple(inputs), tuple(shapes), tuple(dtypes), False))
 
     def add(self, op: str, *inputs: StoreValue, **parameters: Any) -> tuple[StoreValue, ...]:

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
+from deep500.errors import NetworkError
 from deep500.networks.graph import Graph
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.transformations.substitutions.graph.attention import fused
 from deep500.transformations.substitutions.graph.importing import Imported, named
+from deep500.transformations.substitutions.graph.sizes import Size, is_open, numbers, symbol
 from deep500.transformations.substitutions.graph.stacked import unstacked
 from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, Store, StoredGraph, StoreValue, parts
 from deep500.transformations.substitutions.graph.units import Unit, Units, ordered
@@ -103,8 +105,8 @@ class Writer:
         self.names, self.taken, self._count = dict(names), {*names.values(), *network.values()}, 0
         self.opaque: dict[str, Node] = {} if imported is None else imported.opaque
         sizes = {} if imported is None else imported.sizes
-        self.dynamic, self.training = tuple(sizes.values()), imported is not None and imported.training
-        self.symbols: dict[int, tuple[str, int]] = {}  # number of a symbolic size -> an input that has it, and its axis
+        self.alone, self.training = imported is None, imported is not None and imported.training
+        self.symbols: dict[Size, tuple[str, int]] = {}  # an input that has a symbolic size, and its axis
         self.made_by: dict[str, Node] = {}  # nodes of the source by their first output: their names stay
         if imported is not None:
             source = imported.network
@@ -113,7 +115,7 @@ class Writer:
             for name, described in named(source).inputs.items():
                 for axis, size in enumerate(described.shape or ()):
                     if size in sizes:
-                        self.symbols.setdefault(sizes[size], (name, axis))
+                        self.symbols.setdefault(symbol(str(size), sizes[size]), (name, axis))
 
     def fresh(self, prefix: str) -> str:
         """A name that nothing has."""
@@ -206,9 +208,9 @@ class Writer:
         return [helper.make_node(unit.kind.capitalize(), inputs, outputs, **dict(unit.settings))]
 
     def _normalize(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
-        if self.training:
+        if self.training or is_open(self.store.shape(unit.inputs[1])[0]):
             middle, shape = self.fresh("gain"), self.store.shape(unit.inputs[0])
-            vector = self.store.shape(unit.inputs[1])
+            vector = (-1,)  # as long as it is
             first = operator("gain").onnx(inputs[:2], [middle], {"axis": 1}, [shape, vector])
             return [*first, *operator("bias").onnx([middle, inputs[2]], outputs, {"axis": 1}, [shape, vector])]
         size, dtype = self.store.shape(unit.inputs[1]), self.store.dtype(unit.inputs[1])
@@ -222,24 +224,30 @@ class Writer:
             return [helper.make_node("Mul", inputs, outputs)]
         after = len(self.store.shape(whole)) - 1 - axis
         if not self.store.node(vector).constant or after == 0:
-            return self._plain(unit, inputs, outputs)
+            return operator(unit.kind).onnx(inputs, outputs, dict(unit.settings), [self.store.shape(whole), (-1,)])
         spread = self.array(constant_array(self.store, vector, self.wide).reshape(-1, *[1] * after))
         return [helper.make_node("Add" if unit.kind == "bias" else "Mul", [inputs[0], spread], outputs)]
 
     def _split(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
         settings = dict(unit.settings)
+        if any(map(is_open, settings["sizes"])) and not self.alone:
+            raise NetworkError(f"got parts {settings['sizes']} of open sizes; expected numbers; report this")
         sizes = self.array(np.array(settings["sizes"], np.int64))
         return [helper.make_node("Split", [*inputs, sizes], outputs, axis=settings["axis"])]
 
     def _reshape(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
-        shape = list(dict(unit.settings)["shape"])
-        open_axes = [axis for axis, size in enumerate(shape) if any(size % number == 0 for number in self.dynamic)]
-        alone = [axis for axis in open_axes if shape[axis] not in self.symbols]
-        if open_axes and len(alone) < 2:
-            free = (alone or open_axes)[0]
-            shape[free] = -1
-            open_axes.remove(free)
-        if open_axes and all(shape[axis] in self.symbols for axis in open_axes):
+        shape, whole = list(dict(unit.settings)["shape"]), self.store.shape(unit.inputs[0])
+        places = [] if self.alone else [axis for axis, size in enumerate(shape) if is_open(size)]
+        if len(places) > 1:  # 0: as it is in what is read
+            stay = [axis for axis in places if axis < len(whole) and whole[axis] == shape[axis]]
+            shape = [0 if axis in stay else size for axis, size in enumerate(shape)]
+            places = [axis for axis in places if axis not in stay]
+        follow = [axis for axis in places if shape[axis] not in self.symbols] or places[: len(places) == 1]
+        if len(follow) > 1:
+            raise NetworkError(f"got shape {shape}, of which {len(follow)} sizes follow; expected one; report this")
+        for axis in follow:
+            shape[axis] = -1
+        if len(places) > len(follow):
             return self._reshape_by_inputs(inputs[0], outputs[0], shape)
         target = self.array(np.array(shape, np.int64))
         return [helper.make_node("Reshape", [inputs[0], target], outputs)]
@@ -248,7 +256,7 @@ class Writer:
         """Sizes that more than one symbol has are read from the inputs' shapes when the network runs."""
         nodes, parts = [], []
         for size in shape:
-            if size in self.symbols:
+            if isinstance(size, Size):
                 name, axis = self.symbols[size]
                 part = self.fresh("size")
                 nodes.append(helper.make_node("Shape", [name], [part], start=axis, end=axis + 1))
@@ -352,7 +360,7 @@ def unit_network(graph: StoredGraph, unit: Unit, copies: int = 1) -> Graph:
             if store.node(value).constant:
                 network.add_parameter(name, constant_array(store, value).copy(), trainable=False)
             else:
-                network.add_input(name, store.shape(value), store.dtype(value))
+                network.add_input(name, numbers(store.shape(value)), store.dtype(value))
         for position, value in enumerate(unit.outputs):
             writer.names[value] = f"y{copy}_{position}"
         writer.write(unit)

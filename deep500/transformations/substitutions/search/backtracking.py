@@ -79,7 +79,6 @@ class Backtracking:
         cost: prices graphs.
         budget: seconds of CPU time.
         alpha: how much more than the best a state may cost to be looked at again.
-        fixed: numbers that stand for symbolic sizes.
         keep: how many states to return.
         patience: states to look at without finding a better one, before it ends; a third of the budget ends it too.
         progress: called with seconds so far, best cost, first cost and what is searched, after every state.
@@ -90,7 +89,6 @@ class Backtracking:
     cost: CostModel
     budget: float = 30.0
     alpha: float = 1.05
-    fixed: Sequence[int] = ()
     keep: int = 4
     patience: int = 12
     progress: Callable[[float, float, float, str], None] | None = None
@@ -191,7 +189,7 @@ class Backtracking:
 
     def _neighbourhoods(self, state: State) -> State:
         """The state with every neighbourhood in its normal form that costs less so."""
-        forms = NormalForms([directed.rule for directed in self.matcher.directed], self.fixed)
+        forms = NormalForms([directed.rule for directed in self.matcher.directed])
         for root in forms.roots(state.graph):
             self._in_time()
             way = list(forms.normalize(state.graph, root))
@@ -253,7 +251,7 @@ class Backtracking:
         self._in_time()
         if isinstance(move, Group):
             return self._follow(state, move)
-        graph = apply(state.graph, move, self.fixed)
+        graph = apply(state.graph, move)
         if graph is None or graph.outputs in self._seen or len(graph.nodes()) > self._largest:
             return None
         return self._priced(graph, (*state.history, AppliedRule(move.rule, place(graph.store, move))))
@@ -261,7 +259,7 @@ class Backtracking:
     def _along(self, state: State, group: Group) -> list[State]:
         """The states on the way that a group leads."""
         way, history = list[State](), state.history
-        for graph, step in follow(state.graph, group, self.matcher, self.fixed, self._largest):
+        for graph, step in follow(state.graph, group, self.matcher, self._largest):
             self._in_time()
             history = (*history, step)
             way.append(self._priced(graph, history))

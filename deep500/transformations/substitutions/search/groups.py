@@ -82,14 +82,14 @@ def groups(matches: Sequence[Match]) -> dict[Group, list[Match]]:
 
 
 def follow(
-    graph: StoredGraph, group: Group, matcher: Matcher, fixed: Sequence[int], largest: int
+    graph: StoredGraph, group: Group, matcher: Matcher, largest: int
 ) -> Iterator[tuple[StoredGraph, AppliedRule]]:
     """Apply the rule of a group wherever its value is bound, until nowhere; every graph on the way."""
     seen = {graph.outputs}
     for _ in range(MOST):
         members = [match for match in matcher.matches(graph, only=group.rule) if group.holds(match)]
         for match in _in_order(graph, members, group.value):
-            new = apply(graph, match, fixed)
+            new = apply(graph, match)
             if new is not None and new.outputs not in seen and len(new.nodes()) <= largest:
                 break
         else:

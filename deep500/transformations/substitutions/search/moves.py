@@ -7,12 +7,14 @@ store that the same network was imported into, and for the network in another pr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from deep500.errors import NetworkError
-from deep500.transformations.substitutions.graph.store import Store, StoredGraph, StoreValue
+from deep500.transformations.substitutions.graph.sizes import can_be_asked, is_open
+from deep500.transformations.substitutions.graph.store import Store, StoredGraph, StoreNode, StoreValue
 from deep500.transformations.substitutions.operators.specification import ShapeMismatch
 from deep500.transformations.substitutions.rules.matching import Match, Matcher
+from deep500.transformations.substitutions.rules.patterns import CONSTANTS
 
 Moved = dict[StoreValue, StoreValue] | None
 
@@ -39,34 +41,31 @@ def name(store: Store, value: StoreValue) -> str:
     return f"{store.digests[value.node]}.{value.output}"
 
 
-def apply(graph: StoredGraph, match: Match, fixed: Sequence[int] = (), moved: Moved = None) -> StoredGraph | None:
-    """The graph after a match; None where it cannot be made.
+def apply(graph: StoredGraph, match: Match, moved: Moved = None) -> StoredGraph | None:
+    """The graph after a match; None where it cannot be made: what would need a number for an open size is not.
 
     Args:
         graph: before.
         match: of a rule in it.
-        fixed: numbers that stand for symbolic sizes; what would cut such a size in two is not made.
         moved: receives which new values stand for which old ones.
     """
     try:
         new = graph.replace(match.build(), moved)
     except ShapeMismatch:
         return None
-    if fixed and any(cuts_symbol(graph.store.nodes[number], fixed) for number in set(new.nodes()) - set(graph.nodes())):
+    store = graph.store
+    if store.open and any(needs_number(store.nodes[number]) for number in set(new.nodes()) - set(graph.nodes())):
         return None
     return new if new.outputs != graph.outputs else None
 
 
-def cuts_symbol(node: Any, fixed: Sequence[int]) -> bool:
-    """Return whether a node cuts, or mixes, sizes for which the numbers ``fixed`` stand."""
-    if node.constant:
-        return False
+def needs_number(node: StoreNode) -> bool:
+    """Whether a file could write a node only with a number for a size that is known at run time."""
+    if node.op in CONSTANTS:
+        return any(map(is_open, node.parameter("shape")))
     if node.op == "split":
-        return any(node.shapes[0][node.parameter("axis")] % number == 0 for number in fixed)
-    if node.op == "reshape":
-        shared = [size for size in node.shapes[0] if any(size % number == 0 for number in fixed)]
-        return sum(size not in fixed for size in shared) > 1  # a symbol by itself is read from an input's shape
-    return False
+        return any(is_open(shape[node.parameter("axis")]) for shape in node.shapes)
+    return node.op == "reshape" and not can_be_asked(node.shapes[0])
 
 
 def replay(graph: StoredGraph, steps: Sequence[AppliedRule], matcher: Matcher, became: Moved = None) -> StoredGraph:

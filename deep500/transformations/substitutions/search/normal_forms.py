@@ -83,7 +83,6 @@ class NormalForms:
 
     Args:
         rules: those that may be applied; what is not among them is left out.
-        fixed: numbers that stand for symbolic sizes.
 
     Example:
         >>> from deep500.networks import create
@@ -97,8 +96,7 @@ class NormalForms:
         [4, 3]
     """
 
-    def __init__(self, rules: Sequence[PatternRule], fixed: Sequence[int] = ()) -> None:
-        self.fixed = fixed
+    def __init__(self, rules: Sequence[PatternRule]) -> None:
         phases = (_directed(texts) for texts in (FOLD, ENLARGE, MERGE, REORDER))
         self.fold, self.enlarge, self.merge, self.reorder = (Matcher(rules, only=set(names)) for names in phases)
 
@@ -183,7 +181,7 @@ class NormalForms:
         """The graph after a match, and the root's place in it."""
         # The root is followed through the replacement as one more output.
         probe = StoredGraph(graph.store, (*graph.outputs, root))
-        new = apply(probe, match, self.fixed)
+        new = apply(probe, match)
         return None if new is None else (StoredGraph(graph.store, new.outputs[:-1]), new.outputs[-1])
 
 

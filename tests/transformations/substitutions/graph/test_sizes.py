@@ -1,0 +1,96 @@
+"""Open sizes: polynomials that are right for every number, and rewrites that are."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deep500.networks import Network
+from deep500.transformations.substitutions.graph.importing import import_network
+from deep500.transformations.substitutions.graph.sizes import Size, is_open, quotient, symbol, unknown
+from tests.transformations.substitutions.open_sizes import differences
+
+
+def at(size: int, numbers: dict[str, int]) -> int:
+    """What a size is for other numbers, by its terms alone."""
+    if not isinstance(size, Size):
+        return size
+
+    def factor(word: Any) -> int:
+        if isinstance(word, str):
+            return numbers[word]
+        sign, inner, divisor = word
+        assert sign == "//"
+        divisor = value(dict(divisor)) if isinstance(divisor, tuple) else divisor
+        return value(dict(inner)) // divisor
+
+    def value(terms: Any) -> int:
+        return sum(count * int(np.prod([factor(word) for word in words], dtype=int)) for words, count in terms.items())
+
+    return value(size.terms)
+
+
+def drawn(draw: random.Random, sizes: dict[str, int], depth: int) -> int:
+    """Numbers, or sizes, by operations that shapes compute with."""
+    if depth == 0:
+        return sizes[draw.choice("NHW")] if draw.random() < 0.7 else draw.randint(-3, 5)
+    left, right = (drawn(draw, sizes, draw.randint(0, depth - 1)) for _ in range(2))
+    kind = draw.choice("+-*/%")
+    if kind in "/%":
+        right = sizes[draw.choice("NHW")] if draw.random() < 0.2 else draw.randint(1, 4)
+        return left // right if kind == "/" else left % right
+    return left + right if kind == "+" else left - right if kind == "-" else left * right
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sizes_are_what_numbers_would_be(seed: int) -> None:
+    """The same expression of other numbers has the value that the terms say; equal terms are equal at all numbers."""
+    for number in range(60):
+        sizes = {name: symbol(name, value) for name, value in zip("NHW", (5, 7, 11), strict=True)}
+        made = drawn(random.Random(f"{seed} {number}"), sizes, 4)
+        for numbers in ({"N": 1, "H": 2, "W": 3}, {"N": 9, "H": 4, "W": 16}, {"N": 5, "H": 7, "W": 11}):
+            try:
+                plain = drawn(random.Random(f"{seed} {number}"), numbers, 4)
+            except ZeroDivisionError:
+                continue
+            assert at(made, numbers) == plain, made
+        again = drawn(random.Random(f"{seed} {number}"), sizes, 4)
+        assert made == again and hash(made) == hash(again) and is_open(made) == isinstance(made, Size)
+
+
+def test_what_only_happens_to_be_the_same_is_not() -> None:
+    n, cut = symbol("N", 8), unknown(8, "cut", 0)
+    assert n != 8 and cut != n and cut != unknown(8, "cut", 1) and cut == unknown(8, "cut", 0)
+    assert n // 8 != 1 and (n + 1) - n == 1 and quotient(8, n) is None and quotient(n, 0) is None
+    assert n.symbol == "N" and (2 * n).symbol is None and cut.symbol is None
+
+
+def test_what_onnx_knows_of_an_opaque_node_is_known() -> None:
+    """HardSwish has no specification, and keeps the sizes that a window with strides computed."""
+    network = Network("windows")
+    network.add_input("x", ("N", 3, "H", "W"))
+    network.add_parameter("w", np.ones((4, 3, 3, 3), "float32"))
+    network.add_node("Conv", ["x", "w"], ["y"], strides=(2, 2), pads=(1, 1, 1, 1))
+    network.add_node("HardSwish", ["y"], ["z"])
+    network.add_output("z")
+    imported = import_network(network)
+    y, z = (imported.store.shape(imported.values[name]) for name in "yz")
+    assert y == z and y != tuple(map(int, y)) and z[2] == (imported.store.shape(imported.values["x"])[2] - 1) // 2 + 1
+
+
+def test_rewrites_hold_at_every_size() -> None:
+    """Any rules, whatever they cost; sizes are drawn with every rest of strides, one, primes, above all constants."""
+    wrong, taken, ran = list[str](), 0, 0
+    for seed in range(40):
+        more, steps, sizes = differences(seed)
+        wrong, taken, ran = [*wrong, *more], taken + steps, ran + sizes
+    assert not wrong and taken > 100 and ran > 150, (taken, ran, wrong[:3])
+
+
+@pytest.mark.long
+def test_rewrites_hold_at_every_size_of_many() -> None:
+    wrong = [text for seed in range(1000, 4000) for text in differences(seed, 10)[0]]
+    assert not wrong, wrong[:5]
