@@ -236,15 +236,15 @@ def _at(network: Network, source: Source, opset: int | None) -> onnx.ModelProto:
         return network.to_onnx(opset=floor)
 
 
-def check_numbers(network: Network, again: Network, source: Source) -> None:
-    """Run what was read from a new file beside the network.
+def check_numbers(network: Network, again: Network, source: Source, sizes: Mapping[str, int] | None = None) -> None:
+    """Run what was read from a new file beside the network, with numbers for symbolic sizes.
 
     Raises:
         NetworkError: it computes something else.
         UnsupportedOperator: neither the reference nor ONNX Runtime runs it.
     """
     half = "float16" in {d.dtype for d in network.descriptors().values()}
-    sizes, most = source.numbers(network), HALF if half else LIMIT
+    sizes, most = sizes or source.numbers(network), HALF if half else LIMIT
     try:
         error = difference(network, again, sizes, 0)
     except UnsupportedOperator:

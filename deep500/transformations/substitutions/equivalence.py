@@ -244,7 +244,7 @@ def in_float64(network: Network) -> Network:
 
 
 def _sizes(imported: Imported, chosen: Mapping[str, int]) -> list[dict[str, int]]:
-    """Two choices of the symbolic sizes: what was rewritten must hold for others than it was rewritten with."""
+    """Two choices of the symbolic sizes; that the result holds for all follows from `graph.sizes`, not from these."""
     if not imported.sizes:
         return [{}]
     first = {**imported.sizes, **chosen}

@@ -113,7 +113,9 @@ def conv(d: Drawing, x: str) -> None:
         biases = [d.array(4)] * d.draw.randint(0, 1)
         (y,) = d.node("Conv", x, weight, *biases, group=group, **settings)
     if several == 2:
-        d.node(d.draw.choice(("Add", "Mul", "Concat")), d.values[-2], y) if d.draw.random() < 0.5 else d.node("Add", y, y)
+        d.node(d.draw.choice(("Add", "Mul", "Concat")), d.values[-2], y) if d.draw.random() < 0.5 else d.node(
+            "Add", y, y
+        )
 
 
 def pool(d: Drawing, x: str) -> None:
@@ -248,7 +250,9 @@ MATCHER = Matcher(read())
 
 def feeds(network: Network, sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
-    shapes = {name: [sizes[n] if isinstance(n, str) else n for n in d.shape or ()] for name, d in network.inputs.items()}  # type: ignore[index]
+    shapes = {
+        name: [sizes[n] if isinstance(n, str) else n for n in d.shape or ()] for name, d in network.inputs.items()
+    }  # type: ignore[index]
     return {name: rng.normal(size=shape).astype("float32") for name, shape in shapes.items()}  # type: ignore[arg-type]
 
 

@@ -58,6 +58,24 @@ def test_what_fails_or_computes_something_else_is_left_out(source: Source, monke
     assert not simplifiers.simplified(source, failed) and "2 GiB" in failed["good"]
 
 
+def fixed(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Right for batches of up to eight."""
+    name, whole = model.graph.output[-1].name, model.graph.node[-1]
+    whole.output[0] = "whole"
+    ends = [numpy_helper.from_array(np.array([number]), f"end{number}") for number in (0, 8)]
+    model.graph.initializer.extend(ends)
+    model.graph.node.append(onnx.helper.make_node("Slice", ["whole", "end0", "end8", "end0"], [name]))
+    return model
+
+
+def test_what_holds_for_some_sizes_only_is_left_out(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simplifiers, "SIMPLIFIERS", {"fixed": fixed})
+    monkeypatch.setattr(simplifiers, "find_spec", lambda name: name)
+    failed: dict[str, str] = {}
+    assert max(source.numbers(Network.from_onnx(source.path)).values()) < 8
+    assert not simplifiers.simplified(source, failed) and "relative error inf" in failed["fixed"]
+
+
 def test_onnxscript_takes_part(source: Source) -> None:
     pytest.importorskip("onnxscript")
     failed: dict[str, str] = {}
