@@ -1,9 +1,9 @@
 """Dtype and shape of every value of a network: ONNX's shape inference, helped where it gives up.
 
-Where the plain inference leaves something open, shape operands are computed three times, with a small number in place
-of every symbolic size, a larger one, and one above all numbers in the network: a cut at 512 tells beyond 512. A size
-that is the same each time is a constant, one that follows a symbol is that symbol, any other stays unknown. Weights are
-never copied: for shapes their dimensions are enough.
+Where the plain inference leaves something open, shape operands are computed three times, with 1 in place of every
+symbolic size (11, where windows need it), a larger number, and one above all numbers in the network: cuts at 2 and at
+512 tell there. A size that is the same each time is a constant, one that follows a symbol is that symbol, any other
+stays unknown. Weights are never copied: for shapes their dimensions are enough.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from deep500.tensors import Dim, Shape, TensorDescriptor, dtype_name
 
 _SMALL = 256  # arrays up to this many elements may be operands that decide about shapes
 _ROUNDS = 6
-_PRIMES = ((2, 61), (3, 67), (5, 71), (7, 73), (11, 79), (13, 83), (17, 89), (19, 97), (23, 101), (29, 103))
+_SMALLS = (1, 11)
+_PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
 
 _MOST_FOLLOWED = 2**20
 _MOST_ABOVE = 2**14  # numbers up to this may be where a size is cut off; larger ones stand for no end
@@ -72,15 +73,20 @@ def infer_descriptors(network: ReadableNetwork, declared: Mapping[str, TensorDes
     # Several numbers per symbol tell a size that follows it from one that merely equals it once. Different primes for
     # all, so that a product or a sum of sizes is hardly mistaken for a symbol.
     above = _primes_above(_largest(network), len(symbols))
-    numbers = [(*pair, last) for pair, last in zip(_PRIMES, above, strict=False)]
-    bindings: list[dict[str, int]] = [{s: numbers[i][which] for i, s in enumerate(symbols)} for which in range(3)]
-    several = [inference.resolve(binding) for binding in bindings]
-    return {name: _agree(symbolic[name], [known[name] for known in several], bindings) for name in symbolic}
+    smalls = ({symbol: small for symbol in symbols} for small in _SMALLS)
+    tried = next(((binding, known) for binding in smalls if (known := inference.feasible(binding))), None)
+    larger = (dict(zip(symbols, numbers, strict=False)) for numbers in (_PRIMES, above))
+    votes = [(binding, known) for binding in larger if (known := inference.feasible(binding))]
+    votes = [*([tried] if tried else []), *votes]
+    if len(votes) < 2:
+        return symbolic
+    bindings = [binding for binding, _ in votes]
+    return {name: _agree(symbolic[name], [known[name] for _, known in votes], bindings) for name in symbolic}
 
 
 def _largest(network: ReadableNetwork) -> int:
     """The largest number in the network at which a size may be cut off, or one beyond what symbols get otherwise."""
-    most = max(last for _, last in _PRIMES)
+    most = max(_PRIMES)
     for name, parameter in network.parameters.items():
         if parameter.value.dtype.kind == "i" and parameter.value.size and _decides_shapes(name, parameter):
             most = max(most, int(np.max(parameter.value, where=parameter.value <= _MOST_ABOVE, initial=most)))
@@ -113,6 +119,8 @@ class _Inference:
         self.declared = declared
         self.skeleton = graph_proto(network, {}, _decides_shapes)
         _make_inferable(self.skeleton)
+        kinds = {node.op_type for node in network.nodes}
+        self.cuts = "Slice" in kinds and any(kind.endswith(("Conv", "Pool")) for kind in kinds)
 
     def resolve(self, binding: Mapping[str, int], known: Descriptors | None = None) -> Descriptors:
         """Infer with numbers for symbols, folding what decides about shapes, until nothing new is learned.
@@ -137,6 +145,13 @@ class _Inference:
                 break
         return descriptors
 
+    def feasible(self, binding: Mapping[str, int]) -> Descriptors | None:
+        """Like `resolve`; None where images are too small for the network's windows."""
+        try:
+            return self.resolve(binding)
+        except _TooSmall:
+            return None
+
     def run(self, binding: Mapping[str, int], folded: Constants) -> Descriptors:
         """One run of ONNX's inference; ``folded`` values enter as constants, so that their nodes are left out."""
         network = self.network
@@ -145,9 +160,20 @@ class _Inference:
         foreign = sorted(n for n in declared if _is_foreign(network.producer(n)))
         graph.value_info.extend(value_info(n, declared[n]) for n in foreign)
         try:
+            if self.cuts:
+                whole = onnx.GraphProto()
+                whole.CopyFrom(graph)
+                del whole.node[:]
+                whole.node.extend(node for node in graph.node if node.op_type != "Slice")
+                _refuse_too_small(_infer_shapes(model_proto(whole), declared, bool(binding)))
             model = _infer_shapes(model_proto(graph), declared, bool(binding))
+            _refuse_too_small(model)
             known = {s for d in network.inputs.values() for s in d.shape or () if isinstance(s, str)}
             inferred = {v.name: _plain(descriptor_of(v.type), known) for v in model.graph.value_info}
+        except _TooSmall:
+            if binding:
+                raise
+            inferred = {}
         except Deep500Error:  # from a custom operator
             raise
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, MemoryError):
@@ -176,6 +202,17 @@ class _Inference:
                     dim.dim_value = binding[dim.dim_param]
         del graph.output[:]  # their declarations say nothing that inference does not
         return graph
+
+
+class _TooSmall(Exception):
+    """A size below 0, as of images that are smaller than a window."""
+
+
+def _refuse_too_small(model: onnx.ModelProto) -> None:
+    """Raise where a size is below 0: ONNX's inference ends the process at a Slice of such an axis."""
+    for value in model.graph.value_info:
+        if any(dim.dim_value < 0 for dim in value.type.tensor_type.shape.dim):
+            raise _TooSmall(value.name)
 
 
 def _infer_shapes(model: onnx.ModelProto, declared: Mapping[str, TensorDescriptor], guessed: bool) -> onnx.ModelProto:
@@ -352,7 +389,8 @@ def _agree(
     plain: TensorDescriptor, several: Sequence[TensorDescriptor], bindings: Sequence[Mapping[str, int]]
 ) -> TensorDescriptor:
     """Combine the symbolic result with those for several choices of numbers."""
-    dtype, shapes = plain.dtype or several[0].dtype, [known.shape for known in several if known.shape is not None]
+    dtype = plain.dtype or several[-1].dtype
+    shapes = [known.shape for known in several if known.shape is not None]
     if len(shapes) < len(several) or len(set(map(len, shapes))) > 1:
         return TensorDescriptor(dtype, plain.shape)
     symbol_of = {tuple(binding[symbol] for binding in bindings): symbol for symbol in bindings[0]}

@@ -190,3 +190,29 @@ def test_one_evaluator_for_nodes_whose_inputs_repeat_differently() -> None:
         shape_of(net, op("Expand", op.constant(np.zeros(1)), op("Mul", a, b))) for a, b in [(two, three), (two, two)]
     ]
     assert shapes == [(6,), (4,)]
+
+
+@pytest.mark.parametrize("end", [1, 2, 3, 8, 512, 5000, 2**40])
+def test_a_size_that_is_cut_off_is_neither_a_constant_nor_a_symbol(end: int) -> None:
+    """Batches of one are there always; two may be more than there are, and 512 less."""
+    network = Network("cut")
+    network.add_input("x", ("N", 4))
+    for name, number in (("begin", 0), ("end", end), ("axis", 0)):
+        network.add_parameter(name, np.array([number]), trainable=False)
+    network.add_node("Slice", ["x", "begin", "end", "axis"], ["y"])
+    network.add_output("y")
+    assert network.descriptors()["y"].shape == ({1: 1, 2**40: "N"}.get(end), 4)
+
+
+@pytest.mark.parametrize("height", [2, "H"])
+def test_windows_larger_than_images_do_not_end_the_process(height: int | str) -> None:
+    """ONNX's inference does, at a cut of an axis of size -1."""
+    network = Network("windows")
+    network.add_input("x", ("N", 1, height, 2))
+    network.add_parameter("w", np.ones((1, 1, 4, 1), "float32"))
+    for name, number in (("begin", 0), ("end", -1), ("axis", 2)):
+        network.add_parameter(name, np.array([number]), trainable=False)
+    network.add_node("Conv", ["x", "w"], ["y"])
+    network.add_node("Slice", ["y", "begin", "end", "axis"], ["z"])
+    network.add_output("z")
+    assert network.descriptors()["z"].shape in (None, ("N", 1, None, 2))

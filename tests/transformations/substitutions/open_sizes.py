@@ -57,7 +57,7 @@ class Drawing:
             described = self.network.descriptors()
             executor = load_backend("reference").from_model(self.outputs())
             executor.inference(feeds(self.network, dict.fromkeys(SYMBOLS, 12), 0))
-            fits = all(described[name].shape is not None for name in self.values[known:])
+            fits = all(0 not in (described[name].shape or (0,)) for name in self.values[known:])
         except (Deep500Error, IndexError, TypeError, ValueError):
             fits = False
         if not fits:
@@ -160,7 +160,7 @@ def split(d: Drawing, x: str) -> None:
 
 def cut(d: Drawing, x: str) -> None:
     axis = d.draw.randint(0, len(d.shape(x)) - 1)
-    begin, end = d.draw.choice(((0, 8), (1, 9999), (-4, 9999), (0, -1), (0, 16), (0, 3)))
+    begin, end = d.draw.choice(((0, 8), (1, 9999), (-4, 9999), (0, -1), (0, 16), (0, 5)))
     d.node("Slice", x, d.ints(begin), d.ints(end), d.ints(axis), d.ints(d.draw.choice((1, 1, 2))))
 
 
