@@ -395,7 +395,7 @@ def _agree(
         return TensorDescriptor(dtype, plain.shape)
     symbol_of = {tuple(binding[symbol] for binding in bindings): symbol for symbol in bindings[0]}
     sizes: list[Dim] = [
-        (numbers[0] if len({*numbers}) == 1 else symbol_of.get(numbers)) if None not in numbers else None  # type: ignore[call-overload]
+        (numbers[0] if len({*numbers}) == 1 else symbol_of.get(numbers)) if None not in numbers else None
         for numbers in zip(*shapes, strict=True)
     ]
     if plain.shape is not None and len(plain.shape) == len(sizes):

@@ -186,11 +186,11 @@ class Importer:
             if array is not None and array.dtype.kind == "i":
                 data[name] = onnx.numpy_helper.from_array(np.asarray(array), name)
         try:
-            given = onnx.shape_inference.infer_node_outputs(schema, node_proto(node), types, data)
+            inferred = onnx.shape_inference.infer_node_outputs(schema, node_proto(node), types, data)
         except (onnx.shape_inference.InferenceError, ValueError):
             return
         sizes = {mark: size for size, mark in marks.items()}
-        for name, described in given.items():
+        for name, described in inferred.items():
             dims = described.tensor_type.shape.dim
             if len(dims) == len(known[name]):
                 both = zip(dims, known[name], strict=True)

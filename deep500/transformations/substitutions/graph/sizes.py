@@ -91,12 +91,12 @@ class Size(int):
 
 def symbol(name: str, number: int) -> Size:
     """A symbolic size of the inputs, and the number that stands for it."""
-    return _made(number, {(name,): 1})
+    return _with_terms(number, {(name,): 1})
 
 
 def unknown(number: int, *place: Any) -> Size:
     """A size of which only its place is known: it equals itself and nothing else."""
-    return _own(number, "?", *place)
+    return _atom(number, "?", *place)
 
 
 def quotient(whole: int, part: int) -> int | None:
@@ -157,20 +157,20 @@ def _key(terms: Terms) -> tuple[Any, ...]:
     return tuple(sorted(terms.items(), key=repr))
 
 
-def _made(number: int, terms: Terms) -> Size:
+def _with_terms(number: int, terms: Terms) -> Size:
     size = Size(number)
     size.terms = terms
     return size
 
 
-def _own(number: int, *words: Any) -> Size:
-    return _made(number, {(words,): 1})
+def _atom(number: int, *words: Any) -> Size:
+    return _with_terms(number, {(words,): 1})
 
 
 def _size(number: int, terms: Terms) -> int:
     """A size, or a plain number where nothing is open."""
     left = {factors: count for factors, count in terms.items() if count}
-    return _made(number, left) if any(left) else int(number)
+    return _with_terms(number, left) if any(left) else int(number)
 
 
 def _sum(left: int, right: int, sign: int) -> int:
@@ -183,7 +183,7 @@ def _sum(left: int, right: int, sign: int) -> int:
 def _floor(size: int, divisor: int) -> int:
     """A rounded quotient: what divides leaves it, so that the same sizes of windows are the same."""
     if not isinstance(size, Size) or isinstance(divisor, Size) or divisor < 1:
-        return _own(int(size) // int(divisor), "//", _key(_terms(size)), _key(_terms(divisor)))
+        return _atom(int(size) // int(divisor), "//", _key(_terms(size)), _key(_terms(divisor)))
     # What divides leaves it: k of the constant as k // divisor, and all of what is a multiple.
     outside = {factors: n // divisor for factors, n in size.terms.items() if not factors or n % divisor == 0}
     inside = {factors: n - divisor * outside.get(factors, 0) for factors, n in size.terms.items()}

@@ -112,7 +112,7 @@ def _take(step: OrderedCondition, bindings: Bindings, shapes: Shapes) -> Iterato
 
 
 def _number(word: str, bindings: Bindings) -> int:
-    return int(literal(word, "cut")) if word.isdigit() else bindings[word]  # type: ignore[no-any-return]
+    return int(literal(word, "cut")) if word.isdigit() else bindings[word]
 
 
 def _value(line: Condition, bindings: Bindings, shapes: Shapes) -> int | None:
