@@ -1,14 +1,12 @@
 """Dtype and shape of every value of a network: ONNX's shape inference, helped where it gives up.
 
-Where the plain inference leaves something open, shape operands are computed three times, with 1 in place of every
-symbolic size (11, where windows need it), a larger number, and one above all numbers in the network: cuts at 2 and at
-512 tell there. A size that is the same each time is a constant, one that follows a symbol is that symbol, any other
-stays unknown. Weights are never copied: for shapes their dimensions are enough.
+Where the plain inference leaves something open, shape operands are computed, with numbers in place of symbolic sizes
+(`open_shapes`). Weights are never copied: for shapes their dimensions are enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -31,15 +29,12 @@ from deep500.networks.protos import (
     value_info,
 )
 from deep500.operators.registry import DOMAIN, is_registered
-from deep500.tensors import Dim, Shape, TensorDescriptor, dtype_name
+from deep500.tensors import Shape, TensorDescriptor, dtype_name
 
 _SMALL = 256  # arrays up to this many elements may be operands that decide about shapes
 _ROUNDS = 6
-_SMALLS = (1, 11)
-_PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
 
 _MOST_FOLLOWED = 2**20
-_MOST_ABOVE = 2**14  # numbers up to this may be where a size is cut off; larger ones stand for no end
 _WHOLE = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 _VECTORS = ("ConstantOfShape", "Expand", "Range", "Tile")  # a number of their operands is their results' size
 _DRAWS = RANDOM - {"Dropout"}  # Dropout draws in training only, shapes are no matter of that
@@ -68,38 +63,10 @@ def infer_descriptors(network: ReadableNetwork, declared: Mapping[str, TensorDes
     symbols = sorted({s for d in network.inputs.values() for s in d.shape or () if isinstance(s, str)})
     if not symbols:
         return inference.resolve({}, symbolic)
-    if len(symbols) > len(_PRIMES):
-        return symbolic
-    # Several numbers per symbol tell a size that follows it from one that merely equals it once. Different primes for
-    # all, so that a product or a sum of sizes is hardly mistaken for a symbol.
-    above = _primes_above(_largest(network), len(symbols))
-    smalls = ({symbol: small for symbol in symbols} for small in _SMALLS)
-    tried = next(((binding, known) for binding in smalls if (known := inference.feasible(binding))), None)
-    larger = (dict(zip(symbols, numbers, strict=False)) for numbers in (_PRIMES, above))
-    votes = [(binding, known) for binding in larger if (known := inference.feasible(binding))]
-    votes = [*([tried] if tried else []), *votes]
-    if len(votes) < 2:
-        return symbolic
-    bindings = [binding for binding, _ in votes]
-    return {name: _agree(symbolic[name], [known[name] for _, known in votes], bindings) for name in symbolic}
+    from deep500.networks.open_shapes import infer_by_numbers  # most networks need none
 
-
-def _largest(network: ReadableNetwork) -> int:
-    """The largest number in the network at which a size may be cut off, or one beyond what symbols get otherwise."""
-    most = max(_PRIMES)
-    for name, parameter in network.parameters.items():
-        if parameter.value.dtype.kind == "i" and parameter.value.size and _decides_shapes(name, parameter):
-            most = max(most, int(np.max(parameter.value, where=parameter.value <= _MOST_ABOVE, initial=most)))
-    return most
-
-
-def _primes_above(number: int, count: int) -> list[int]:
-    primes = list[int]()
-    while len(primes) < count:
-        number += 1
-        if all(number % divisor for divisor in range(2, int(number**0.5) + 1)):
-            primes.append(number)
-    return primes
+    operands = [p.value for name, p in network.parameters.items() if _decides_shapes(name, p)]
+    return infer_by_numbers(symbols, symbolic, operands, inference.feasible)
 
 
 def _decides_shapes(name: str, parameter: ReadableParameter) -> bool:
@@ -383,21 +350,3 @@ def _evaluate(node: Node, constants: Constants) -> Constants:
     if not all(isinstance(v, (np.ndarray, np.generic)) and v.size <= _SMALL for v in values):
         return {}
     return {name: np.asarray(value) for name, value in zip(node.outputs, values, strict=False) if name}
-
-
-def _agree(
-    plain: TensorDescriptor, several: Sequence[TensorDescriptor], bindings: Sequence[Mapping[str, int]]
-) -> TensorDescriptor:
-    """Combine the symbolic result with those for several choices of numbers."""
-    dtype = plain.dtype or several[-1].dtype
-    shapes = [known.shape for known in several if known.shape is not None]
-    if len(shapes) < len(several) or len(set(map(len, shapes))) > 1:
-        return TensorDescriptor(dtype, plain.shape)
-    symbol_of = {tuple(binding[symbol] for binding in bindings): symbol for symbol in bindings[0]}
-    sizes: list[Dim] = [
-        (numbers[0] if len({*numbers}) == 1 else symbol_of.get(numbers)) if None not in numbers else None
-        for numbers in zip(*shapes, strict=True)
-    ]
-    if plain.shape is not None and len(plain.shape) == len(sizes):
-        sizes = [s if p is None else p for p, s in zip(plain.shape, sizes, strict=True)]
-    return TensorDescriptor(dtype, tuple(sizes))

@@ -192,18 +192,6 @@ def test_one_evaluator_for_nodes_whose_inputs_repeat_differently() -> None:
     assert shapes == [(6,), (4,)]
 
 
-@pytest.mark.parametrize("end", [1, 2, 3, 8, 512, 5000, 2**40])
-def test_a_size_that_is_cut_off_is_neither_a_constant_nor_a_symbol(end: int) -> None:
-    """Batches of one are there always; two may be more than there are, and 512 less."""
-    network = Network("cut")
-    network.add_input("x", ("N", 4))
-    for name, number in (("begin", 0), ("end", end), ("axis", 0)):
-        network.add_parameter(name, np.array([number]), trainable=False)
-    network.add_node("Slice", ["x", "begin", "end", "axis"], ["y"])
-    network.add_output("y")
-    assert network.descriptors()["y"].shape == ({1: 1, 2**40: "N"}.get(end), 4)
-
-
 @pytest.mark.parametrize("height", [2, "H"])
 def test_windows_larger_than_images_do_not_end_the_process(height: int | str) -> None:
     """ONNX's inference does, at a cut of an axis of size -1."""

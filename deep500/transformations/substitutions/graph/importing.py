@@ -26,7 +26,7 @@ from deep500.transformations.substitutions.graph.sizes import (
     can_be_read,
     is_open,
     numbers,
-    quotient,
+    reshaped,
     symbol,
     total,
     unknown,
@@ -543,29 +543,12 @@ def _reshape(g: Importer, node: Node) -> Values:
         return None
     whole = g.shape(node, 0)
     if any(map(is_open, whole)):
-        known, shape = shape, _asked(node, whole, g.array(node, 1))
+        array = g.array(node, 1)
+        places = [node.attribute("axis")] if node.op_type == "Flatten" else [] if array is None else array.tolist()
+        known, shape = shape, reshaped(node.op_type, whole, places)
         if numbers(shape) != numbers(known) or not can_be_asked(shape):
             return None
     return g.store.add("reshape", g.value(node, 0), shape=shape) if total(shape) == total(whole) else None
-
-
-def _asked(node: Node, whole: Shape, array: np.ndarray[Any, Any] | None) -> Shape:
-    """The shape that a node asks for, from one with open sizes."""
-    places = [] if array is None else [int(place) for place in array]
-    if node.op_type == "Flatten":
-        axis = node.attribute("axis")
-        return total(whole[:axis]), total(whole[axis:])
-    if node.op_type == "Squeeze":
-        gone = {place % len(whole) for place in places} or {axis for axis, size in enumerate(whole) if size == 1}
-        return tuple(size for axis, size in enumerate(whole) if axis not in gone)
-    if node.op_type == "Unsqueeze":
-        rank, rest = len(whole) + len(places), iter(whole)
-        new = {place % rank for place in places}
-        return tuple(1 if axis in new else next(rest) for axis in range(rank))
-    sizes = [whole[axis] if size == 0 else size for axis, size in enumerate(places)]
-    others = total(size for size in sizes if size != -1)
-    left = quotient(total(whole), others)
-    return tuple(size if size != -1 or left is None else left for size in sizes)
 
 
 def _form(node: Node) -> Callable[[Any, Node], Values] | None:

@@ -9,7 +9,7 @@ two sizes happen to agree for the numbers that were tried.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Monomial = tuple[Any, ...]
@@ -122,6 +122,28 @@ def quotient(whole: int, part: int) -> int | None:
             return None
         left[tuple(rest)] = times // count
     return _size(int(whole) // int(part), left)
+
+
+def reshaped(op_type: str, whole: Sequence[int], places: Sequence[int]) -> tuple[int, ...]:
+    """The shape that ONNX's `Flatten`, `Squeeze`, `Unsqueeze` or `Reshape` makes of another; -1 where it is open which.
+
+    Example:
+        >>> n, h = symbol("N", 5), symbol("H", 7)
+        >>> reshaped("Reshape", (n, 4, h), (0, -1)) == (n, 4 * h), reshaped("Unsqueeze", (n, h), (1,)) == (n, 1, h)
+        (True, True)
+    """
+    if op_type == "Flatten":
+        return total(whole[: places[0]]), total(whole[places[0] :])
+    if op_type == "Squeeze":
+        gone = {place % len(whole) for place in places} or {axis for axis, size in enumerate(whole) if size == 1}
+        return tuple(size for axis, size in enumerate(whole) if axis not in gone)
+    if op_type == "Unsqueeze":
+        rank, rest = len(whole) + len(places), iter(whole)
+        new = {place % rank for place in places}
+        return tuple(1 if axis in new else next(rest) for axis in range(rank))
+    sizes = [whole[axis] if size == 0 else size for axis, size in enumerate(places)]
+    left = quotient(total(whole), total(size for size in sizes if size != -1))
+    return tuple(size if size != -1 or left is None else left for size in sizes)
 
 
 def total(sizes: Iterable[int]) -> int:
