@@ -4,11 +4,12 @@ python -m tests.benchmarks.held_out
 python -m tests.benchmarks.held_out --only "ghost|distil" --budget 60
 
 The list was written down before any of them was measured. Each is exported by torch.onnx, the older exporter and the
-newer one by turns, with random weights, small enough for some milliseconds; those of words have symbolic sizes, which
-``--size`` names. ``deep500 optimize`` writes one file with its default budget, in which the simplifiers that are
-installed take part as for any user (*ours*), and one without them (*alone*). Bare sessions with all of ONNX Runtime's
-optimizations run both, the original and the others' files in turns, three of each, by the processor's time. Rows go to
-a file, and a run that was ended goes on from there. OMP_NUM_THREADS=1 and ``taskset`` say one core.
+newer one by turns (but T5 by the older: the newer one of PyTorch 2.13 fails at it with symbolic sizes), with random
+weights, small enough for some milliseconds; those of words have symbolic sizes, which ``--size`` names. ``deep500
+optimize`` writes one file with its default budget, in which the simplifiers that are installed take part as for a user
+(*ours*), and one without them (*alone*). Bare sessions with all of ONNX Runtime's optimizations run both, the original
+and the others' files in turns, three of each, by the processor's time. Rows go to a file, and a run that was ended goes
+on from there. OMP_NUM_THREADS=1 and ``taskset`` say one core.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ MODELS: Mapping[str, Model] = {
     "gpt2": (from_transformers("GPT2LMHeadModel", "GPT2Config", LOGITS, TEXT[:1], vocab_size=WORDS, n_positions=128,
                                n_embd=256, n_layer=3, n_head=4), words(1), "dynamo"),
     "t5, encoder": (from_transformers("T5EncoderModel", "T5Config", LAST, TEXT, vocab_size=WORDS, d_model=256, d_kv=64,
-                                      d_ff=1024, num_layers=3, num_heads=4), words(), "dynamo"),
+                                      d_ff=1024, num_layers=3, num_heads=4), words(), "legacy"),
     "wav2vec2": (from_transformers("Wav2Vec2Model", "Wav2Vec2Config", LAST, ("input_values",), hidden_size=192,
                                    num_hidden_layers=3, num_attention_heads=4, intermediate_size=768,
                                    conv_dim=(128,) * 7), noise(input_values=(1, 8000)), "legacy"),
