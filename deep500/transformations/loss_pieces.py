@@ -319,8 +319,10 @@ class _LossPieces:
         part, samples = self.part, find_batch_axes(self.work)
         rows = [*part.starts, *part.further]
         for node in part.nodes:
-            if node.name in samples.mixing:
-                raise Mixes(f"node {node.name!r} ({node.op_type}) keeps samples not apart: {samples.mixing[node.name]}")
+            early = node is not part.end and node.outputs[0] in samples.combined
+            why_not = "it sums over samples before the end" if early else samples.mixing.get(node.name)
+            if why_not:
+                raise Mixes(f"node {node.name!r} ({node.op_type}) keeps samples not apart: {why_not}")
         missing = [name for name in (*rows, *self.outputs) if name not in samples.axes]
         if missing or part.end.outputs[0] not in samples.combined:
             raise Mixes(f"{why}; and {missing or [part.end.name]} has no samples to sum over")

@@ -107,6 +107,8 @@ def _of_keras(model: Any, example: Any, dynamic_axes: Mapping[str, Any]) -> Conv
     with converting(type(model).__name__, "a model that runs", _ELSE):
         results = run(inputs)
     _check_random(model)
+    check_constraints(model)
+    _check_losses(model)
     moving = {id(v) for layer in _normalizations(model) for v in (layer.moving_mean, layer.moving_variance)}
     rest = {variable.path: variable.value for variable in model.variables if id(variable) not in moving}
     with converting(type(model).__name__, "a model that runs in training mode", _ELSE), _unchanged(model.variables):
@@ -168,6 +170,28 @@ def _check_random(model: Any) -> None:
                 " it to 0 and use that beside it, or train the model as it is: "
                 "deep500.frameworks.tensorflow.from_native"
             )
+
+
+def check_constraints(model: Any) -> None:
+    """Raise NetworkError for variables that Keras' optimizers would bring back into a set after each step."""
+    for variable in model.trainable_variables:
+        constraint = getattr(variable, "constraint", None)
+        if constraint is not None:
+            raise NetworkError(
+                f"{model.name}: got {type(constraint).__name__} for {variable.path!r}, which Keras' own optimizers "
+                "apply after a step; expected no constraint: set the layer's to None, or train the model by Keras"
+            )
+
+
+def _check_losses(model: Any) -> None:
+    """Raise NetworkError for terms of the loss that layers bring along, once the model has run."""
+    if getattr(model, "losses", None):
+        names = [layer.name for layer in _layers(model) if layer is not model and layer.losses] or [model.name]
+        raise NetworkError(
+            f"{model.name}: got a regularizer or add_loss in {', '.join(map(repr, names[:3]))}, whose terms Keras adds "
+            "to the loss; expected a model without: set it to None and give the optimizer weight_decay, or train the "
+            "model as it is: deep500.frameworks.tensorflow.from_native"
+        )
 
 
 def _layers(model: Any) -> list[Any]:

@@ -13,6 +13,7 @@ from typing import Any
 from deep500.devices import Device
 from deep500.frameworks.tensorflow.dtypes import from_array, to_array
 from deep500.frameworks.tensorflow.executor import Compiled, Executor, TensorFlowOptions
+from deep500.frameworks.tensorflow.importing import check_constraints
 from deep500.frameworks.tensorflow.network import TensorFlowNetwork
 from deep500.frameworks.tensorflow.runtime import tf
 from deep500.keywords import hands_on
@@ -51,13 +52,14 @@ def from_native(
         example_inputs: a tensor or array, or a tuple of them, with the batch as first dimension; run once, in
             evaluation mode, to build the model and to learn the output's shape.
         loss: ``loss(output, label)`` gives a scalar, or an object of ``keras.losses``; the mean cross entropy of scores
-            and class numbers if None.
+            and class numbers if None. Losses of the model's own (``model.losses``: regularizers) are added.
         device, jit_compile, strict: see :func:`deep500.frameworks.tensorflow.from_model`.
         names: ``input_names`` of the model's arguments, ``label_name`` and ``output_name``
             (:class:`deep500.networks.execution.native.NativeNames`).
 
     Raises:
         InputError: another number of names than of example inputs, or a model that does not return one tensor.
+        NetworkError: variables with constraints.
 
     Example:
         >>> import keras, numpy as np
@@ -111,6 +113,7 @@ class NativeExecutor(NativeExecution, Executor):
         tensors = {n: e if isinstance(e, tf.Tensor) else from_array(e) for n, e in examples.items()}
         with tf.device(self.tf_device):
             result = model(*tensors.values(), training=False)
+        check_constraints(model)
         if not isinstance(result, tf.Tensor):
             raise not_one_tensor("model", result)
         trainable = {id(v) for v in model.trainable_variables}
@@ -144,7 +147,7 @@ class NativeExecutor(NativeExecution, Executor):
             result = self.model(*args[:count], training=training)
             values = {output: result}
             if "loss" in outputs:
-                values["loss"] = self._loss(result, args[-1])
+                values["loss"] = sum(self.model.losses, self._loss(result, args[-1]))  # with regularizers, as Keras
             return [values[name] for name in outputs]
 
         return call

@@ -388,6 +388,28 @@ def test_a_native_loss_may_be_one_of_keras(backend: Any) -> None:
     assert_close(got["loss"], loss(batch["label"], model(batch["input"])).numpy(), "forward")
 
 
+def test_a_native_model_brings_its_own_terms_of_the_loss(backend: Any) -> None:
+    """Of weights and of activities, as ``model.fit`` adds them; what Keras does after a step is refused."""
+    import keras
+    import tensorflow as tf
+
+    heavy = keras.layers.Dense(3, kernel_regularizer=keras.regularizers.L2(0.1))
+    model = keras.Sequential([keras.Input((4,)), heavy, keras.layers.ActivityRegularization(0.01)])
+    x, label = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32), np.arange(6) % 3
+    executor = backend.from_native(model, x)
+    got = executor.inference_and_backprop({"input": x, "label": label}, "loss")
+    with tf.GradientTape() as tape:
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(label, model(x, training=True))
+        total = loss + sum(model.losses)
+    assert total > loss + 0.01
+    assert_close(got["loss"], total.numpy(), "forward")
+    for ours, theirs in zip(gradients(executor).values(), tape.gradient(total, model.trainable_variables), strict=True):
+        assert_close(ours, theirs, "gradient")
+    bounded = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, kernel_constraint="non_neg")])
+    with pytest.raises(NetworkError, match=r"got NonNeg for .*; expected no constraint"):
+        backend.from_native(bounded, x)
+
+
 def test_a_gather_after_each_of_several_gather_nds_of_one_value_has_a_gradient(backend: Any) -> None:
     """TensorFlow's own gradient of gather_nd takes the sparse gradient of a gather for a dense one."""
     network = Network("picks")

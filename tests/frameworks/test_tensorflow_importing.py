@@ -174,6 +174,24 @@ def test_a_saved_model_is_a_folder(tmp_path: Path) -> None:
             NetworkError,
             r"GaussianNoise\) with stddev=0.1, which draws in training as no ONNX operator does; expected Dropout",
         ),
+        (
+            lambda: keras.Sequential([keras.Input((4,)), layers.Dense(3, kernel_regularizer="l2", name="heavy")]),
+            None,
+            NetworkError,
+            "got a regularizer or add_loss in 'heavy', whose terms Keras adds to the loss; expected a model without",
+        ),
+        (
+            lambda: keras.Sequential([keras.Input((4,)), layers.ActivityRegularization(0.1, name="activity")]),
+            None,
+            NetworkError,
+            "got a regularizer or add_loss in 'activity'",
+        ),
+        (
+            lambda: keras.Sequential([keras.Input((4,)), layers.Dense(3, kernel_constraint="non_neg")]),
+            None,
+            NetworkError,
+            "got NonNeg for '.*kernel', which Keras' own optimizers apply after a step; expected no constraint",
+        ),
         (lambda: tf.function(tf.sparse.to_dense), real(2, 3), NetworkError, "expected a model that runs"),
         (
             lambda: tf.function(tf.math.bessel_i0),

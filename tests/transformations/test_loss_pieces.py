@@ -13,6 +13,7 @@ from deep500.networks.emit import Emitter
 from deep500.networks.execution.capabilities import step_memory
 from deep500.registry import load_backend
 from deep500.transformations.loss_pieces import microbatch_loss
+from deep500.transformations.microbatching import microbatch
 from deep500.transformations.mixed_precision import mixed_precision
 from deep500.transformations.substitutions.equivalence import in_float64
 from tests.transformations.test_microbatching import step
@@ -270,3 +271,74 @@ def test_what_cannot_be_cut_says_why():
     maximum.add_node("ReduceMax", ["y"], ["loss"], name="most", keepdims=0)
     with pytest.raises(NetworkError, match=r"node 'most' .ReduceMax. is none"):
         microbatch_loss(maximum, 2)
+
+
+MEETINGS = {
+    "ReduceMean": {"axes": 0}, "ReduceMax": {"axes": 0}, "ReduceSum": {"axes": 0}, "ReduceL2": {"axes": 0},
+    "Softmax": {"axis": 0}, "CumSum": {"axes": 0}, "ReduceLogSumExp": {"axes": 0}, "all": {}, "products": {},
+    "batch statistics": {}, "shifted": {}, "none": {},
+}  # fmt: skip
+"""Ways in which samples of (samples, features) meet, or do not."""
+
+
+def met(net, kind, value, name):
+    """A value of the same shape, in which samples met."""
+    emit, settings_of = Emitter(net, f"{name}/"), MEETINGS[kind]
+    if kind == "none":
+        return emit("Tanh", value)
+    if kind == "all":
+        return emit("Sub", value, emit("ReduceMean", value, keepdims=1))
+    if kind == "products":
+        return emit("MatMul", value, emit("MatMul", emit("Transpose", value, perm=[1, 0]), value))
+    if kind == "shifted":  # each sample sees the one before it
+        first = emit("Slice", value, emit.ints(0), emit.ints(1), emit.ints(0))
+        rest = emit("Slice", value, emit.ints(0), emit.ints(-1), emit.ints(0))
+        return emit("Concat", first, rest, axis=0)
+    if kind == "batch statistics":
+        centred = emit("Sub", value, emit("ReduceMean", value, emit.ints(0), keepdims=1))
+        return emit("Div", centred, emit("Sqrt", emit("ReduceMean", emit("Mul", centred, centred), emit.ints(0))))
+    if kind == "Softmax":
+        return emit(kind, value, **settings_of)
+    if kind == "CumSum":
+        return emit(kind, value, emit.constant(np.int64(0)))
+    return emit("Sub", value, emit(kind, value, emit.ints(0), keepdims=1))
+
+
+@given(
+    kinds=st.lists(st.sampled_from([*MEETINGS, "none"]), min_size=1, max_size=2),
+    begin=st.sampled_from(["", "x", "h0", "h1"]),
+    stopped=st.booleans(),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=40, deadline=None)
+def test_where_samples_meet_pieces_are_equal_or_refused(kinds, begin, stopped, seed):
+    """Of the loss and of the whole step, from anywhere; a value may stand for a constant (no gradient passes)."""
+    rng = np.random.default_rng(seed)
+    net = Network("meeting")
+    net.add_input("x", ("N", 3), "float64")
+    net.add_input("label", ("N", 3), "float64")
+    value = "x"
+    for place, kind in enumerate(kinds):
+        net.add_parameter(f"w{place}", rng.standard_normal((3, 3)))
+        net.add_node("MatMul", [value, f"w{place}"], [f"h{place}"])
+        value = met(net, kind, f"h{place}", f"m{place}")
+        if stopped:
+            value = Emitter(net, f"s{place}/")(
+                "Add", f"h{place}", Emitter(net, f"t{place}/")("StopGradient", value, domain="deep500")
+            )
+    net.add_node("Identity", [value], ["output"])
+    net.add_output("output")
+    add_loss(net, "mean_squared_error", output="output")
+    inputs = {"x": rng.standard_normal((6, 3)), "label": rng.standard_normal((6, 3))}
+    for transform in (
+        lambda: microbatch_loss(net, 3, since=begin or ()),
+        lambda: microbatch_loss(net, 3, since="x", outputs=True),
+        lambda: microbatch(net, 3),
+    ):
+        try:
+            cut = transform()
+        except NetworkError:
+            continue
+        whole, pieces = step(net, inputs), step(cut, inputs)
+        for name in pieces:
+            np.testing.assert_allclose(pieces[name], whole[name], rtol=1e-10, atol=1e-12, err_msg=name)
