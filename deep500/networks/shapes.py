@@ -344,7 +344,8 @@ def _evaluate(node: Node, constants: Constants) -> Constants:
     proto.output[:] = [f"to {place}" if name else "" for place, name in enumerate(proto.output)]
     try:
         evaluator = _evaluator(proto.SerializeToString(deterministic=True))
-        values = evaluator.run(None, {place: constants[name] for name, place in places.items()})
+        with np.errstate(all="ignore"):
+            values = evaluator.run(None, {place: constants[name] for name, place in places.items()})
     except Exception:  # noqa: BLE001 - whatever goes wrong in there, the value just stays unknown
         return {}
     if not all(isinstance(v, (np.ndarray, np.generic)) and v.size <= _SMALL for v in values):

@@ -206,7 +206,9 @@ class Importer:
     def _results(self, node: Node) -> Sequence[StoreValue]:
         values = None
         form = _form(node) if not node.domain else None
-        if form and not node.graphs and all(not n or self.known(n) for n in (*node.inputs, *node.outputs)):
+        # What a computed target asks for is known by what it gives.
+        needed = (*(node.inputs[:1] if node.op_type == "Reshape" else node.inputs), *node.outputs)
+        if form and not node.graphs and all(not n or self.known(n) for n in needed):
             try:
                 values = form(self, node)
             except ShapeMismatch:
@@ -538,16 +540,17 @@ def _transpose(g: Importer, node: Node) -> Values:
 def _reshape(g: Importer, node: Node) -> Values:
     """Reshape, Flatten, Squeeze and Unsqueeze: the same elements in another shape."""
     shape, dtype = g._type(node.outputs[0])
-    constant = len(node.inputs) < 2 or not node.inputs[1] or g.array(node, 1) is not None
-    if not constant or dtype != g.store.dtype(g.value(node, 0)) or min(shape, default=1) <= 0:
+    if dtype != g.store.dtype(g.value(node, 0)) or min(shape, default=1) <= 0:
         return None
-    whole = g.shape(node, 0)
-    if any(map(is_open, whole)):
-        array = g.array(node, 1)
+    whole, array = g.shape(node, 0), g.array(node, 1)
+    constant = len(node.inputs) < 2 or not node.inputs[1] or array is not None
+    if constant and any(map(is_open, whole)):
         places = [node.attribute("axis")] if node.op_type == "Flatten" else [] if array is None else array.tolist()
         known, shape = shape, reshaped(node.op_type, whole, places)
-        if numbers(shape) != numbers(known) or not can_be_asked(shape):
+        if numbers(shape) != numbers(known):
             return None
+    if not can_be_asked(shape):
+        return None
     return g.store.add("reshape", g.value(node, 0), shape=shape) if total(shape) == total(whole) else None
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from deep500 import optimize_network
 from deep500.networks import Network
+from deep500.registry import load_backend
 from deep500.transformations.substitutions.graph.importing import import_network
 from deep500.transformations.substitutions.graph.sizes import Size, is_open, quotient, symbol, unknown
 from tests.transformations.substitutions.open_sizes import differences
@@ -79,6 +81,28 @@ def test_what_onnx_knows_of_an_opaque_node_is_known() -> None:
     imported = import_network(network)
     y, z = (imported.store.shape(imported.values[name]) for name in "yz")
     assert y == z and y != tuple(map(int, y)) and z[2] == (imported.store.shape(imported.values["x"])[2] - 1) // 2 + 1
+
+
+@pytest.mark.parametrize("batch", [2, "N"])
+def test_what_a_computed_target_asks_for_is_a_reshape(batch: int | str) -> None:
+    """As timm's LeViT normalizes tokens: flattened, and brought back by the shape that was asked of the product."""
+    rng, network = np.random.default_rng(0), Network("tokens")
+    network.add_input("x", (batch, 6, 8))
+    for name, shape in (("w", (8, 4)), ("scale", 4), ("bias", 4), ("mean", 4), ("variance", 4)):
+        network.add_parameter(name, rng.uniform(0.5, 1, shape).astype("float32"))
+    network.add_node("MatMul", ["x", "w"], ["product"])
+    network.add_parameter("flat", np.array([-1, 4]), trainable=False)
+    network.add_node("Reshape", ["product", "flat"], ["rows"])
+    network.add_node("BatchNormalization", ["rows", "scale", "bias", "mean", "variance"], ["normal"])
+    network.add_node("Shape", ["product"], ["sizes"])
+    network.add_node("Reshape", ["normal", "sizes"], ["y"])
+    network.add_output("y")
+    result = optimize_network(network, "onnxruntime", measure=False, budget=5.0).network
+    assert "BatchNormalization" not in {node.op_type for node in result.nodes}
+    for size in (1, 5) if batch == "N" else (2,):
+        x = rng.normal(size=(size, 6, 8)).astype("float32")
+        want, got = (load_backend("reference").from_model(one).inference({"x": x})["y"] for one in (network, result))
+        np.testing.assert_allclose(got, want, atol=1e-5)
 
 
 def test_rewrites_hold_at_every_size() -> None:
