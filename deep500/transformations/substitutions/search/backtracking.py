@@ -241,10 +241,24 @@ class Backtracking:
                 successor = self._make(state, group)
                 self._changes[look] = math.inf if successor is None else successor.cost - state.cost
             moves.append((self._changes[look], group, region))
+            if not state.history:
+                self._refused(state, members, self._changes[look])
         moves.sort(key=lambda entry: entry[0])
         together = self._together(state, _apart([(move, region) for change, move, region in moves if change < 0]))
         limit = self.alpha * self._result.best[0].cost
         return [(state.cost + gain, move) for gain, move, _ in moves[:WIDTH] if state.cost + gain < limit], together
+
+    def _refused(self, state: State, members: Sequence[Match], change: float) -> None:
+        """Note products and convolutions of one value that stay apart, with the price of that."""
+        store = state.graph.store
+        sites = {site for match in members for site in match.sites}
+        kinds, read = {store.node(site).op for site in sites}, {store.node(site).inputs[:1] for site in sites}
+        if 0 <= change < math.inf and len(read) == 1 and kinds in ({"matmul"}, {"conv"}):
+            what = "products" if "matmul" in kinds else "convolutions"
+            more = 1 + change / state.cost
+            self._result.refused.append(
+                f"{len(sites)} {what} of one value: merged, all costs {more:.4g} times as much or more"
+            )
 
     def _make(self, state: State, move: Move) -> State | None:
         """The state after a move; None if it cannot be made, was there before, or is too large."""

@@ -149,6 +149,13 @@ def test_symbolic_sizes_are_never_cut() -> None:
     assert counts == [1, 2]
 
 
+def test_products_that_stay_apart_are_named_with_their_price() -> None:
+    """Queries, keys and values: one product and a split where that costs more, and nothing is said where it is made."""
+    for price, texts in ((9.0, ["3 products of one value: merged, all costs 2.333 times as much or more"]), (0.1, [])):
+        result = Backtracking(Matcher([SHARED]), ByKind(split=price)).run(products(3))
+        assert list(dict.fromkeys(result.refused)) == texts, result.refused
+
+
 def test_two_runs_find_the_same() -> None:
     result = [Backtracking(Matcher([SHARED, FACTOR, ACTIVE]), Analytic("pytorch")).run(products(7)) for _ in range(2)]
     assert result[0].best[0].history == result[1].best[0].history and result[0].priced == result[1].priced > 0
