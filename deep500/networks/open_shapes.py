@@ -14,8 +14,7 @@ from deep500.tensors import Dim, TensorDescriptor
 
 SMALL = (1, 11)
 PRIMES = (61, 67, 71, 73, 79, 83, 89, 97, 101, 103)
-MOST = 2**14
-"""Numbers up to this may be where a size is cut off; larger ones stand for no end."""
+MOST = 2**14  # numbers up to this may be where a size is cut off; larger ones stand for no end
 Descriptors = dict[str, TensorDescriptor]
 
 
@@ -35,17 +34,17 @@ def infer_by_numbers(
     if len(symbols) > len(PRIMES):
         return symbolic
     above = max((int(n) for array in operands if array.dtype.kind == "i" for n in array.flat if n <= MOST), default=0)
-    smalls = ({symbol: number for symbol in symbols} for number in SMALL)
-    votes = [next(((binding, known) for binding in smalls if (known := infer(binding))), None)]
     # Different primes for all, so that a product or a sum of sizes is hardly mistaken for a symbol.
-    for numbers in (PRIMES, [max(above, PRIMES[-1]) + prime for prime in PRIMES]):
-        binding = dict(zip(symbols, numbers, strict=False))
-        votes.append((binding, known) if (known := infer(binding)) else None)
-    counted = [vote for vote in votes if vote is not None]
-    bindings = [binding for binding, _ in counted]
-    if len(counted) < 2:
+    several = (PRIMES, [max(above, PRIMES[-1]) + prime for prime in PRIMES])
+    larger = (dict(zip(symbols, numbers, strict=False)) for numbers in several)
+    votes = [(binding, known) for binding in larger if (known := infer(binding))]
+    smalls = (dict.fromkeys(symbols, number) for number in SMALL)
+    smallest = next(((binding, known) for binding in smalls if (known := infer(binding))), None)
+    votes += [smallest] if smallest else []
+    if len(votes) < 2:
         return symbolic
-    return {name: _agree(symbolic[name], [known[name] for _, known in counted], bindings) for name in symbolic}
+    bindings = [binding for binding, _ in votes]
+    return {name: _agree(symbolic[name], [known[name] for _, known in votes], bindings) for name in symbolic}
 
 
 def _agree(
