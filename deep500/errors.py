@@ -178,3 +178,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
         return f"did you mean {' or '.join(map(repr, close))}?"
     shown = ", ".join(map(repr, names[:12]))
     return f"known: {shown or 'none'}" + (f", ... ({len(names)} in all)" if len(names) > 12 else "")
+
+
+class AccumulationWarning(UserWarning):
+    """The run in pieces (``accumulate``) is not the run of whole batches."""

@@ -166,6 +166,11 @@ class Buckets:
             bucket.divide()
         return self.views()
 
+    @property
+    def weighed(self) -> bool:
+        """Whether some rank had a weight in the last mean, which else is 0."""
+        return all(bucket.flat[-1] for bucket in self.all)
+
     def broadcast(self, comm: Communicator, arrays: Sequence[np.ndarray], root: int = 0) -> list[np.ndarray]:
         """The arrays of ``root``."""
         self.put(arrays)

@@ -33,7 +33,7 @@ def check_networks(comm: Communicator, network: Any, scheme: str) -> None:
             )
 
 
-def check_shares(comm: Communicator, samples: int) -> None:
+def check_shares(comm: Communicator, samples: float) -> None:
     """Raise InputError for shares that differ where operators communicate, which no weight of a rank reaches.
 
     What such an operator returns is of all samples: means of gradients would weigh them twice.

@@ -92,7 +92,7 @@ def mean_by_samples(parts: Sequence[tuple[Sequence[np.ndarray], int]]) -> list[n
         total = np.asarray(arrays[0] * kind(counts[0]))
         for term, samples in zip(arrays[1:], counts[1:], strict=True):
             total = total + term * kind(samples)
-        means.append(np.asarray(total / kind(sum(counts))).astype(arrays[0].dtype, copy=False))
+        means.append(np.asarray(total / kind(sum(counts) or 1)).astype(arrays[0].dtype, copy=False))
     return means
 
 

@@ -7,15 +7,17 @@ Requirements of the seam, for the author of a scheme. Override one of
 * :meth:`~DistributedOptimizer.step` itself, with ``self.base_optimizer``, ``self.network``, ``self.executor`` and
   ``self.communication``, for everything else.
 
-The batch of all ranks together is the batch of the serial run: ``loss`` must be a mean over samples, and means over
-ranks are weighted by ``self.samples``, this rank's share of the batch, which may be empty.
+The batch of all ranks together is the batch of the serial run: ``loss`` must be a mean, and means over ranks are
+weighted by ``self.samples``, which is what it divides by on this rank's share of the batch
+(:class:`~deep500.training.batch_weights.BatchWeights`): its samples, or labels that count and weights of classes. The
+share may be empty, and nothing in it may count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,7 +31,6 @@ from deep500.distributed.transports.communicator import Communicator
 from deep500.distributed.world import world
 from deep500.errors import CommunicationError, InputError
 from deep500.networks.drawing import check_drawn
-from deep500.tasks.task import batch_length
 from deep500.training.optimizers.base import Optimizer
 
 _INSIDE = "scheme.inside."
@@ -43,10 +44,9 @@ def _observed(step: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, An
     def observed(self: DistributedOptimizer, inputs: Mapping[str, Any]) -> dict[str, Any]:
         if self._within_step:  # super().step()
             return step(self, inputs)
-        self.samples = self.count_samples(inputs)
-        if isinstance(inside := self.base_optimizer, DistributedOptimizer):
-            inside.count_samples = self.count_samples
-            self.samples = inside.samples_together(self.samples)
+        self.samples = self.batch_weights(inputs)
+        if self.inside is not None:
+            self.samples = self.inside.samples_together(self.samples)
         check_shares(self.comm, self.samples)
         self._within_step = True
         base = innermost(self.base_optimizer)
@@ -91,10 +91,12 @@ class DistributedOptimizer(Traits, Replica):
         base_optimizer: what does the updates.
         comm: exchanges arrays.
         communication: exchanges tensors of the framework.
-        samples: how many samples of the present batch this rank has.
+        samples: how many samples of the present batch this rank has; where the loss divides by something else, by how
+            much.
 
     Raises:
         CommunicationError: fewer ranks than ``least_ranks``, or ranks with different networks.
+        InputError: a loss that is no mean, on several ranks.
 
     Example (gradients summed with ring neighbours):
         >>> class Neighbours(DistributedOptimizer):
@@ -142,11 +144,12 @@ class DistributedOptimizer(Traits, Replica):
                 "whose ranks agree on what overflows, such as ConsistentDecentralized: use that, or bf16, or one rank"
             )
         super().__init__(base_optimizer)
-        self.rank, self.samples, self._within_step = self.comm.world.rank, 0, False
+        if self.comm.size > 1 and not self.sees_whole_batch:
+            self.batch_weights.denominator.check(self.loss, f"{type(self).__name__} on {self.comm.size} ranks")
+        self.samples: float = 0
+        self.rank, self._within_step = self.comm.world.rank, False
         self.inside = base_optimizer if isinstance(base_optimizer, DistributedOptimizer) else None
         self.communication = TensorCommunicator(self.comm, self.network)
-        self.count_samples: Callable[[Mapping[str, Any]], int]
-        self.count_samples = partial(batch_length, label="label")  # a trainer puts its task's in place
         if self.comm.size > 1:
             kind = type(self).__name__ + (f" with {self.executor.backend}" if self.one_backend else "")
             check_networks(self.comm, self.network, kind)
@@ -169,7 +172,7 @@ class DistributedOptimizer(Traits, Replica):
 
     def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """One step of the base optimizer, with :meth:`exchange_gradients` before its update and :meth:`mix` after."""
-        takes_part = self.samples or self.inside is not None
+        takes_part = self.samples or self.inside is not None or self.comm.size == 1
         outputs = self.base_optimizer.step(inputs) if takes_part else self._step_without_samples(inputs)
         self.mix()
         return outputs
@@ -185,12 +188,12 @@ class DistributedOptimizer(Traits, Replica):
         """Gradients on which the ranks of this scheme agree, as the scheme around it makes them, if any."""
         return gradients if self.exchange is self else self.exchange.agreed_gradients(names, gradients)
 
-    def samples_together(self, samples: int) -> int:
+    def samples_together(self, samples: float) -> float:
         """Samples of all ranks, those of schemes inside included, if this rank has so many."""
         if self.inside is not None:
             samples = self.inside.samples_together(samples)
         total = np.array([float(samples)])
-        return int(self.comm.all_reduce(total, control=total.nbytes)[0])
+        return float(self.comm.all_reduce(total, control=total.nbytes)[0])
 
     def all_finite(self, finite: bool) -> bool:
         """Whether the gradients of all ranks are finite."""

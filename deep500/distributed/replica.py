@@ -25,6 +25,7 @@ class Replica(Optimizer):
     def __init__(self, base_optimizer: Optimizer) -> None:
         self.base_optimizer = base_optimizer
         super().__init__(base_optimizer.executor, base_optimizer.loss)
+        self.batch_weights = base_optimizer.batch_weights
         self.loss_scaling, self.accumulate = base_optimizer.loss_scaling, base_optimizer.accumulate
         self._buckets_of: dict[Hashable, Buckets] = {}
 
@@ -105,9 +106,11 @@ class Replica(Optimizer):
         self.feed_arrays(self.floating(), arrays)
 
     def made_up(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Zeros like the inputs, two samples of them: some frameworks refuse to normalise a batch of one."""
+        """Zeros like the inputs, two samples of them: some frameworks refuse to normalise a batch of one. Labels are
+        such that they count."""
         arrays = {n: v if isinstance(v, np.ndarray) else self.network.to_numpy(v) for n, v in inputs.items()}
-        return {name: np.zeros((2, *array.shape[1:]), array.dtype) for name, array in arrays.items()}
+        zeros = {name: np.zeros((2, *array.shape[1:]), array.dtype) for name, array in arrays.items()}
+        return self.batch_weights.counting(zeros)
 
     def floating(self) -> list[str]:
         """Names of the floating-point parameters that have values, running statistics included."""

@@ -38,6 +38,8 @@ class Traits:
     """Whether all ranks make an update or none does, so that float16's loss scaling is the same everywhere: every rank
     passes through the base optimizer's step each time."""
 
+    sees_whole_batch: ClassVar[bool] = False
+    """Whether its ranks compute the loss of the samples of all ranks, and no mean of means."""
     stands_inside: ClassVar[bool] = False
     """Whether it may stand on the inner axis of a mesh: gradients of its ranks pass to the scheme around it."""
     stands_outside: ClassVar[bool] = False

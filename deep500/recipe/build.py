@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from deep500.devices import DeviceWarning
 from deep500.distributed import Communicator, Serial
-from deep500.errors import InputError, MissingDevice, RecipeError, UnknownDataset
+from deep500.errors import AccumulationWarning, InputError, MissingDevice, RecipeError, UnknownDataset
 from deep500.measure.allocation import set_allocator
 from deep500.networks.drawing import undrawn
 from deep500.networks.execution.executor import GraphExecutor
@@ -27,7 +27,6 @@ from deep500.recipe.describing import describe
 from deep500.recipe.model import LOSS, make_native, make_network, make_task
 from deep500.recipe.ranks import distribute, drawn_by_ranks, meet, share
 from deep500.tasks import Task
-from deep500.training.accumulation import AccumulationWarning
 from deep500.training.data import Dataset, StandInWarning, load_dataset
 from deep500.training.data.episodes import episodes
 from deep500.training.data.prefetch import Prefetch

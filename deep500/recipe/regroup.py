@@ -1,9 +1,9 @@
 """Go on with a run on another number of ranks: one state is made of those of all ranks, and every rank takes it over.
 
 A process may be killed at any point of it. First rank 0 writes that state beside the checkpoints of a seed, as
-``of-<ranks>-ranks/epoch-<n>.safetensors``; then the manifest says the new number; then each rank makes a checkpoint of
-its own of it; what belongs to the former ranks, and that folder, go last. Until the manifest has changed the former
-ranks can go on as they were, from then on the new ones.
+``of-<ranks>-ranks/epoch-<n>.safetensors``; then the manifest says the new number; then each rank makes it a checkpoint
+of its own, one file under several names where the file system has such; what belongs to the former ranks, and that
+folder, go last. Until the manifest has changed the former ranks can go on as they were, from then on the new ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from deep500.errors import InputError, ResultsError
 from deep500.recipe.ranks import WRITING_SECONDS, scheme_of
 from deep500.results import Record
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
-from deep500.results.files import copy_atomic, writing
+from deep500.results.files import share_atomic, writing
 
 ALIKE = ("epoch", "step", "seed", "sampler", "hyperparameters", "loss_scaling")
 """Values that are alike in every rank's checkpoint; seconds are each rank's own."""
@@ -77,7 +77,7 @@ def take_over(record: Record, comm: Communicator) -> None:
         for path in list_checkpoints(_between(record.checkpoints(seed, 0), comm.size)):
             with writing(mine):
                 mine.mkdir(parents=True, exist_ok=True)
-            copy_atomic(path, mine / path.name)
+            share_atomic(path, mine / path.name)
             for old in list_checkpoints(mine):
                 if old.name != path.name:
                     with writing(old):

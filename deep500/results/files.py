@@ -66,10 +66,23 @@ def write_atomic(path: Path, data: bytes | str | Callable[[BinaryIO], Any]) -> N
         _sync_folder(path.parent)
 
 
-def copy_atomic(source: Path, path: Path) -> None:
-    """Copy a file as :func:`write_atomic` writes one, a piece at a time."""
-    with source.open("rb") as content:
-        write_atomic(path, lambda file: shutil.copyfileobj(content, file))
+def share_atomic(source: Path, path: Path) -> None:
+    """Give a file, which nobody changes any more, another name besides its own; where the file system cannot, copy it
+    as :func:`write_atomic` writes one, a piece at a time."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        os.link(source, temporary)
+    except OSError:
+        with source.open("rb") as content:
+            write_atomic(path, lambda file: shutil.copyfileobj(content, file))
+        return
+    with writing(path):
+        try:
+            temporary.replace(path)
+        finally:  # it is still there where both names are of one file already
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        _sync_folder(path.parent)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -102,6 +102,9 @@ class Detection(Task):
 
     def targets(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """A batch as the network reads it: what each anchor answers for, instead of the objects."""
+        rest = {name: array for name, array in batch.items() if name not in OBJECTS}
+        if "anchor_label" in rest:  # it is complete
+            return rest
         boxes, labels = batch["boxes"], batch["box_label"]
         answers = match(boxes, labels >= 0, self.anchors, self.positive, self.negative)
         rows = np.arange(len(boxes))[:, None]
@@ -110,7 +113,6 @@ class Detection(Task):
         box = np.where(there[..., None], boxes[rows, taken], self.anchors)
         if self.box_loss != "giou":
             box = encode(box, self.anchors)
-        rest = {name: array for name, array in batch.items() if name not in OBJECTS}
         return {**rest, "anchor_label": np.where(there, labels[rows, taken], answers), "anchor_box": np.float32(box)}
 
     def weight(self, batch: Mapping[str, Any]) -> int:

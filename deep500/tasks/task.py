@@ -8,7 +8,9 @@ Requirements of the seam, for the author of a task:
   recurrent nodes) and the judge must. ``count(batch)`` is how many **samples** a batch holds: what the loss is a mean
   over, what weighs batches and ranks against each other, and what throughput and FLOP per sample are about. ``sample``
   is its name: ``"image"``, ``"utterance"``, ``"token"``, ``"environment step"``. A count is a function of the batch
-  alone. Where the loss is a mean over something else, ``weight(batch)`` is how many; gradients of ranks weigh by it.
+  alone. A network's loss says itself that it divides by labels that count, or by weights
+  (:mod:`deep500.transformations.denominators`); where only the task knows, ``weight(batch)`` is how many, and gradients
+  of ranks, pieces of a batch and losses of batches weigh by it.
 * **The loss** is added to the network by ``add_loss``, a transformation that declares the inputs that it reads and adds
   a scalar output: a mean over the samples of a batch. So it is in the graph, and every backend differentiates it. A
   task whose loss the model brings along gets no call.
@@ -127,9 +129,10 @@ class Task(abc.ABC):
         return batch_length(batch, self.label)
 
     def weight(self, batch: Mapping[str, Any]) -> int:
-        """Return a training batch's weight in means over ranks: what its loss was divided by; by default its samples.
+        """Return a batch's weight in means over ranks and batches, where the loss of the network does not say what it
+        divides by: by default its samples.
 
-        0 for a batch of no samples, which a rank may have.
+        The batch is complete (:meth:`complete`). 0 for one of no samples, which a rank may have.
         """
         return self.count(batch)
 

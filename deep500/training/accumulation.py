@@ -2,27 +2,25 @@
 memory of a piece.
 
 ``batch_size`` stays that of an update: schedules, epochs, metrics and results are those of the run without. The loss
-must be a mean over samples, as for several ranks: pieces count by their samples, so that a smaller last one is weighted
-rightly. What normalises over the batch (:func:`batch_statistics`) sees a piece at a time, and random numbers are drawn
-for each: there the two runs differ.
+must be a mean, as for several ranks: pieces count by what their loss divides by (samples, or labels that count and
+weights of classes), so that a smaller last one is weighted rightly. What normalises over the batch
+(:func:`batch_statistics`) sees a piece at a time, and random numbers are drawn for each: there the two runs differ.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from deep500.errors import InputError
+from deep500.errors import AccumulationWarning, InputError
 from deep500.networks.execution.bound import BoundNetwork
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
+from deep500.training.batch_weights import BatchWeights
 from deep500.training.loss_scaling import SCALE, SCALED, LossScaling
-
-
-class AccumulationWarning(UserWarning):
-    """The run in pieces is not the run of whole batches."""
 
 
 def batch_statistics(network: Network) -> list[str]:
@@ -37,21 +35,15 @@ def check_accumulation(network: Network, loss: str, count: Any) -> str | None:
         in what the result differs from that of whole batches; None if it does not, except for random numbers.
 
     Raises:
-        InputError: no whole number of at least 1, a network of one batch size, or a loss that is no mean over samples.
+        InputError: no whole number of at least 1, a network of one batch size, or a loss that is no mean.
     """
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise InputError(f"got accumulate={count!r}; expected a whole number of at least 1: choose how many pieces")
     if count == 1:
         return None
-    node = network.producer(loss)
-    if node is not None and node.op_type in ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"):
-        weighted = len(node.inputs) > 2 and bool(node.inputs[2])
-        if node.attribute("reduction") != "mean" or weighted or "ignore_index" in node.attributes:
-            raise InputError(
-                f"got accumulate={count} with the loss of {node.name!r} ({node.op_type}), which is no mean over "
-                "samples (reduction, class weights or ignore_index); expected one, as pieces count by their samples: "
-                "use a plain mean, or no accumulation"
-            )
+    from deep500.transformations.denominators import loss_denominator  # here, because few runs have pieces
+
+    loss_denominator(network, loss).check(loss, f"accumulate={count}")
     fixed = [n for n, d in network.inputs.items() if d.shape and isinstance(d.shape[0], int)]
     if len(fixed) == len(network.inputs):
         raise InputError(
@@ -65,6 +57,12 @@ def check_accumulation(network: Network, loss: str, count: Any) -> str | None:
         f"accumulate={count}: {len(normalised)} BatchNormalization nodes see one piece of each batch at a time: their "
         "means and variances are those of fewer samples, and running statistics move once per piece"
     )
+
+
+def warn_of_pieces(network: Network, loss: str, count: Any) -> None:
+    """:func:`check_accumulation`, whose difference is a warning."""
+    if difference := check_accumulation(network, loss, count):
+        warnings.warn(difference, AccumulationWarning, stacklevel=3)
 
 
 def pieces(network: Network, inputs: Mapping[str, Any], count: int) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -106,6 +104,7 @@ def backprop_in_pieces(
     gradients: Sequence[str],
     count: int,
     scaling: LossScaling | None,
+    weights: BatchWeights,
 ) -> dict[str, Any]:
     """Forward and backward over a batch in pieces; the executor holds the whole batch's gradients afterwards.
 
@@ -115,6 +114,7 @@ def backprop_in_pieces(
         parameters, gradients: names, in one order.
         count: how many pieces.
         scaling: multiplies the loss, and the gradients are divided again; None: neither.
+        weights: what pieces count, where it is not their samples.
 
     Returns:
         outputs of the whole batch: pieces of outputs with a sample axis in a row, means of the loss and other scalars.
@@ -123,33 +123,55 @@ def backprop_in_pieces(
     scale = 1.0 if scaling is None else scaling.scale
     more = {} if scaling is None else {SCALE: np.array(scale, np.float32)}
     parts = [(None, dict(inputs))] if count == 1 else list(pieces(network, inputs, count))
-    total = sum(size or 1 for size, _ in parts)
-    results, sums, shares = [], None, [(size or 1) / total for size, _ in parts]
+    counts = counts_of(parts, weights) if len(parts) > 1 else [1]
+    results, sums, shares = [], None, [weight / sum(counts) for weight in counts]
     for (_, part), share in zip(parts, shares, strict=True):
         results.append(executor.inference_and_backprop({**part, **more}, loss if scaling is None else SCALED))
         fetched = network.fetch_tensors(gradients)
         if len(parts) == 1 and scaling is None:
             return results[0]
-        terms, weights = ([fetched], [share / scale]) if sums is None else ([sums, fetched], [1.0, share / scale])
-        sums = network.weighted_sum(terms, weights)
+        if share:  # a mean over nothing is NaN
+            terms, factors = ([fetched], [share / scale]) if sums is None else ([sums, fetched], [1.0, share / scale])
+            sums = network.weighted_sum(terms, factors)
     network.leave_gradients(dict(zip(parameters, sums or [], strict=True)))
-    return outputs_together(network, results, [size or 1 for size, _ in parts])
+    return outputs_together(network, results, [size or 1 for size, _ in parts], {loss: counts})
+
+
+def counts_of(parts: Sequence[tuple[int | None, Mapping[str, Any]]], weights: BatchWeights) -> list[float]:
+    """Weights of pieces, of so many samples each, in the mean loss of the batch; as samples where nothing counts."""
+    sizes: list[float] = [size or 1 for size, _ in parts]
+    counts = [weights(part) for _, part in parts] if weights.counted else sizes
+    return counts if any(counts) else sizes
 
 
 def outputs_together(
-    network: BoundNetwork, results: Sequence[Mapping[str, Any]], sizes: Sequence[int]
+    network: BoundNetwork,
+    results: Sequence[Mapping[str, Any]],
+    sizes: Sequence[int],
+    counts: Mapping[str, Sequence[float]],
 ) -> dict[str, Any]:
-    """Outputs of a batch from those of its pieces, of so many samples each, without the scaled loss."""
+    """Outputs of a batch from those of its pieces, without the scaled loss.
+
+    Args:
+        network: of tensors.
+        results: of each piece.
+        sizes: samples of each piece.
+        counts: what each piece counts in a mean, by name of the output; its samples if it is not in there.
+    """
     names = [name for name in results[0] if name != SCALED]
     if len(results) == 1:
         return {name: results[0][name] for name in names}
-    return {name: _whole(network, name, [result[name] for result in results], sizes) for name in names}
+    pieces_of = {name: [result[name] for result in results] for name in names}
+    return {name: _whole(network, name, pieces_of[name], sizes, counts.get(name, sizes)) for name in names}
 
 
-def _whole(network: BoundNetwork, name: str, values: Sequence[Any], sizes: Sequence[int]) -> Any:
+def _whole(
+    network: BoundNetwork, name: str, values: Sequence[Any], sizes: Sequence[int], counts: Sequence[float]
+) -> Any:
     shapes = [tuple(value.shape) for value in values]
     if all(shape == () for shape in shapes):
-        return network.weighted_sum([[value] for value in values], [size / sum(sizes) for size in sizes])[0]
+        counted = [(value, count) for value, count in zip(values, counts, strict=True) if count]
+        return network.weighted_sum([[value] for value, _ in counted], [n / sum(counts) for _, n in counted])[0]
     if all(shape and shape[0] == size for shape, size in zip(shapes, sizes, strict=True)):
         return network.concatenate(values)
     raise InputError(

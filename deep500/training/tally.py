@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from deep500.errors import InputError, TrainingError
 from deep500.tasks.classification import Classification
 from deep500.tasks.task import Task
 from deep500.tasks.task import batch_length as batch_length
+
+if TYPE_CHECKING:
+    from deep500.training.batch_weights import BatchWeights
 
 PENDING_ELEMENTS, PENDING_BATCHES, MOST_ELEMENTS = 2**16, 64, 2**24
 """Unread outputs are read once they are both many elements (caches) and many batches (waits), or too many elements."""
@@ -32,6 +35,9 @@ class Tally:
         what: what it sums, for the error message: ``"training, epoch 3"``.
         judge: a task, bound, or what is judged like one; classification by ``output`` and ``label`` if None.
         judged: whether outputs are judged, or the loss alone.
+
+    Attributes:
+        weights: what batches count in the mean loss; their samples if None.
     """
 
     def __init__(
@@ -55,18 +61,20 @@ class Tally:
         }
         self._counts: dict[str, int] = {}
         self.samples = 0
-        self._pending: list[tuple[int, int, Any, list[Any], list[Any]]] = []
+        self.weights: BatchWeights | None = None
+        self._pending: list[tuple[int, float, Any, list[Any], list[Any]]] = []
         self._elements = 0
-        self._seen, self._loss_sum = 0, 0.0
+        self._seen, self._loss_sum = 0.0, 0.0
 
     def add(self, step: int, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Take in a batch; ``step`` names it if its loss is not finite."""
         size = self._count(inputs)
+        weight = self.weights(inputs) if self.weights is not None and self.weights.counted else size
         results = [outputs.get(name) for name in self._outputs]
         # loaders may use their buffers again
         arrays = [v.copy() if isinstance(v := inputs.get(name), np.ndarray) else v for name in self._inputs]
         self.samples += size
-        self._pending.append((step, size, outputs.get(self.loss_name), results, arrays))
+        self._pending.append((step, weight, outputs.get(self.loss_name), results, arrays))
         self._elements += 1
         for tensor in results:
             if tensor is not None:
@@ -76,18 +84,20 @@ class Tally:
             self.flush()
 
     def flush(self) -> None:
-        """Read what is pending; raises TrainingError naming the first step whose loss is not finite."""
+        """Read what is pending; raises TrainingError naming the first step whose loss is not finite, though something
+        counts in it."""
         pending, self._pending, self._elements = self._pending, [], 0
-        for step, size, loss, outputs, inputs in pending:
-            if loss is not None:
+        sums = self.weights is not None and self.weights.denominator.kind == "nothing"
+        for step, weight, loss, outputs, inputs in pending:
+            if loss is not None and weight:
                 value = float(self.to_numpy(loss).item())
                 if not math.isfinite(value):
                     raise TrainingError(
                         f"{self.what}, step {step}: got loss {value}; expected a finite number: lower the learning "
                         "rate, clip the gradients or look for bad samples"
                     )
-                self._loss_sum += value * size
-                self._seen += size
+                self._loss_sum += value if sums else value * weight
+                self._seen += weight
             judged = {}
             for name, tensor in zip(self._outputs, outputs, strict=False):
                 if tensor is None:
@@ -127,7 +137,7 @@ class Tally:
         parts = [np.array([self.samples, self._seen, self._loss_sum], np.float64)]
         parts += [np.asarray(self.sums[name], np.float64).ravel() for name in added]
         sums = totals(np.concatenate(parts))
-        self.samples, self._seen, self._loss_sum = int(sums[0]), int(sums[1]), float(sums[2])
+        self.samples, self._seen, self._loss_sum = int(sums[0]), float(sums[1]), float(sums[2])
         at = 3
         for name in added:
             shape, size = np.shape(self.sums[name]), np.size(self.sums[name])
@@ -143,7 +153,7 @@ class Tally:
                 parts.clear()
 
     def loss(self) -> float | None:
-        """Mean loss over the samples so far; None if there were none."""
+        """Mean loss over what counted so far; None if nothing did."""
         self.flush()
         return self._loss_sum / self._seen if self._seen else None
 

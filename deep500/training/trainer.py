@@ -98,8 +98,7 @@ class Trainer:
         self.test_sampler = test_sampler
         self.executor, self.optimizer = executor, optimizer
         self.network_output, self.loss, self.label = task.output, task.loss, task.label
-        if hasattr(optimizer, "count_samples"):
-            optimizer.count_samples = task.weight  # shares of a batch weigh by what the task's loss is a mean over
+        optimizer.batch_weights.ask(task)
         self.validate_first, self.seed = validate_first, seed
         self.average: Any = None
         if ema is not None:
@@ -355,14 +354,16 @@ class Trainer:
                 task makes one inference for each, ranks that hold parts of the network need not hold it whole.
         """
         judge = self.task if judge is None else judge
-        tally = Tally(self.executor.network.to_numpy, None, self.loss, self.label, what, judge)
+        tally = self._tally(what, judge)
         names = list(dict.fromkeys([*judge.judged_outputs(), self.loss]))
         asks = getattr(self.optimizer, "judges_in_turn", None) if self.task.infers_once(names) else None
         in_turn = asks is not None and asks(names, _length(sampler) if batches is None else batches)
+        completes = self.optimizer.batch_weights.counted and type(self.task).complete is not Task.complete
         with self.judged(in_turn):
             for number, inputs in enumerate(sampler):
                 if batch_length(inputs, self.label):  # a rank may have no share of a small batch
-                    tally.add(number, inputs, self.task.predict(self.executor, inputs, names))
+                    batch = {**self.task.complete(dict(inputs)), **inputs} if completes else inputs
+                    tally.add(number, batch, self.task.predict(self.executor, batch, names))
                 elif in_turn:  # it takes part in what the others gather
                     made_up: Any = self.optimizer
                     self.task.predict(self.executor, made_up.made_up(inputs), names)
@@ -382,9 +383,13 @@ class Trainer:
         with optimizer.judging() if in_turn else optimizer.evaluation(), average:
             yield
 
-    def _tally(self, what: str) -> Tally:
-        judged = self.task.judges_training
-        return Tally(self.executor.network.to_numpy, None, self.loss, self.label, what, self.task, judged)
+    def _tally(self, what: str, judge: Any = None) -> Tally:
+        """Sums of a judge, or of the task over batches that are trained on."""
+        judged = judge is not None or self.task.judges_training
+        judge = self.task if judge is None else judge
+        tally = Tally(self.executor.network.to_numpy, None, self.loss, self.label, what, judge, judged)
+        tally.weights = self.optimizer.batch_weights
+        return tally
 
     # -- state ------------------------------------------------------------------------------------------------------
     def state(self, in_turn: bool = False) -> dict[str, Any]:

@@ -17,13 +17,13 @@ from deep500.errors import NetworkError
 from deep500.networks.graph import Graph
 from deep500.networks.node import Node
 from deep500.tensors import TensorDescriptor
+from deep500.transformations.label_means import LOSSES as LOSSES
 
 Axes = dict[str, int]
 """The axis of the samples, by value; values that depend on no sample are not in it."""
 
 SUMS = frozenset({"ReduceSum", "ReduceMean"})
-LOSSES = frozenset({"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"})
-"""Operators that put samples together by sums, which sums over pieces make again."""
+"""Operators that put samples together by sums, which sums over pieces make again; so do :data:`LOSSES`."""
 
 # fmt: off
 ELEMENTWISE = frozenset({

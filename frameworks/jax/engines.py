@@ -185,9 +185,9 @@ class RanksEngine:
     def _alike(self, inputs: Mapping[str, Any]) -> bool:
         """Whether all ranks have samples, in arrays of the same shapes; also notes this rank's share."""
         shapes = [[name, np.shape(value), str(getattr(value, "dtype", ""))] for name, value in sorted(inputs.items())]
-        mine = np.array([self.samples, zlib.crc32(repr(shapes).encode())], np.int64)
+        mine = np.array([self.samples, zlib.crc32(repr(shapes).encode())], np.float64)  # exact below 2**53
         rows = self.comm.all_gather(mine, control=mine.nbytes)
-        self._share = self.samples / int(rows[:, 0].sum())
+        self._share = self.samples / (float(rows[:, 0].sum()) or 1.0)
         return bool(self.samples and (rows == mine).all())
 
     # -- programs -----------------------------------------------------------------------------------------------------

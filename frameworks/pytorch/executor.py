@@ -16,6 +16,7 @@ import torch
 from deep500.devices import Device
 from deep500.errors import UnsupportedOperator
 from deep500.frameworks.pytorch.capabilities import Capabilities
+from deep500.frameworks.pytorch.chance import Stream
 from deep500.frameworks.pytorch.compiler import TARGET, NetworkModule, attribute_names, compile_program
 from deep500.frameworks.pytorch.dtypes import DTYPES, from_array
 from deep500.frameworks.pytorch.failures import CAUGHT, raise_ours
@@ -103,7 +104,7 @@ class Executor(Capabilities):
         self.compile, self.recompute, self.recognise = options.compile, options.recompute, options.recognise
         self._trainable, self._watcher, self._hooks, self.engine = [], None, [], None
         self._numerics = Numerics(self.precision, self.deterministic)
-        self._tensor = Sender(self.torch_device).tensor
+        self._tensor, self._stream = Sender(self.torch_device).tensor, Stream(self.torch_device)
 
     def count_gpus(self, wished: Device) -> int:
         return torch.cuda.device_count()
@@ -248,6 +249,8 @@ class Executor(Capabilities):
     def _run(self, compiled: Compiled, inputs: Mapping[str, Any]) -> dict[str, Any]:
         if self.torch_device.type == "cuda":
             adopt(self._numerics)
+        if self._stream.seeded:
+            self._stream.take()
         for name, limits in compiled.labels.items():
             check_range(name, inputs.get(name), *limits)
         tensor = self._tensor
@@ -271,9 +274,9 @@ class Executor(Capabilities):
         return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
 
     def reseed(self, seed: int) -> None:
-        """Seed torch's generators, which Dropout draws from; they belong to the whole process."""
+        """Seed torch's generators, which Dropout draws from; see :class:`Stream`."""
         super().reseed(seed)
-        torch.manual_seed(seed)
+        self._stream.seed(seed)
 
     def synchronize(self) -> None:
         """Wait for the GPU."""

@@ -343,6 +343,27 @@ def test_reseed_decides_what_is_dropped(backend: ModuleType) -> None:
     assert not np.allclose(a, as_numpy(executor.inference_and_backprop(batch())["output"]))
 
 
+def test_executors_in_turns_drop_what_each_drops_alone(backend: ModuleType) -> None:
+    """As ranks that are threads do; one process has other generators for each."""
+
+    def runs(executor: Any, count: int) -> list[np.ndarray]:
+        return [as_numpy(executor.inference_and_backprop(batch())["output"]).copy() for _ in range(count)]
+
+    first, second = (backend.from_model(small(rate=0.5)) for _ in range(2))
+    alone = []
+    for seed, executor in ((3, first), (4, second)):
+        executor.reseed(seed)
+        alone.append(runs(executor, 3))
+    first.reseed(3)
+    together: tuple[list[np.ndarray], list[np.ndarray]] = (runs(first, 1), [])
+    second.reseed(4)
+    for _ in range(2):
+        together[1].extend(runs(second, 1))
+        together[0].extend(runs(first, 1))
+    together[1].extend(runs(second, 1))
+    np.testing.assert_array_equal(together, alone)
+
+
 def test_weights_move_and_the_loss_falls(backend: ModuleType) -> None:
     net = small("float32")
     executor = backend.from_model(net)

@@ -27,6 +27,7 @@ from deep500.recipe import run_recipe
 from deep500.registry import load_backend
 from deep500.results import Record
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint
+from deep500.tasks.language_modelling import IGNORE
 from deep500.tasks.tokens import Characters
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,6 +49,7 @@ class Drawn:
         argv: of the command line.
         stops: whether it is interrupted after the first epoch and goes on.
         processes: whether ranks are processes that a command starts, and a model in float32 is one by name.
+        counts: a key of :data:`COUNTS`: what of the labels counts in the loss.
     """
 
     backend: str = "reference"
@@ -59,6 +61,7 @@ class Drawn:
     argv: tuple[str, ...] = ()
     stops: bool = False
     processes: bool = False
+    counts: str = "all"
 
     def with_keys(self, **keys: Any) -> Drawn:
         """The same with further keys."""
@@ -69,7 +72,7 @@ class Drawn:
         keys = ", ".join(f"{key}={getattr(value, '__name__', value)}" for key, value in sorted(self.keys.items()))
         kind = "processes" if self.processes else "ranks"
         where = f"{self.backend} {self.dtype}" + (f", {self.ranks} {kind}" if self.ranks > 1 else "")
-        rest = " ".join([*self.argv, *["stopped and resumed"] * self.stops])
+        rest = " ".join([f"counts: {self.counts}", *self.argv, *["stopped and resumed"] * self.stops])
         return f"{self.model} on {where}, {name}({options}), {keys or 'no more keys'} {rest}".rstrip()
 
 
@@ -116,31 +119,51 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "dropout": ("causal_transformer", {**TEXTS, "dropout": 0.2}),
 }
 """Networks of the zoo by name, without a loss."""
+IGNORED = 7
+"""The label that does not count where most labels do not."""
+CLASSES = np.array([1.0, 0.25, 0.5, 2.0, 0.0, 0.0, 3.0, 0.1, 0.0, 0.0])
+COUNTS: Mapping[str, Mapping[str, Any]] = {
+    "all": {},
+    "some": {"ignore_index": IGNORED},
+    "classes": {},
+    "classes of some": {"ignore_index": IGNORED},
+    "smooth": {"ignore_index": IGNORED, "label_smoothing": 0.1},
+}
+"""What counts in the loss, with options of a cross entropy. Of small pieces of a batch nothing may."""
 TOKENS = ("language", "dropout")
 MIXES = ("resnet",)
 """Models whose samples see each other: batch normalization."""
 
 
-def arrays(model: str, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Samples and labels that depend on them; the last are for validation."""
-    rng = np.random.default_rng(7)
+def arrays(drawn: Drawn) -> tuple[np.ndarray, np.ndarray]:
+    """Samples and labels that depend on them, most of which may not count; the last are for validation."""
+    rng, model, dtype = np.random.default_rng(7), drawn.model, drawn.dtype
     count = SAMPLES + VALIDATION
     if model in TOKENS:
         tokens = (np.cumsum(rng.integers(0, 3, (count, 9)), axis=1) % 12).astype(np.int64)
-        x, y = tokens[:, :-1], tokens[:, 1:]
+        x, y = tokens[:, :-1], np.array(tokens[:, 1:])
+        if drawn.counts != "all":
+            y[rng.random(count) < 0.5, 2:] = IGNORE
+            y[rng.random(count) < 0.5] = IGNORE
     else:
         x = rng.normal(size=(count, 8, 8) if model == "lstm" else (count, 1, 8, 8)).astype(dtype)
         flat = x.reshape(count, -1)
         y = (flat[:, :3] if model == "regression" else np.argmax(flat[:, :10], axis=1)).astype(
             dtype if model == "regression" else np.int64
         )
+        if "ignore_index" in COUNTS[drawn.counts] and model != "regression":
+            y[rng.random(count) < 0.6] = IGNORED
     return x, y
 
 
-def data(model: str, dtype: str) -> tuple[d5.Dataset, d5.Dataset]:
+def data(drawn: Drawn) -> tuple[d5.Dataset, d5.Dataset]:
     """For training and for validation."""
-    x, y = arrays(model, dtype)
-    return d5.NumpyDataset(x[:SAMPLES], labels=y[:SAMPLES]), d5.NumpyDataset(x[SAMPLES:], labels=y[SAMPLES:])
+    x, y = arrays(drawn)
+    ignored = {"ignore_index": IGNORE} if drawn.model in TOKENS and drawn.counts != "all" else {}
+    training, validation = ((x[rows], y[rows]) for rows in (slice(SAMPLES), slice(SAMPLES, None)))
+    return d5.NumpyDataset(training[0], labels=training[1], **ignored), d5.NumpyDataset(
+        validation[0], labels=validation[1], **ignored
+    )
 
 
 def judged_outside(drawn: Drawn, outcome: Outcome) -> float | None:
@@ -154,13 +177,26 @@ def judged_outside(drawn: Drawn, outcome: Outcome) -> float | None:
         return None
     for name, value in weights.items():
         network.set_parameter(name, value)
-    x, y = (array[SAMPLES:] for array in arrays(drawn.model, drawn.dtype))
+    x, y = (array[SAMPLES:] for array in arrays(drawn))
     scores = load_backend("reference").from_model(network).inference({"input": x})["output"].astype(np.float64)
     if drawn.model == "regression":
         return float(np.mean((scores - y) ** 2))
-    if drawn.model in TOKENS:
-        return float(-np.mean(np.take_along_axis(log_softmax(scores, axis=1), y[:, None], axis=1)))
+    if drawn.model in TOKENS or drawn.counts != "all":
+        return _mean_loss(drawn, log_softmax(scores, axis=1), y)
     return float(100 * np.mean(np.argmax(scores, axis=1) == y))
+
+
+def _mean_loss(drawn: Drawn, log_p: np.ndarray, y: np.ndarray) -> float:
+    """The mean over all labels that count, by their weights."""
+    log_p = np.moveaxis(log_p, 1, -1)[y != IGNORE]
+    labels, smooth = y[y != IGNORE], COUNTS[drawn.counts].get("label_smoothing", 0.0)
+    losses = -(1 - smooth) * log_p[np.arange(len(labels)), labels] - smooth * log_p.mean(axis=1)
+    if drawn.model in TOKENS:
+        return float(losses.mean())
+    weights = CLASSES[labels] if drawn.counts.startswith("classes") else np.ones(len(labels))
+    if "ignore_index" in COUNTS[drawn.counts]:
+        weights = weights * (labels != IGNORED)
+    return float(losses @ weights / weights.sum())
 
 
 def _model(drawn: Drawn) -> Any:
@@ -169,16 +205,31 @@ def _model(drawn: Drawn) -> Any:
     return network if drawn.dtype == "float32" else d5.networks.to_dtype(network, drawn.dtype)
 
 
+def _with_loss(drawn: Drawn) -> Any:
+    """With a loss of its own where that is another than the task's."""
+    network = _model(drawn)
+    if drawn.counts == "all" or drawn.model in ("regression", *TOKENS):
+        return network
+    if not drawn.counts.startswith("classes"):
+        return d5.add_loss(network, **COUNTS[drawn.counts])
+    network.add_input("label", (next(iter(network.inputs.values())).shape[0],), "int64")
+    network.add_parameter("classes", CLASSES.astype(drawn.dtype), trainable=False)
+    inputs = ["output", "label", "classes"]
+    network.add_node("SoftmaxCrossEntropyLoss", inputs, ["loss"], reduction="mean", **COUNTS[drawn.counts])
+    network.add_output("loss")
+    return network
+
+
 def recipe(drawn: Drawn) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
     """FIXED, MUTABLE and METRICS."""
     d5fw = load_backend(drawn.backend)
     name, options = drawn.optimizer
-    fixed = {"model": lambda: _model(drawn), "dataset": lambda: data(drawn.model, drawn.dtype), "epochs": 2}
+    fixed = {"model": lambda: _with_loss(drawn), "dataset": lambda: data(drawn), "epochs": 2}
     if drawn.model == "regression":
         fixed["task"] = "regression"
     elif drawn.model in TOKENS:
         fixed |= {"task": "language_modelling", "task_kwargs": {"vocabulary": Characters("abcdefghijkl")}}
-    if drawn.processes and drawn.dtype == "float32":
+    if drawn.processes and drawn.dtype == "float32" and drawn.counts == "all":
         fixed["model"], fixed["model_kwargs"] = MODELS[drawn.model]
     mutable = {
         "batch_size": BATCH,
@@ -187,7 +238,8 @@ def recipe(drawn: Drawn) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
         "optimizer_kwargs": dict(options),
         **drawn.keys,
     }
-    return fixed, mutable, [(TestLoss() if drawn.model in ("regression", *TOKENS) else TestAccuracy(), None)]
+    judged = TestLoss() if drawn.model in ("regression", *TOKENS) or drawn.counts != "all" else TestAccuracy()
+    return fixed, mutable, [(judged, None)]
 
 
 def observe(drawn: Drawn) -> Outcome:

@@ -23,6 +23,7 @@ import numpy as np
 
 import deep500 as d5
 from tests.fuzz.recipe_runs import (
+    COUNTS,
     MIXES,
     MODELS,
     TOKENS,
@@ -129,7 +130,9 @@ def draw(number: int, seed: int, backends: Sequence[str]) -> Drawn:
         name = rng.choice([*SCHEMES, *OTHER_SCHEMES])
         keys |= {"scheme": getattr(d5.schemes, name), "scheme_kwargs": {**SCHEMES, **OTHER_SCHEMES}[name]}
     optimizer = rng.choice(OPTIMIZERS)
-    return Drawn(rng.choice(backends), model, dtype, optimizer, keys, ranks)
+    backend = rng.choice(backends)
+    counts = random.Random(f"{seed} {number} counts").choice(["all", *COUNTS])
+    return Drawn(backend, model, dtype, optimizer, keys, ranks, counts=counts)
 
 
 @dataclass(frozen=True)
@@ -255,7 +258,7 @@ RELATIONS: Mapping[str, Relation] = {
     **{f"two ranks, {name}": _ranked(name) for name in SCHEMES},
     "two processes, stopped and resumed": Relation(
         lambda drawn: replace(drawn, stops=True, processes=True),
-        holds=lambda drawn: drawn.ranks == 2 and drawn.model != "dropout" and "seed" not in drawn.keys,
+        holds=lambda drawn: drawn.ranks == 2 and "seed" not in drawn.keys,
         processes=True,
     ),
     "two processes, FSDP, stopped and resumed": _native("FSDP"),

@@ -12,7 +12,7 @@ import pytest
 from deep500.errors import ResultsError
 from deep500.recipe.resume import latest_unfinished
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
-from deep500.results.files import append_line, read_json, read_lines, to_json, write_atomic
+from deep500.results.files import append_line, read_json, read_lines, share_atomic, to_json, write_atomic
 from deep500.results.record import Record, spread
 from deep500.results.verify import seal
 
@@ -66,6 +66,24 @@ def test_full_disk_names_the_path_and_loses_nothing(tmp_path, monkeypatch):
     with pytest.raises(ResultsError, match=r"No space left on device' while writing .*summary.json; expected .*--out"):
         write_atomic(path, "new")
     assert path.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["summary.json"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_under_another_name_takes_no_place_of_its_own(tmp_path, monkeypatch, links):
+    def refused(*_):
+        raise OSError("no links here")
+
+    if not links:
+        monkeypatch.setattr("os.link", refused)
+    source, path = tmp_path / "whole", tmp_path / "mine"
+    write_atomic(source, b"new")
+    write_atomic(path, b"old")
+    for _ in range(2):  # a process that was killed in between does it again
+        share_atomic(source, path)
+        assert path.read_bytes() == b"new" and sorted(p.name for p in tmp_path.iterdir()) == ["mine", "whole"]
+        assert source.samefile(path) is links
+    write_atomic(path, b"newer")
+    assert source.read_bytes() == b"new"
 
 
 def test_full_disk_at_a_checkpoint_keeps_the_last_good_one(tmp_path, monkeypatch):

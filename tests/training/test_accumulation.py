@@ -12,12 +12,12 @@ from deep500.distributed import Threads
 from deep500.distributed.optimizer import DistributedOptimizer
 from deep500.distributed.sampler import DistributedSampler
 from deep500.distributed.schemes import ConsistentDecentralized
-from deep500.errors import InputError
+from deep500.errors import AccumulationWarning, InputError
 from deep500.events import Event
-from deep500.networks import add_loss, create
+from deep500.networks import add_loss, create, to_dtype
 from deep500.networks.network import Network
 from deep500.training import optimizers as d5
-from deep500.training.accumulation import AccumulationWarning, check_accumulation, pieces
+from deep500.training.accumulation import check_accumulation, pieces
 from deep500.training.clipping import ClipGradientNorm
 from deep500.training.data import NumpyDataset
 from deep500.training.data.samplers import OrderedSampler
@@ -146,14 +146,32 @@ def test_how_many_pieces_is_a_whole_number(count: Any) -> None:
         check_accumulation(linear_network(), "loss", count)
 
 
-def test_losses_that_are_no_mean_over_samples_are_refused() -> None:
-    for options in ({"reduction": "sum"}, {"reduction": "mean", "ignore_index": -100}):
-        network = Network()
-        network.add_input("x", ("N", 3))
-        network.add_input("label", ("N",), "int64")
-        network.add_node("SoftmaxCrossEntropyLoss", ["x", "label"], ["loss"], **options)
-        with pytest.raises(InputError, match="no mean over samples"):
-            check_accumulation(network, "loss", 2)
+def test_pieces_count_by_the_labels_that_count(backend_name: str) -> None:
+    """In pieces of 3, 3, 2 and 2 samples 1, 0, 2 and 1 of them count; and where none does, the step is that of a whole
+    batch of such."""
+    network = add_loss(to_dtype(create("mlp", shape=(4,), hidden=(3,), classes=3), "float64"), ignore_index=2)
+    module = load_backend(backend_name)
+    whole, divided = (
+        module.MomentumOptimizer(module.from_model(network, "cpu"), lr=0.1, **options)
+        for options in ({}, {"accumulate": 4})
+    )
+    for labels in ([0, 2, 2, 2, 2, 2, 0, 1, 2, 0], [2] * SAMPLES, [1, 2, 0, 0, 0, 2, 2, 2, 1, 1]):
+        given = {**batch(), "label": np.array(labels)}
+        with np.errstate(invalid="ignore"):
+            want, got = whole.step(given), divided.step(given)
+        np.testing.assert_allclose(as_numpy(got["loss"]), as_numpy(want["loss"]), rtol=1e-12)
+        names = whole.parameter_names()
+        for name, tensor in left(whole, names).items():
+            np.testing.assert_allclose(left(divided, names)[name], tensor, rtol=1e-12, atol=1e-13, err_msg=name)
+
+
+def test_a_loss_that_is_no_mean_is_refused() -> None:
+    network = Network()
+    network.add_input("x", ("N", 3))
+    network.add_input("label", ("N",), "int64")
+    network.add_node("SoftmaxCrossEntropyLoss", ["x", "label"], ["loss"], reduction="sum")
+    with pytest.raises(InputError, match="got accumulate=2 with the loss 'loss', which is a sum; expected a mean"):
+        check_accumulation(network, "loss", 2)
 
 
 def test_a_fixed_batch_size_and_unequal_inputs_are_refused() -> None:

@@ -106,8 +106,11 @@ class Compression(DistributedOptimizer):
         return self.tensors(buckets.views())
 
     def share(self) -> float:
-        """This rank's part of the samples of all ranks; raises InputError where no rank has any."""
+        """This rank's part of the samples of all ranks; 0 where nothing counts in them. Raises InputError where no rank
+        has any."""
         total = self.comm.all_reduce(np.array([self.samples], np.float64), control=8).item()
+        if not total and self.batch_weights.counted:
+            return 0.0
         if not total:
             raise InputError("got no samples on any rank; expected a batch: call step(inputs), which counts them")
         return self.samples / total

@@ -105,7 +105,7 @@ class InconsistentParameterServer(DistributedOptimizer):
         return outputs
 
     def _wish(self, kind: int) -> None:
-        wish = np.array([kind, self.samples, self.steps], np.int64)
+        wish = np.array([kind, int(self.samples), self.steps], np.int64)
         self.comm.send(wish, SERVER, _WISH, control=wish.nbytes)
 
     # -- what a scheme with another rule overrides --------------------------------------------------------------------

@@ -12,8 +12,18 @@ from deep500.training.data.samplers import checked_integer
 from deep500.training.optimizers.base import Optimizer
 
 
+def average_parameters(scheme: DistributedOptimizer, weight: float) -> None:
+    """All parameters become their mean over ranks, of which this one has a weight; if no rank has any, they stay."""
+    arrays = scheme.arrays(scheme.parameters())
+    buckets = scheme.laid_out("parameters", arrays)
+    means = buckets.mean(scheme.comm, arrays, weight)
+    if buckets.weighed:
+        scheme.set_parameters(scheme.tensors(means))
+
+
 class ModelAverage(DistributedOptimizer):
-    """Every rank updates with its own gradient, then ``w <- sum_p n_p w_p / sum_p n_p``.
+    """Every rank updates with its own gradient, then ``w <- sum_p n_p w_p / sum_p n_p``, ``n_p`` samples on rank p, or
+    what else its loss divides by.
 
     Equal to the serial run for update rules that are linear in the gradient, different for others (Adam). Rules with
     a memory (momentum) are equal only where the shares ``n_p / sum_p n_p`` are the same in every step: each rank keeps
@@ -31,10 +41,7 @@ class ModelAverage(DistributedOptimizer):
         """Average the parameters."""
         if self.comm.size > 1:
             with self.communicating():
-                arrays = self.arrays(self.parameters())
-                self.set_parameters(
-                    self.tensors(self.laid_out("parameters", arrays).mean(self.comm, arrays, self.samples))
-                )
+                average_parameters(self, self.samples)
 
 
 class LocalSGD(DistributedOptimizer):
@@ -57,7 +64,7 @@ class LocalSGD(DistributedOptimizer):
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None, every: int = 8) -> None:
         super().__init__(base_optimizer, comm)
         self.every = checked_integer("every", every, 1)
-        self.seen = 0  # samples since the last average
+        self.seen: float = 0  # samples since the last average
 
     def mix(self) -> None:
         """Average when it is time."""
@@ -70,11 +77,10 @@ class LocalSGD(DistributedOptimizer):
 
     def average(self) -> None:
         """All parameters become their mean, weighted by the samples since the last one."""
-        arrays = self.arrays(self.parameters())
-        self.set_parameters(self.tensors(self.laid_out("parameters", arrays).mean(self.comm, arrays, self.seen)))
+        average_parameters(self, self.seen)
 
     def own_state(self) -> dict[str, np.ndarray]:
-        return {"seen": np.asarray(self.seen, np.int64)}
+        return {"seen": np.asarray(self.seen)}
 
     def load_own_state(self, state: Any) -> None:
-        self.seen = int(state["seen"])
+        self.seen = state["seen"].item()

@@ -19,9 +19,9 @@ class DiLoCo(LocalSGD):
     """Distributed low-communication training (Douillard et al. 2023, arXiv 2311.08105, algorithm 1).
 
     Every rank takes ``every`` local steps from the common parameters ``w``; then ``d = w - sum_p n_p w_p / sum_p n_p``
-    (``n_p`` samples of the round) is the gradient of an outer SGD step, as in PyTorch: ``v <- outer_momentum v + d``;
-    ``w <- w - outer_lr (d + outer_momentum v)`` with Nesterov's momentum, ``w <- w - outer_lr v`` without. The paper
-    takes AdamW as base optimizer and keeps its state on each rank, as here.
+    (``n_p`` samples of the round, or what else the loss divides by) is the gradient of an outer SGD step, as PyTorch
+    has it: ``v <- outer_momentum v + d``; ``w <- w - outer_lr (d + outer_momentum v)`` with Nesterov's momentum,
+    ``w <- w - outer_lr v`` without. The paper takes AdamW as base optimizer and keeps its state on each rank, as here.
 
     With ``outer_lr=1, outer_momentum=0`` it is :class:`~deep500.distributed.schemes.averaging.LocalSGD`. With one
     rank the outer step is taken too (it is then the Lookahead optimizer, Zhang et al. 2019, with momentum).
@@ -77,7 +77,9 @@ class DiLoCo(LocalSGD):
     def average(self) -> None:
         """Move all parameters from those at the begin of the round towards the mean of all ranks, and past it."""
         names, arrays = zip(*self._parameters().items(), strict=True)  # a loaded state has another order
-        means = Buckets.like(arrays).mean(self.comm, arrays, self.seen) if self.comm.size > 1 else arrays
+        buckets = Buckets.like(arrays)
+        means = buckets.mean(self.comm, arrays, self.seen) if self.comm.size > 1 else arrays
+        means = means if self.comm.size == 1 or buckets.weighed else arrays  # no rank had a sample
         moved = [self._moved(name, mean) for name, mean in zip(names, means, strict=True)]
         dtypes = [array.dtype for array in self.arrays(self.parameters())]
         self.set_parameters(self.tensors([array.astype(d, copy=False) for array, d in zip(moved, dtypes, strict=True)]))

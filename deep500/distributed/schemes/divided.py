@@ -114,7 +114,7 @@ class DividedNetwork(Staged):
         [(4, 4), (4, 4)]
     """
 
-    changes_parameters = stands_inside = True
+    changes_parameters = stands_inside = sees_whole_batch = True
     computes_once = "whose step is one network; expected recompute, which plans what each rank computes again: give it"
 
     def __init__(

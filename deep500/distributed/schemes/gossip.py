@@ -23,8 +23,8 @@ class Gossip(DistributedOptimizer):
 
     A scheme says in :meth:`neighbours` what rank p takes and who takes from it in the present step. The sum is formed
     as ``w_p + sum_q W_pq (w_q - w_p)``, so that ranks that agree stay exactly as they are. A rank without samples in a
-    batch mixes and makes no update. Optimizer states and running statistics stay local; a validation is of the mean
-    over ranks.
+    batch, or none of whose labels count, mixes and makes no update; others weigh alike, however much counts in their
+    shares. Optimizer states and running statistics stay local; a validation is of the mean over ranks.
 
     Payload per step and rank: the bytes of all parameters, times the number of ranks that take them.
     """

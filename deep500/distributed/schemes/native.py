@@ -33,7 +33,7 @@ from deep500.errors import InputError, nearest
 from deep500.networks.drawing import draw_for_good
 from deep500.networks.losses import SCALE, SCALED
 from deep500.tensors import LaterArray
-from deep500.training.accumulation import outputs_together, pieces
+from deep500.training.accumulation import counts_of, outputs_together, pieces
 from deep500.training.data.samplers import checked_integer
 from deep500.training.optimizers.base import Optimizer
 
@@ -116,7 +116,7 @@ class NativeScheme(DistributedOptimizer):
 
         def weight(share: float = 1.0) -> float:
             pending.wait()
-            return self.comm.size * self.samples * share / float(count[0])
+            return self.comm.size * self.samples * share / (float(count[0]) or 1.0)
 
         if self.accumulate > 1:
             return self._in_pieces(inputs, weight)
@@ -136,16 +136,17 @@ class NativeScheme(DistributedOptimizer):
         rows = sum(size for size, _ in pieces(network, inputs, 1))
         parts = list(pieces(network, inputs, min([self.accumulate, *self.comm.gather_facts(rows)])))
         more = {} if scaling is None else {SCALE: np.array(scaling.scale, np.float32)}
-        results = []
-        for number, (size, part) in enumerate(parts):
-            self.engine.weigh_by(partial(weight, size / rows), number, len(parts))
+        results, counts = [], counts_of(parts, self.batch_weights)
+        for number, ((_, part), count) in enumerate(zip(parts, counts, strict=True)):
+            self.engine.weigh_by(partial(weight, count / sum(counts)), number, len(parts))
+            feeds = part if count else self.batch_weights.counting(part)
             goal = self.loss if scaling is None else SCALED
-            results.append(self.executor.inference_and_backprop({**part, **more}, goal))
+            results.append(self.executor.inference_and_backprop({**feeds, **more}, goal))
             self._count_sent()
         if scaling is not None:
             sums = network.weighted_sum([network.fetch_tensors(base.gradient_names())], [1 / scaling.scale])
             network.leave_gradients(dict(zip(base.parameter_names(), sums, strict=True)))
-        return outputs_together(network, results, [size for size, _ in parts])
+        return outputs_together(network, results, [size for size, _ in parts], {self.loss: counts})
 
     def _step_without_samples(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Take part with weight 0."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from deep500.distributed.schemes.native import NativeScheme
 from deep500.distributed.schemes.pipeline import Pipeline, UnderWay, check_rule_and_ranks
 from deep500.distributed.stage_runs import clip_factor
@@ -121,10 +123,10 @@ class NativePipeline(Pipeline, NativeScheme):
 
     def run_stages(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """All micro-batches forward and backward, as the schedule says."""
-        parts = list(pieces(self.network, inputs, self.micro_batches)) if self.samples else []
+        parts = list(pieces(self.network, inputs, self.micro_batches))
         facts = [
-            [[size, self.count_samples(piece)] for size, piece in parts],
-            self.engine.take(inputs) if parts else {},
+            [[size, self.batch_weights(piece)] for size, piece in parts],
+            self.engine.take(self._counting(inputs, [piece for _, piece in parts])) if parts else {},
         ]
         counts, described = self.comm.gather_facts(facts)[0]
         if not counts:
@@ -134,6 +136,14 @@ class NativePipeline(Pipeline, NativeScheme):
         for kind, size in self.engine.sent.items():
             self.comm.traffic.add(kind, size, 0)
         return self._returned(state)
+
+    def _counting(self, inputs: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The batch, with labels that count where a micro-batch has none: its loss is multiplied by 0."""
+        whole = dict(inputs)
+        for name in self.batch_weights.read if any(not self.batch_weights(piece) for piece in parts) else ():
+            arrays = [np.asarray(self.network.to_numpy(self.batch_weights.counting(piece)[name])) for piece in parts]
+            whole[name] = np.concatenate(arrays)
+        return whole
 
     def update_parts(self) -> None:
         """The base optimizer's rule on the parameters of this rank's stages."""

@@ -133,9 +133,10 @@ class ShardedParameters(Staged):
         else:
             rows = sum(size for size, _ in pieces(self.network, inputs, 1))
             parts = list(pieces(self.network, inputs, min([self.accumulate, *self.comm.gather_facts(rows)])))
-            weights = [self.count_samples(part) if self.samples else 0 for _, part in parts]
+            weights = [self.batch_weights(part) if self.samples else 0 for _, part in parts]
             results = [self._run_piece(parts[k][1], weight, k) for k, weight in enumerate(weights)]
-            outputs = outputs_together(self.network, results, [size for size, _ in parts])
+            sizes = [size for size, _ in parts]
+            outputs = outputs_together(self.network, results, sizes, {self.loss: weights if any(weights) else sizes})
         self._mean()
         return outputs
 

@@ -142,8 +142,8 @@ class Pipeline(Staged):
     # -- a step -------------------------------------------------------------------------------------------------------
     def run_stages(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """All micro-batches forward and backward; this rank's gradients are left in ``_gradients``."""
-        parts = list(pieces(self.network, inputs, self.micro_batches)) if self.samples else []
-        counts = [[size, self.count_samples(piece)] for size, piece in parts]
+        parts = list(pieces(self.network, inputs, self.micro_batches))
+        counts = [[size, self.batch_weights(piece)] for size, piece in parts]
         under_way = UnderWay(self.comm.gather_facts(counts)[0], [piece for _, piece in parts])
         self._schedule(under_way)
         self._gradients = under_way.sums
@@ -291,7 +291,7 @@ class Pipeline(Staged):
         if all(array.shape[:1] == (size,) for array, (size, _) in zip(arrays, state.counts, strict=True)):
             return np.concatenate(arrays)
         terms = [share * array for share, array in zip(state.shares, arrays, strict=True) if share]
-        return np.asarray(sum(terms)).astype(arrays[0].dtype)
+        return np.asarray(sum(terms) if terms else arrays[0]).astype(arrays[0].dtype)
 
     def _dtype(self, name: str) -> Any:
         return next(dtype for results in self._results for known, dtype in results if known == name)
@@ -366,7 +366,7 @@ class UnderWay:
     """A step: samples of the micro-batches and what they count in the mean, (rank 0) their inputs, by number what each
     has come to, and the sums."""
 
-    counts: list[list[int]]
+    counts: list[list[float]]
     inputs: list[dict[str, Any]]
     values: dict[int, dict[str, Any]] = field(default_factory=dict)
     gradients: dict[int, dict[str, Any]] = field(default_factory=dict)

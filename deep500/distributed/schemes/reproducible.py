@@ -14,8 +14,12 @@ from deep500.distributed.transports.communicator import Communicator
 from deep500.errors import InputError
 from deep500.networks.execution.capabilities import by_one_thread
 from deep500.networks.node import RANDOM
+from deep500.training.accumulation import pieces
 from deep500.training.data.samplers import checked_integer
 from deep500.training.optimizers.base import Optimizer
+
+_SAMPLES = " samples"
+"""Samples of a block, among its terms: no parameter is called so."""
 
 
 class ReproducibleDecentralized(DistributedOptimizer):
@@ -82,6 +86,7 @@ class ReproducibleDecentralized(DistributedOptimizer):
         normalisations = [node for node in self.network.nodes if node.op_type == "BatchNormalization"]
         self.statistics = sorted({name for node in normalisations for name in node.inputs[3:5]} & floating)
         self._terms: list[dict[str, np.ndarray]] = []
+        self._absent = False  # whether this rank has no samples in the present batch
         self.exchanges_gradients, base_optimizer.exchange = True, self  # also with one rank
 
     @classmethod
@@ -90,18 +95,24 @@ class ReproducibleDecentralized(DistributedOptimizer):
 
     def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """One step of the base optimizer, whose gradients are those of all blocks."""
-        outputs = self.base_optimizer.step(inputs if self.samples else self.made_up(inputs))
-        return outputs if self.samples else {}
+        self._absent = not self._rows(inputs)
+        outputs = self.base_optimizer.step(self.made_up(inputs) if self._absent else inputs)
+        return {} if self._absent else outputs
 
     def exchange_gradients(self, names: Sequence[str], gradients: Sequence[Any]) -> Sequence[Any]:
         """The mean over all samples, by exact sums; running statistics are set on the way."""
-        values = self.network.parameters
+        values, counted = self.network.parameters, self.batch_weights.counted
         keys = [*names, *self.statistics]
-        like = [np.broadcast_to(0.0, values[name].value.shape) for name in keys] + [np.zeros(())]
-        terms = [[term[key] for key in [*keys, ""]] for term in self._terms]
-        *sums, total = exact_sum(self.comm, terms, like)
+        totals = ["", _SAMPLES] if counted else [""]
+        like = [np.broadcast_to(0.0, values[name].value.shape) for name in keys] + [np.zeros(()) for _ in totals]
+        terms = [[term[key] for key in [*keys, *totals]] for term in self._terms]
+        sums = exact_sum(self.comm, terms, like)
+        divisors = [sums[len(keys)] or 1.0] * len(names) + [sums[-1]] * len(self.statistics)
         self._terms = []
-        means = [(s / total).astype(values[key].value.dtype, copy=False) for s, key in zip(sums, keys, strict=True)]
+        means = [
+            (total / divisor).astype(values[key].value.dtype, copy=False)
+            for total, divisor, key in zip(sums, divisors, keys, strict=False)
+        ]
         for name, mean in zip(self.statistics, means[len(names) :], strict=True):
             self.network.feed_tensor(name, mean)
         return self.tensors(means[: len(names)])
@@ -115,26 +126,35 @@ class ReproducibleDecentralized(DistributedOptimizer):
     def pieces(self, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
         """This rank's blocks of its share of a batch, which run one by one."""
         count = self.blocks // self.comm.size
-        return [self._block(inputs, number, count) for number in range(min(count, self.samples))]
+        return [self._block(inputs, number, count) for number in range(min(count, self._rows(inputs)))]
+
+    def _rows(self, inputs: Mapping[str, Any]) -> int:
+        """How many samples this rank has, whether they count or not."""
+        return sum(size for size, _ in pieces(self.network, inputs, 1))
 
     def backprop(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Forward and backward over this rank's blocks, one by one; keeps what each adds to the sums."""
         base, network = self.base_optimizer, self.network
         base.backprops += 1
-        count = self.blocks // self.comm.size
+        count, rows, counted = self.blocks // self.comm.size, self._rows(inputs), self.batch_weights.counted
         before = [np.array(array) for array in self.arrays(network.fetch_tensors(self.statistics))]
-        self._terms, results, sizes = [], [], []
-        for number in range(min(count, max(self.samples, 1))):
-            block = self._block(inputs, number, count) if self.samples else dict(inputs)
+        self._terms, results, sizes, counts = [], [], [], list[float]()
+        for number in range(min(count, rows)):
+            block = dict(inputs) if self._absent else self._block(inputs, number, count)
             for name, array in zip(self.statistics, before, strict=True):
                 network.feed_tensor(name, array)
             with by_one_thread(self.executor):
                 results.append(self.executor.inference_and_backprop(block, self.loss))
-            if not self.samples:  # made up, so that the framework has gradients to replace
+            if self._absent:  # made up, so that the framework has gradients to replace
                 return results[0]
-            sizes.append(len(range(number, self.samples, count)))
-            self._terms.append(self._weighted(sizes[-1]))
-        return {name: self._whole([result[name] for result in results], sizes) for name in results[0]}
+            sizes.append(len(range(number, rows, count)))
+            counts.append(self.batch_weights(block) if counted else sizes[-1])
+            self._terms.append(self._weighted(counts[-1], sizes[-1]))
+        weights = counts if any(counts) else sizes
+        return {
+            name: self._whole([result[name] for result in results], sizes, weights if name == self.loss else sizes)
+            for name in results[0]
+        }
 
     def _block(self, inputs: Mapping[str, Any], number: int, count: int) -> dict[str, Any]:
         """Every ``count``-th sample from ``number`` on, of the inputs that have samples."""
@@ -146,25 +166,31 @@ class ReproducibleDecentralized(DistributedOptimizer):
             block[name] = np.ascontiguousarray(part) if isinstance(part, np.ndarray) else part
         return block
 
-    def _weighted(self, size: int) -> dict[str, np.ndarray]:
-        """Gradients and statistics of the last run times its samples, and (under "") the samples."""
+    def _weighted(self, weight: float, size: int) -> dict[str, np.ndarray]:
+        """Gradients of the last run times what counts in it, and (under "") that; statistics times its samples, and
+        these."""
         base = self.base_optimizer
         tensors = self.network.fetch_tensors([*base.gradient_names(), *self.statistics])
         names = [*base.parameter_names(), *self.statistics]
         # products in float64 are exact for narrower dtypes, and always a function of the block alone
         with np.errstate(invalid="ignore", over="ignore"):
             products = {
-                n: np.multiply(a, float(size), dtype=np.float64)
+                n: np.multiply(a, float(size if n in self.statistics else weight), dtype=np.float64)
                 for n, a in zip(names, self.arrays(tensors), strict=True)
             }
-        return products | {"": np.array(float(size))}
+        if not weight:  # a mean over nothing may be NaN
+            products |= {n: np.zeros_like(products[n]) for n in base.parameter_names()}
+        return products | {"": np.array(float(weight)), _SAMPLES: np.array(float(size))}
 
-    def _whole(self, values: Sequence[Any], sizes: Sequence[int]) -> Any:
-        """One output of this rank's samples, in their order, from those of its blocks; the mean of scalars."""
+    def _whole(self, values: Sequence[Any], sizes: Sequence[int], counts: Sequence[float]) -> Any:
+        """One output of this rank's samples, in their order, from those of its blocks; the mean of scalars, which count
+        so much."""
         arrays = [np.asarray(array) for array in self.arrays(values)]
         first, whole = arrays[0], interleave(arrays, sum(sizes))
         if first.shape == ():
-            whole = np.asarray(np.average([float(a) for a in arrays], weights=sizes)).astype(first.dtype)
+            there = [(float(a), count) for a, count in zip(arrays, counts, strict=True) if count]
+            values_there, weights = zip(*there, strict=True)
+            whole = np.asarray(np.average(values_there, weights=weights)).astype(first.dtype)
         if whole is None:
             raise InputError(
                 f"got an output of shape {first.shape} from a block of {sizes[0]} samples; expected a scalar or one "

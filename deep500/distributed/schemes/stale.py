@@ -10,6 +10,7 @@ import numpy as np
 from deep500.distributed.gradient_log import Contribution
 from deep500.distributed.schemes.asynchronous import InconsistentParameterServer
 from deep500.distributed.transports.communicator import Communicator
+from deep500.errors import InputError
 from deep500.training.data.samplers import checked_integer
 from deep500.training.optimizers.base import Optimizer
 
@@ -33,11 +34,18 @@ class StaleSynchronous(InconsistentParameterServer):
 
     Raises:
         CommunicationError: fewer than two ranks.
-        InputError: ``staleness`` is no such number, or the server got samples to compute on (in a step).
+        InputError: ``staleness`` is no such number, a loss with weights of classes or labels on more than one worker,
+            or the server got samples to compute on (in a step).
     """
 
     def __init__(self, base_optimizer: Optimizer, comm: Communicator | None = None, staleness: int = 1) -> None:
         super().__init__(base_optimizer, comm)
+        if self.comm.size > 2 and not self.batch_weights.denominator.whole:
+            raise InputError(
+                f"got a loss {self.loss!r} that divides by a sum of weights, with StaleSynchronous; expected one over "
+                "samples or labels, as its log of gradients counts whole ones: leave out the weights, or use "
+                "ConsistentParameterServer"
+            )
         self.staleness = checked_integer("staleness", staleness, 0)
         self.clocks = dict.fromkeys(self.computing_ranks(self.comm.size), 0)  # steps that each worker has ended
         self.complete = 0  # steps that all have ended

@@ -16,8 +16,9 @@ from deep500.training.optimizers.base import Optimizer
 
 
 class ConsistentDecentralized(DistributedOptimizer):
-    """Synchronous SGD by all-reduce: ``g <- sum_p n_p g_p / sum_p n_p``, ``n_p`` samples on rank p; then every rank
-    makes the same update. Equal to the serial run on the union of the batches, up to the order of sums.
+    """Synchronous SGD by all-reduce: ``g <- sum_p n_p g_p / sum_p n_p``, ``n_p`` samples on rank p (or what else its
+    loss divides by: labels that count, weights of classes); then every rank makes the same update. Equal to the serial
+    run on the union of the batches, up to the order of sums.
 
     Gradients travel in buckets. Where the backend tells when a gradient is ready (PyTorch), a full bucket travels while
     the backward pass goes on (Li et al. 2020, PyTorch Distributed, VLDB 13(12), section 3.2.3).

@@ -18,20 +18,21 @@ from __future__ import annotations
 
 import abc
 import copy
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from deep500.errors import InputError
 from deep500.events import Event
 from deep500.networks.execution.executor import GraphExecutor
-from deep500.training.accumulation import AccumulationWarning, backprop_in_pieces, check_accumulation
 from deep500.training.exchange import Exchange
 from deep500.training.loss_scaling import SCALE, LossScaling
 from deep500.training.optimizers.tunable import Tunable, in_its_group
+
+if TYPE_CHECKING:
+    from deep500.training.batch_weights import BatchWeights
 
 GradientModifier: TypeAlias = Callable[[str, Any, Any], Any]
 """``(name, parameter, gradient) -> gradient``, for one parameter at a time."""
@@ -117,14 +118,17 @@ class Optimizer(Exchange, Tunable, declares=False):
     ) -> None:
         self.executor, self.loss = executor, loss
         self.gradient_modifier, self.gradient_transform = gradient_modifier, gradient_transform
+        self._batch_weights: BatchWeights | None = None
         self._exchange: Exchange | None = None
         self.steps, self.updated = 0, False
         self.numbers: Mapping[str, float] = dict(self.begins_with)
         self._pairs: tuple[int, list[str], list[str]] | None = None
         self._take(values, hyperparameters)
         self.accumulate, self.backprops = accumulate, 0
-        if difference := check_accumulation(self.network, loss, accumulate):
-            warnings.warn(difference, AccumulationWarning, stacklevel=2)
+        if type(accumulate) is not int or accumulate != 1:
+            from deep500.training.accumulation import warn_of_pieces  # here, because most runs are of whole batches
+
+            warn_of_pieces(self.network, loss, accumulate)
         if (loss_scaling is not None) > (SCALE in self.network.inputs):
             raise InputError(
                 "got loss_scaling for a network that is not in float16; expected one that mixed_precision made with "
@@ -148,6 +152,19 @@ class Optimizer(Exchange, Tunable, declares=False):
     @exchange.setter
     def exchange(self, exchange: Exchange) -> None:
         self._exchange = None if exchange is self else exchange  # a reference to itself would outlive its last user
+
+    @property
+    def batch_weights(self) -> BatchWeights:
+        """Weights of batches in means over several: what their losses divide by."""
+        if self._batch_weights is None:
+            from deep500.training.batch_weights import BatchWeights  # here, because a step alone needs none
+
+            self._batch_weights = BatchWeights(self.executor, self.loss)
+        return self._batch_weights
+
+    @batch_weights.setter
+    def batch_weights(self, weights: BatchWeights) -> None:
+        self._batch_weights = weights
 
     # -- stepping ---------------------------------------------------------------------------------------------------
     def step(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,9 +209,11 @@ class Optimizer(Exchange, Tunable, declares=False):
         self.backprops += 1
         if not self.in_pieces:
             return self.executor.inference_and_backprop(inputs, self.loss)
+        from deep500.training.accumulation import backprop_in_pieces
+
         names, gradients = self._names()
         return backprop_in_pieces(
-            self.executor, inputs, self.loss, names, gradients, self.accumulate, self.loss_scaling
+            self.executor, inputs, self.loss, names, gradients, self.accumulate, self.loss_scaling, self.batch_weights
         )
 
     def judged_tensors(self, names: Sequence[str]) -> list[Any]:
