@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from deep500.errors import NetworkError
+from deep500.networks.execution.labels import LOSSES as LOSSES
 from deep500.networks.graph import Graph
 from deep500.networks.node import Node
 from deep500.tensors import TensorDescriptor
-from deep500.transformations.label_means import LOSSES as LOSSES
 
 Axes = dict[str, int]
 """The axis of the samples, by value; values that depend on no sample are not in it."""

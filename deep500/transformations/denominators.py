@@ -15,6 +15,7 @@ import numpy as np
 
 from deep500.errors import InputError
 from deep500.networks.emit import Emitter
+from deep500.networks.execution.labels import LOSSES
 from deep500.networks.execution.slicing import needed_nodes
 from deep500.networks.flow import CUSTOM
 from deep500.networks.graph import Graph
@@ -22,7 +23,7 @@ from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.networks.shapes import known_value
 from deep500.operators.registry import DOMAIN
-from deep500.transformations.label_means import LOSSES, counted_labels
+from deep500.transformations.label_means import counted_labels
 
 _SAME = frozenset({"Cast", "Identity", "Neg", "Reshape", "Squeeze", "Unsqueeze"})
 """Operators on a mean that leave what it divides by."""

@@ -8,16 +8,13 @@ from deep500.networks.emit import Emitter
 from deep500.networks.node import Node
 from deep500.tensors import dtype_to_onnx
 
-LOSSES = frozenset({"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"})
-"""Operators that put labels together by sums, which sums over pieces make again."""
-
 
 def counted_labels(op: Emitter, node: Node, labels: str, weight: str, dtypes: tuple[str, str]) -> str:
     """The number by which a mean loss divides: labels that count, each with the weight of its class.
 
     Args:
         op: writes the nodes.
-        node: of an operator of :data:`LOSSES`.
+        node: of an operator of :data:`~deep500.networks.execution.labels.LOSSES`.
         labels: names the labels, or a piece of them.
         weight: names the weights of the classes; ``""`` for none.
         dtypes: of the loss and of the labels.

@@ -15,6 +15,9 @@ from deep500.tensors import TensorDescriptor
 if TYPE_CHECKING:
     from deep500.networks.execution.program import Program
 
+LOSSES = frozenset({"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"})
+"""Operators whose second input holds class labels; sums over labels, which sums over pieces make again."""
+
 
 def class_labels(
     nodes: Iterable[Node], inputs: Container[str], descriptors: Mapping[str, TensorDescriptor]
@@ -29,7 +32,7 @@ def class_labels(
     """
     ranges: dict[str, tuple[Any, ...]] = {}
     for node in nodes:
-        if node.op_type in ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss") and node.inputs[1] in inputs:
+        if node.op_type in LOSSES and node.inputs[1] in inputs:
             scores = descriptors.get(node.inputs[0])
             classes = scores.shape[1] if scores is not None and scores.shape else None
             if isinstance(classes, int):
