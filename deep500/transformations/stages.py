@@ -279,4 +279,5 @@ class _Cutter:
                     inputs.append(name)
         for node in nodes:
             part.add_node(node.op_type, node.inputs, node.outputs, node.name, node.domain, **node.attributes)
+        part.declare({value: self.described[value] for value in written if value in self.described})  # what a file says
         return part, inputs, parameters

@@ -113,3 +113,14 @@ def test_means_of_nothing_give_no_warning(op_type: str, backend: ModuleType) -> 
         executor.inference({"x": np.zeros((0, 3, 4), np.float32)})
         if op_type in more:
             executor.inference_and_backprop({"x": np.zeros((0, 3, 4), np.float32)}, "loss")
+
+
+def test_operands_of_types_that_onnx_does_not_mix_are_named(backend: ModuleType) -> None:
+    """PyTorch would widen, ONNX Runtime refuses, and a gradient would be of a third type."""
+    network = Network()
+    network.add_input("x", ("N", 2), "float64")
+    network.add_parameter("w", np.ones(2, np.float32))
+    network.add_node("Mul", ["x", "w"], ["y"], "scale")
+    network.add_output("y")
+    with pytest.raises(Deep500Error, match=r"(got 'x' of float64 and 'w' of float32|tensor.double. and tensor.float.)"):
+        backend.from_model(network)

@@ -204,3 +204,14 @@ def test_windows_larger_than_images_do_not_end_the_process(height: int | str) ->
     network.add_node("Slice", ["y", "begin", "end", "axis"], ["z"])
     network.add_output("z")
     assert network.descriptors()["z"].shape in (None, ("N", 1, None, 2))
+
+
+def test_types_behind_an_if_that_only_the_file_tells() -> None:
+    """Its branches give unlike types, as an exporter writes: what follows is known by the declaration of its output."""
+    text = """<ir_version: 10, opset_import: ["" : 20]> g (bool go, double[N,2] x) => (double[N,2] y) <double[N,2] h> {
+        h = If (go) <then_branch = t () => (double[N,2] a) { a = Neg(x) },
+                     else_branch = e () => (float[N,2] b) { s = Shape(x) b = ConstantOfShape(s) }>
+        z = Mul(h, x) y = Abs(z) }"""
+    network = Network.from_onnx(onnx.parser.parse_model(text))
+    described = network.descriptors()
+    assert [str(described[name]) for name in ("h", "z", "y")] == ["float64[Nx2]"] * 3

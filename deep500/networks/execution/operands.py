@@ -13,8 +13,8 @@ import numpy as np
 
 from deep500.errors import NetworkError
 from deep500.networks.graph import Graph
-from deep500.networks.node import Node
-from deep500.tensors import Dim
+from deep500.networks.node import Node, find_schema
+from deep500.tensors import Dim, TensorDescriptor
 
 Operands = Sequence[np.ndarray | None]
 Shape = Sequence[Dim]
@@ -40,6 +40,38 @@ def check_network(network: Graph, nodes: Iterable[Node]) -> None:
             entries = [parameters.get(name) for name in node.inputs]
             operands = [p.value if p is not None and not p.trainable else None for p in entries]
             check_operands(node, operands, shapes[0], shapes)
+
+
+def check_types(nodes: Iterable[Node], described: Mapping[str, TensorDescriptor]) -> None:
+    """Refuse operands of other types than ONNX lets an operator mix, where the types are known.
+
+    Frameworks differ in what they do with these: some widen, some raise, and gradients are of a third type.
+
+    Raises:
+        NetworkError: naming the node, both values and their types.
+
+    Example:
+        >>> types = {"a": TensorDescriptor("float64", (2,)), "b": TensorDescriptor("float32", (2,))}
+        >>> check_types([Node("Mul", ("a", "b"), ("c",), "scale")], types)  # doctest: +IGNORE_EXCEPTION_DETAIL
+        Traceback (most recent call last):
+        deep500.errors.NetworkError: node 'scale' (Mul): got 'a' of float64 and 'b' of float32; expected ...
+    """
+    for node in nodes:
+        schema = None if node.domain else find_schema(node.op_type)
+        if schema is None or len(node.inputs) < 2:
+            continue
+        formals, firsts = schema.inputs, dict[str, tuple[str, str]]()
+        for place, name in enumerate(node.inputs):
+            formal = formals[min(place, len(formals) - 1)]
+            dtype = described[name].dtype if name in described else None
+            if dtype is None or not formal.is_homogeneous:
+                continue
+            first, expected = firsts.setdefault(formal.type_str, (name, dtype))
+            if dtype != expected:
+                raise NetworkError(
+                    f"node {node.name!r} ({node.op_type}): got {first!r} of {expected} and {name!r} of {dtype}; "
+                    "expected one type for both: put a Cast before one, or give the parameter the input's dtype"
+                )
 
 
 def check_operands(node: Node, operands: Operands, shape: Shape, shapes: Sequence[Shape | None] = ()) -> None:

@@ -18,7 +18,7 @@ import onnx
 from deep500.errors import UnsupportedOperator
 from deep500.networks.bodies import expand
 from deep500.networks.custom import is_custom, missing_plugins, unregistered
-from deep500.networks.execution.operands import check_network
+from deep500.networks.execution.operands import check_network, check_types
 from deep500.networks.execution.operator_table import OperatorEntry
 from deep500.networks.execution.sizes import check_sizes
 from deep500.networks.execution.slicing import check_outputs, needed_nodes, values_read, without_gradients
@@ -78,6 +78,7 @@ def from_network(
     used = {name: attributes[name] for name in attributes if name in read}
     check_sizes(nodes, network.descriptors())
     check_network(network, nodes)
+    check_types(nodes, network.descriptors())
     program = Program(inputs, list(outputs), nodes, attributes=used, descriptors=dict(network.descriptors()))
     return supported(program, target)
 
