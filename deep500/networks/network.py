@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from deep500.networks.graph import Choice, Graph, Parameter
-from deep500.notebooks import folded
 
 if TYPE_CHECKING:
     import onnx
@@ -80,4 +79,6 @@ class Network(Graph):
         return summary(self)
 
     def _repr_html_(self) -> str:
+        from deep500.notebooks import folded  # which notebooks alone call
+
         return folded(repr(self), str(self))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -121,7 +121,7 @@ class _Inference:
 
     def run(self, binding: Mapping[str, int], folded: Constants) -> Descriptors:
         """One run of ONNX's inference; ``folded`` values enter as constants, so that their nodes are left out."""
-        network = self.network
+        network, guessed = self.network, bool(binding)
         declared = {n: _bind(d, binding) for n, d in self.declared.items() if n not in folded and network.producer(n)}
         graph = self._graph(binding, folded)
         foreign = sorted(n for n in declared if _is_foreign(network.producer(n)))
@@ -132,9 +132,15 @@ class _Inference:
                 whole.CopyFrom(graph)
                 del whole.node[:]
                 whole.node.extend(node for node in graph.node if node.op_type != "Slice")
-                _refuse_too_small(_infer_shapes(model_proto(whole), declared, bool(binding)))
-            model = _infer_shapes(model_proto(graph), declared, bool(binding))
-            model = _with_declared(graph, model, declared, bool(binding))
+                _refuse_too_small(_infer_shapes(model_proto(whole), declared, guessed))
+            model = _infer_shapes(model_proto(graph), declared, guessed)
+            untold = declared.keys() - {value.name for value in model.graph.value_info}
+            if open_values := [value_info(n, declared[n]) for n in sorted(untold) if declared[n].dtype is not None]:
+                from deep500.networks.declared_shapes import with_declared  # few files tell more than inference
+
+                model = with_declared(
+                    graph, model, open_values, partial(_infer_shapes, declared=declared, guessed=guessed)
+                )
             _refuse_too_small(model)
             known = {s for d in network.inputs.values() for s in d.shape or () if isinstance(s, str)}
             inferred = {v.name: _plain(descriptor_of(v.type), known) for v in model.graph.value_info}
@@ -191,21 +197,6 @@ def _infer_shapes(model: onnx.ModelProto, declared: Mapping[str, TensorDescripto
     from deep500.networks.custom_shapes import infer_custom_shapes  # most networks have none
 
     return infer_custom_shapes(model, declared, guessed, propagates)
-
-
-def _with_declared(
-    graph: onnx.GraphProto, model: onnx.ModelProto, declared: Mapping[str, TensorDescriptor], guessed: bool
-) -> onnx.ModelProto:
-    """The inference again with what it left open and the file declares, such as of an If, so that it goes on behind."""
-    inferred = {value.name for value in model.graph.value_info}
-    open_values = [value_info(n, d) for n, d in declared.items() if n not in inferred and d.dtype is not None]
-    if not open_values:
-        return model
-    graph.value_info.extend(open_values)
-    try:
-        return _infer_shapes(model_proto(graph), declared, guessed)
-    except onnx.shape_inference.InferenceError:  # what is declared is of no use
-        return model
 
 
 def _make_inferable(graph: onnx.GraphProto) -> None:

@@ -19,13 +19,13 @@ from deep500.frameworks.reference.narrow import in_float32, may_be_narrow
 from deep500.frameworks.reference.operators import Random, bind, find
 from deep500.networks.custom import CustomCall, check_plugins, is_custom
 from deep500.networks.execution import fallback
-from deep500.networks.execution.operands import STATIC, check_network, check_operands
+from deep500.networks.execution.operands import STATIC, check_network, check_operands, check_types
 from deep500.networks.execution.refusals import unfit_operands
 from deep500.networks.execution.sizes import GROWING, check_sizes
 from deep500.networks.execution.slicing import needed_nodes, values_read, without_gradients
 from deep500.networks.graph import Graph, Parameter
 from deep500.networks.node import Node, captures, from_proto
-from deep500.tensors import TensorDescriptor
+from deep500.tensors import TensorDescriptor, dtype_name
 
 _FAILURES = (
     *(ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RuntimeError, MemoryError),
@@ -79,6 +79,8 @@ class KernelProgram:
         check_sizes(nodes, descriptors)
         if isinstance(network, Graph):
             check_network(network, nodes)
+            stored = {n: TensorDescriptor(dtype_name(p.value.dtype), p.value.shape) for n, p in self.parameters.items()}
+            check_types(nodes, descriptors or {**network.inputs, **stored})
         fed = [getattr(network.inputs[name], "dtype", "") for name in self.inputs]
         narrow = narrow or may_be_narrow([*fed, *(str(p.value.dtype) for p in self.parameters.values())], nodes)
         self.steps = self._steps(nodes, _bind_all(nodes, random, descriptors, narrow))

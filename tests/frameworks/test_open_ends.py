@@ -123,4 +123,4 @@ def test_operands_of_types_that_onnx_does_not_mix_are_named(backend: ModuleType)
     network.add_node("Mul", ["x", "w"], ["y"], "scale")
     network.add_output("y")
     with pytest.raises(Deep500Error, match=r"(got 'x' of float64 and 'w' of float32|tensor.double. and tensor.float.)"):
-        backend.from_model(network)
+        backend.from_model(network).inference({"x": np.ones((3, 2))})

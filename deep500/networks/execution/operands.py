@@ -13,7 +13,7 @@ import numpy as np
 
 from deep500.errors import NetworkError
 from deep500.networks.graph import Graph
-from deep500.networks.node import Node, find_schema
+from deep500.networks.node import Node
 from deep500.tensors import Dim, TensorDescriptor
 
 Operands = Sequence[np.ndarray | None]
@@ -42,36 +42,12 @@ def check_network(network: Graph, nodes: Iterable[Node]) -> None:
             check_operands(node, operands, shapes[0], shapes)
 
 
-def check_types(nodes: Iterable[Node], described: Mapping[str, TensorDescriptor]) -> None:
-    """Refuse operands of other types than ONNX lets an operator mix, where the types are known.
+def check_types(nodes: Sequence[Node], described: Mapping[str, TensorDescriptor]) -> None:
+    """Refuse operands of types that ONNX does not mix, where values are floating numbers of several widths."""
+    if len({str(known.dtype) for known in described.values() if "float" in str(known.dtype)}) > 1:
+        from deep500.networks.execution.operand_types import refuse_mixed  # few networks have several
 
-    Frameworks differ in what they do with these: some widen, some raise, and gradients are of a third type.
-
-    Raises:
-        NetworkError: naming the node, both values and their types.
-
-    Example:
-        >>> types = {"a": TensorDescriptor("float64", (2,)), "b": TensorDescriptor("float32", (2,))}
-        >>> check_types([Node("Mul", ("a", "b"), ("c",), "scale")], types)  # doctest: +IGNORE_EXCEPTION_DETAIL
-        Traceback (most recent call last):
-        deep500.errors.NetworkError: node 'scale' (Mul): got 'a' of float64 and 'b' of float32; expected ...
-    """
-    for node in nodes:
-        schema = None if node.domain else find_schema(node.op_type)
-        if schema is None or len(node.inputs) < 2:
-            continue
-        formals, firsts = schema.inputs, dict[str, tuple[str, str]]()
-        for place, name in enumerate(node.inputs):
-            formal = formals[min(place, len(formals) - 1)]
-            dtype = described[name].dtype if name in described else None
-            if dtype is None or not formal.is_homogeneous:
-                continue
-            first, expected = firsts.setdefault(formal.type_str, (name, dtype))
-            if dtype != expected:
-                raise NetworkError(
-                    f"node {node.name!r} ({node.op_type}): got {first!r} of {expected} and {name!r} of {dtype}; "
-                    "expected one type for both: put a Cast before one, or give the parameter the input's dtype"
-                )
+        refuse_mixed(nodes, described)
 
 
 def check_operands(node: Node, operands: Operands, shape: Shape, shapes: Sequence[Shape | None] = ()) -> None:
