@@ -382,6 +382,7 @@ class Session:
                 "name": parts.task.name,
                 "sample": parts.task.sample,
                 "qualities": [dataclasses.asdict(quality) for quality in parts.task.qualities],
+                **_ignored(parts),
             },
             "backend": parts.executor.backend,
             "ranks": self.comm.size,
@@ -505,6 +506,12 @@ def _training_facts(values: Mapping[str, Any], optimizer: Any) -> dict[str, Any]
 def _whole(parts: Parts) -> bool:
     """Whether each rank holds the whole network."""
     return bool(getattr(parts.optimizer, "whole", True))
+
+
+def _ignored(parts: Parts) -> dict[str, int]:
+    """The label that counts for nothing, where the loss has one."""
+    label = parts.optimizer.batch_weights.ignored(parts.task.label)
+    return {} if label is None else {"ignore_index": label}
 
 
 def _data_facts(data: tuple[Dataset, ...]) -> dict[str, Any]:

@@ -104,7 +104,10 @@ MANIFEST = {
     "series?": {str: SERIES},
     "environment?": (ENVIRONMENT, None),
     "environment_sha256?": (str, None),
-    "task?": ({"name": str, "sample": str, "qualities": [QUALITY]}, None),
+    "task?": (
+        {"name": str, "sample": str, "qualities": [QUALITY], "ignore_index?": number(-(2**63), 2**63, whole=True)},
+        None,
+    ),
     "suite?": {"declared?": [str], "ran?": [str], "skipped?": {str: (str, None)}},
     "cores_used?": (COUNT, None),
 }

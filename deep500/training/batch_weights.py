@@ -58,6 +58,11 @@ class BatchWeights:
             self._known = version, loss_denominator(self.executor.network, self.loss)
         return self._known[1]
 
+    def ignored(self, label: str) -> int | None:
+        """The label of an input that counts for nothing in the loss; None if all count."""
+        denominator = self.denominator
+        return denominator.ignored if denominator.reads == (label,) else None
+
     @property
     def counted(self) -> bool:
         """Whether batches of as many samples may weigh differently."""

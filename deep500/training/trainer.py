@@ -99,6 +99,8 @@ class Trainer:
         self.executor, self.optimizer = executor, optimizer
         self.network_output, self.loss, self.label = task.output, task.loss, task.label
         optimizer.batch_weights.ask(task)
+        if isinstance(task, Classification):
+            task.ignore_index = optimizer.batch_weights.ignored(task.label)
         self.validate_first, self.seed = validate_first, seed
         self.average: Any = None
         if ema is not None:

@@ -112,3 +112,28 @@ def test_the_mean_of_sums_is_that_of_samples() -> None:
         found.append(d5.Trainer(sampler, sampler, executor, optimizer).run(1, []).epochs[-1].test_loss)
         mean = float(np.mean(executor.inference(data[:])["output"]))
     assert found == pytest.approx([mean] * 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("ignored", [255, -100, 1])
+def test_labels_that_do_not_count_are_no_errors(ignored: int) -> None:
+    """Accuracy, the highest k and the matrix of the report are of the labels that count, whatever the batch size."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 23)
+    labels[::3] = ignored
+    data = d5.NumpyDataset(rng.normal(size=(23, 4)).astype("f4"), labels=labels, classes=3, ignore_index=ignored)
+    module = load_backend("reference")
+    network = add_loss(create("mlp", shape=(4,), hidden=(), classes=3), ignore_index=ignored)
+    for batch_size in (1, 5, 23):
+        executor, top = module.from_model(network.copy()), d5.metrics.TopKAccuracy(1)
+        sampler = d5.OrderedSampler(data, batch_size, drop_last_batch=False)
+        task = d5.tasks.Classification(classes=3)
+        trainer = d5.Trainer(sampler, sampler, executor, module.GradientDescent(executor, lr=0.0), task=task)
+        with np.errstate(invalid="ignore"):
+            record = trainer.run(1, [top]).epochs[-1]
+        best = executor.inference(data[:])["output"].argmax(axis=1)
+        counts = labels != ignored
+        right = 100 * np.mean(best[counts] == labels[counts])
+        assert record.test_accuracy == pytest.approx(right) and record.train_accuracy == pytest.approx(right)
+        assert top.measure(trainer.statistics) == pytest.approx(right)
+        matrix = trainer.evaluate(sampler, "gallery", task.gallery()).sums["confusion"]
+        assert matrix.sum() == counts.sum() and np.trace(matrix) == np.sum(best[counts] == labels[counts])

@@ -26,10 +26,10 @@ def _halves(run: RunView) -> Iterator[tuple[str, Mapping[str, Any], str]]:
 
 
 def _classifies(run: RunView) -> bool:
-    """Whether every sample has one label: the share of right ones is a count of them."""
+    """Whether every sample has one label that counts: the share of right ones is a count of them."""
     recipe = run.manifest["resolved"]["recipe"]
     plain = not any(recipe.get(key) for key in ("augmentation", "gradient_modifier", "network_transformations"))
-    return plain and recipe["task"] is None
+    return plain and recipe["task"] is None and "ignore_index" not in run.manifest["task"]
 
 
 def whole(share: float, samples: float) -> bool:
