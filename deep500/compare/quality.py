@@ -38,6 +38,8 @@ class QualityComparison:
         test: what the p value belongs to, and how many seeds.
         verdict: ``better``, ``worse``, ``no loss shown`` (nothing significant), or ``not tested``.
         targets: whether either run reached its target (``PASSED``, ``FAILED``), None without one.
+        paired: whether ``difference`` is the median over pairs of seeds, which that of the medians need not equal;
+            None of one seed each, whose values they are.
     """
 
     metric: str
@@ -51,6 +53,7 @@ class QualityComparison:
     test: str
     verdict: str
     targets: tuple[str | None, str | None]
+    paired: bool | None = None
 
     @property
     def is_lost(self) -> bool:
@@ -67,8 +70,10 @@ class QualityComparison:
         ends = "" if self.low is None else f" [{self.low:+.4g}, {self.high:+.4g}]"
         p = "" if self.p is None else f"p {self.p:.2g}, "
         reached = "" if None in self.targets else f"; target: {self.targets[0]} -> {self.targets[1]}"
+        change = {True: "median difference of pairs", False: "difference of medians"}.get(self.paired, "difference")
+        medians = "" if self.paired is None else "medians "
         return (
-            f"{self.metric}: {self.verdict}, {self.first:.6g} -> {self.second:.6g}{unit}, difference "
+            f"{self.metric}: {self.verdict}, {medians}{self.first:.6g} -> {self.second:.6g}{unit}, {change} "
             f"{self.difference:+.4g}{ends} ({p}{self.test}){reached}"
         )
 
@@ -89,8 +94,8 @@ def compare_qualities(
         >>> facts = {"name": "accuracy", "kind": "quality", "direction": "higher", "unit": "%"}
         >>> manifest = {"resolved": {"metrics": [facts]}, "seeds": list(range(8))}
         >>> runs = [{"metrics": [{"name": "accuracy", "values": [v] * 8, "verdict": "PASSED"}]} for v in (96, 45)]
-        >>> print(str(*compare_qualities([manifest] * 2, runs)).partition(";")[0])
-        accuracy: worse, 96 -> 45 %, difference -51 [-51, -51] (p 0.0078, signs of 8 pairs of seeds)
+        >>> print(str(*compare_qualities([manifest] * 2, runs)).partition(" (")[0])
+        accuracy: worse, medians 96 -> 45 %, median difference of pairs -51 [-51, -51]
     """
     facts = [
         {m.get("name"): m for m in (manifest.get("resolved") or {}).get("metrics") or ()} for manifest in manifests
@@ -127,9 +132,8 @@ def _compare(first: Mapping[int, float], second: Mapping[int, float], direction:
     a, b = (np.array([side[s] for s in (both if paired else side)]) for side in (first, second))
     middle = float(np.median(b - a) if paired else np.median(b) - np.median(a))
     enough = a.size >= FEWEST_PAIRS if paired else min(a.size, b.size) >= FEWEST_EACH
-    untested = QualityComparison(
-        "", "", float(np.median(a)), float(np.median(b)), middle, None, None, None, "", "", (None, None)
-    )
+    medians, by = (float(np.median(a)), float(np.median(b))), paired if max(a.size, b.size) > 1 else None
+    untested = QualityComparison("", "", *medians, middle, None, None, None, "", "", (None, None), by)
     gain = middle if direction == "higher" else -middle
     if not enough:
         seeds = f"{a.size} seed{'s' * (a.size > 1)}: --repeat {FEWEST_PAIRS} could be tested"

@@ -46,6 +46,7 @@ SATURATED = 0.1
 """Share of the way from the start at which rounding alone hides what else differs."""
 AGAIN, ROUNDING, OTHER = "the base again", "rounding alone", "the other"
 ALL = "all parameters"
+MEASURES = {"l2": "Euclidean distance", "largest": "largest element"}
 SHORT = {"other": OTHER, "rounding": ROUNDING, "base again": AGAIN}
 
 
@@ -126,30 +127,46 @@ class TrajectoryComparison:
         # written so that NaN, which no floor holds, is beyond
         return ~((l2 <= BEYOND * self.floor("l2", name)) & (largest <= BEYOND * self.floor("largest", name)))
 
+    def decisive(self, name: str, at: int) -> tuple[float, str, float, float]:
+        """Return the distance that decides after a step whether they part: the one that is more times its floor.
+
+        Returns:
+            how many times, which distance, how far, and what rounding alone makes of it.
+        """
+        both = []
+        for measure, words in MEASURES.items():
+            far, floor = getattr(self.distances[OTHER], measure)[name][at], float(self.floor(measure, name)[at])
+            both.append((far / (floor or 1) if floor or not far else np.inf, words, far, floor))
+        return max(both, key=lambda row: np.nan_to_num(row[0], nan=np.inf))
+
     def rows(self) -> list[dict[str, Any]]:
         """Each parameter: its distances and floor at the end, and where it parts; those that part first come first."""
         other, end = self.distances[OTHER], self.steps
-        rows: list[dict[str, Any]] = [
-            {
-                "name": name,
-                "parts": _first(self._beyond(name)),
-                "l2": other.l2[name][end],
-                "largest": other.largest[name][end],
-                "floor": float(self.floor("l2", name)[end]),
-            }
-            for name in other.l2
-        ]
+        rows: list[dict[str, Any]] = []
+        for name in other.l2:
+            parts = _first(self._beyond(name))
+            _, by, distance, floor = self.decisive(name, end if parts is None else parts)
+            rows.append(
+                {
+                    "name": name,
+                    "parts": parts,
+                    "decided_by": {"distance": by, "value": distance, "floor": floor},
+                    "l2": other.l2[name][end],
+                    "largest": other.largest[name][end],
+                    "floor": float(self.floor("l2", name)[end]),
+                }
+            )
         times = {row["name"]: row["l2"] / (row["floor"] or 1e-300) for row in rows}
         return sorted(
             rows, key=lambda row: (row["name"] != ALL, row["parts"] is None, row["parts"], -times[row["name"]])
         )
 
     def __str__(self) -> str:
-        other, at = self.distances[OTHER].l2[ALL], self.steps if self.parts is None else self.parts
-        floor, moved = float(self.floor("l2")[at]), self.moved[at]
-        share = f", {100 * other[at] / moved:.2g} % of the way from the start" if moved else ""
-        times = f"{other[at] / floor:.3g} times" if floor else "where there is none from"
-        far = f"{other[at]:.3g} apart{share}: {times} rounding alone ({floor:.3g})"
+        apart, at = self.distances[OTHER].l2[ALL], self.steps if self.parts is None else self.parts
+        moved, (_, words, distance, floor) = self.moved[at], self.decisive(ALL, at)
+        share = f", {100 * apart[at] / moved:.2g} % of the way from the start" if moved else ""
+        times = f"{distance / floor:.3g} times" if floor else "where there is none from"
+        far = f"{apart[at]:.3g} apart{share}: {words} {distance:.3g}, {times} rounding alone ({floor:.3g})"
         if self.parts is None:
             text = f"they do not part beyond rounding in {self.steps} steps; then they are {far}"
         else:
@@ -213,11 +230,13 @@ class TrajectoryComparison:
         from deep500.report.rendering import render_template
 
         after = f"after step {self.steps}"
-        head = ["parameter", "part at step", f"Euclidean distance {after}", "what rounding makes of it"]
-        rows = [
-            (row["name"], "not" if row["parts"] is None else row["parts"], row["l2"], row["floor"], row["largest"])
-            for row in self.rows()
-        ]
+        head = ["parameter", "part at step", "decided by", f"Euclidean distance {after}", "what rounding makes of it"]
+        rows = []
+        for row in self.rows():
+            by = row["decided_by"]
+            words = f"{by['distance']}: {by['value']:.3g}, by rounding {by['floor']:.3g}"
+            parts = "not" if row["parts"] is None else row["parts"]
+            rows.append((row["name"], parts, words, row["l2"], row["floor"], row["largest"]))
         return render_template(
             "findings.html.j2",
             question="where two trainings part",

@@ -46,10 +46,20 @@ class DatasetBias(ObservingMetric):
         if not counts.any():
             self.reason = "no label was seen"
             return None
-        from scipy.stats import chisquare
-
         self.details = {str(number): int(count) for number, count in enumerate(counts)}
-        return float(chisquare(counts).pvalue)
+        return class_bias(counts)
+
+
+def class_bias(counts: Any) -> float:
+    """The p value of the chi-square test that all classes are equally frequent.
+
+    Example:
+        >>> class_bias([5, 5]), round(class_bias([8, 2]), 3)
+        (1.0, 0.058)
+    """
+    from scipy.stats import chisquare
+
+    return float(chisquare(counts).pvalue)
 
 
 def dataset_bias(labels: Any, classes: int) -> tuple[np.ndarray, float]:
@@ -70,7 +80,5 @@ def dataset_bias(labels: Any, classes: int) -> tuple[np.ndarray, float]:
     numbers = np.concatenate([np.ravel(np.asarray(part)) for part in labels]) if len(labels) else np.empty(0, int)
     if not numbers.size or numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= classes:
         raise InputError(f"got {numbers.size} labels; expected whole numbers from 0 to {classes - 1}, at least one")
-    from scipy.stats import chisquare
-
     counts = np.bincount(numbers, minlength=classes)
-    return counts, float(chisquare(counts).pvalue)
+    return counts, class_bias(counts)

@@ -117,23 +117,43 @@ for _part in PARTS:
 
 
 class IOShare(TimingBreakdown):
-    """Percent of the training time in which the loop waited for the next batch.
+    """Percent of the training time (that of :class:`~deep500.metrics.TrainingTime`) in which the loop waited for the
+    next batch.
 
-    What a loader does ahead, in the background, is no waiting. Validation is left out on both sides.
+    What a loader does ahead, in the background, is no waiting. What happens outside of epochs' training (validation,
+    checkpoints) is left out on both sides.
     """
 
     name, unit, direction, kind, part = "io_share", "%", "lower", "ratio", "io"
+    _trains = False
+
+    def before_epoch(self, run: Any) -> None:
+        """The time of the epoch's training begins."""
+        self._trains = True
+
+    def before_validation(self, source: Any) -> None:
+        """It has ended."""
+        self._trains = False
+
+    def after_epoch(self, run: Any) -> None:
+        """It has ended where there was no validation."""
+        self._trains = False
+
+    def _enter(self, part: str) -> None:
+        if self._trains:
+            super()._enter(part)
 
     def measure(self, statistics: Any) -> float | None:
         """The share; None if no batch was loaded."""
         parts = self.parts()
         if parts is None:
             return None
-        self.details = {self.part: parts.get(self.part), "training": sum(parts.values()) - parts.get("validation", 0.0)}
-        if self.part not in parts:
-            self.reason = f"the run had no part called {self.part}"
+        seconds = statistics.total("train_seconds")
+        self.details = {self.part: parts.get(self.part), "train_seconds": seconds}
+        if self.part not in parts or not seconds:
+            self.reason = f"the run had no part called {self.part}" if seconds else "no time of training was measured"
             return None
-        return 100 * self.details[self.part] / self.details["training"]
+        return 100 * float(parts[self.part]) / float(seconds)
 
 
 class CommunicationShare(IOShare):

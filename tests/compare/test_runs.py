@@ -77,7 +77,7 @@ def test_what_differed_and_whether_it_mattered(tmp_path, factor, verdict, code):
     assert step.ratio.low <= factor * 1.01 and step.ratio.high >= factor * 0.99
     text = str(comparison)
     assert (
-        text.index("test_accuracy: no loss shown, 97 -> 97 %")
+        text.index("test_accuracy: no loss shown, medians 97 -> 97 %")
         < text.index(verdict)
         < text.index("recipe: batch_size 64 -> 32")
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deep500 import cli
-from deep500.compare.trajectories import AGAIN, OTHER, ROUNDING, compare_trajectories
+from deep500.compare.trajectories import AGAIN, OTHER, ROUNDING, Distances, TrajectoryComparison, compare_trajectories
 from deep500.errors import ComparisonError, RecipeError
 from deep500.recipe.options import parse_options
 from tests.report.test_page import check_accessible
@@ -60,6 +60,22 @@ def test_a_planted_difference_is_found_at_its_step(recipe, step):
     assert found.parts == found.differs == step
     assert f"they part at step {step}, beyond rounding" in str(found)
     assert all(distance == 0 for distance in found.distances[OTHER].l2["all parameters"][:step])
+
+
+def test_the_number_that_is_printed_is_the_one_that_decided():
+    """The largest element is twelve times its floor, the Euclidean distance three: they part, by twelve."""
+
+    def sides(l2, largest):
+        l2s, most = ({name: [0.0, apart] for name in ("all parameters", "w")} for apart in (l2, largest))
+        return Distances(l2s, most, [1.0, 1.0])
+
+    distances = {AGAIN: sides(0.0, 0.0), ROUNDING: sides(1.0, 0.5), OTHER: sides(3.0, 6.0)}
+    found = TrajectoryComparison(("a", "b"), 1, [0.0, 30.0], [1.0, 1.0], distances)
+    found.judge()
+    assert found.parts == 1
+    assert "3 apart, 10 % of the way from the start: largest element 6, 12 times rounding alone (0.5)" in str(found)
+    assert all(row["decided_by"] == {"distance": "largest element", "value": 6.0, "floor": 0.5} for row in found.rows())
+    assert "largest element: 6, by rounding 0.5" in found._page()
 
 
 def test_distances_are_those_of_the_parameters(recipe):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from deep500.metrics import CommunicationShare, IOShare, TimingBreakdown, WallTime
+from deep500.metrics import CommunicationShare, IOShare, TimingBreakdown, TrainingTime, WallTime
 from deep500.training.optimizers import GradientDescent
 from tests.metrics.watched import CHECKPOINT, REST, STEPS, TAKES, TOTAL, VALIDATION, Clock, watch
 from tests.training.test_trainer import make_trainer
@@ -18,7 +18,9 @@ def test_parts_are_what_they_took_and_sum_to_the_wall_time():
     statistics = watch(breakdown, wall, clock=clock)
     total = breakdown.measure(statistics)
     expected = {part: STEPS * seconds for part, seconds in TAKES.items()} | {"validation": VALIDATION}
-    expected["other"] = STEPS * REST + CHECKPOINT
+    expected["other"] = STEPS * REST
+    for part in ("io", "communication"):
+        expected[part] += CHECKPOINT / 2
     assert breakdown.details == pytest.approx(expected, abs=1e-6)
     assert total == pytest.approx(wall.measure(statistics), rel=1e-6) == pytest.approx(TOTAL, rel=1e-6)
 
@@ -47,8 +49,12 @@ def test_shares_are_of_the_training_time(kind):
     metric = kind(clock.nanoseconds)
     statistics = watch(metric, clock=clock)
     assert metric.measure(statistics) == pytest.approx(
-        100 * STEPS * TAKES[metric.part] / (TOTAL - VALIDATION), rel=1e-6
+        100 * STEPS * TAKES[metric.part] / TrainingTime().measure(statistics), rel=1e-6
     )
+    assert metric.details == {
+        metric.part: pytest.approx(STEPS * TAKES[metric.part]),
+        "train_seconds": pytest.approx(TOTAL - VALIDATION - CHECKPOINT),
+    }
 
 
 def test_what_did_not_happen_is_not_measured():
@@ -56,9 +62,9 @@ def test_what_did_not_happen_is_not_measured():
     assert share.measure(None) is None and share.reason == "it did not watch a run"
     clock = Clock()
     share = CommunicationShare(clock.nanoseconds)
-    watch(share, clock=clock)
+    statistics = watch(share, clock=clock)
     del share._parts["communication"]
-    assert share.measure(None) is None and share.reason == "the run had no part called communication"
+    assert share.measure(statistics) is None and share.reason == "the run had no part called communication"
 
 
 def test_a_resumed_run_was_watched_in_part():

@@ -55,6 +55,7 @@ def watch(*metrics: Any, clock: Clock | None = None, device: Device | None = Non
     executor = Executor(clock, device or CPUDevice())
     run = SimpleNamespace(executor=executor, epoch=began_at, trainer=SimpleNamespace(label="label"), inputs={})
     events.emit(events.before_run, run)
+    events.emit(events.before_epoch, run)
     for _ in range(STEPS):
         events.emit(events.before_batch, run)
         for part, seconds in TAKES.items():
@@ -68,7 +69,11 @@ def watch(*metrics: Any, clock: Clock | None = None, device: Device | None = Non
     clock.now += VALIDATION
     events.emit(events.after_forward, executor)
     events.emit(events.after_validation, run)
-    clock.now += CHECKPOINT
+    events.emit(events.after_epoch, run)
+    for part in ("io", "communication"):  # of a checkpoint
+        events.emit(getattr(events, f"before_{part}"), executor)
+        clock.now += CHECKPOINT / 2
+        events.emit(getattr(events, f"after_{part}"), executor)
     events.emit(events.after_run, run)
     return TrainingStatistics(
         [

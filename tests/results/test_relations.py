@@ -99,12 +99,23 @@ def divided(folder):
     folder.edit("division.json", lambda content: content.update(nbytes=content["nbytes"] + 1))
 
 
+def cut(folder):
+    """The slowest third of the steps took as long as the slowest of the others."""
+
+    def change(block, about):
+        block["duration_ns"] = np.minimum(block["duration_ns"], int(np.percentile(block["duration_ns"], 66)))
+        return block
+
+    folder.edit_samples(change, ("step",))
+
+
 A_DIVISION = "a divided network against its plan"
 BY_HAND = {
     A_DIVISION: divided,
     "launches against each other": twin,
     "clock of the samples against itself": coarse,
     "neighbours against pressure": waiting,
+    "samples against each other": cut,
 }
 """Changes for relations that no single leaf of JSON breaks in a run of milliseconds."""
 
@@ -172,6 +183,51 @@ def test_a_relation_whose_fact_is_gone_is_a_finding(run, tmp_path):
     folder = Folder(run, tmp_path / "copy")
     folder.edit("manifest.json", lambda manifest: manifest.pop("device") and None)
     assert any("cannot be held against each other (KeyError" in problem for problem in findings(RunView(folder.path)))
+
+
+def share(**details):
+    """Another share of waiting, and the numbers that it follows from."""
+
+    def apply(seeds):
+        for entry in seeds.values():
+            behind = entry["notes"]["io_share"]["details"]
+            seconds = behind.pop("train_seconds")
+            behind.update({name: to(seconds, entry) for name, to in details.items()})
+            entry["values"]["io_share"] = 100 * behind["io"] / behind[next(iter(details))]
+
+    return lambda folder: folder.edit("seeds.json", apply)
+
+
+def recipe(**facts):
+    """Another word of the resolved recipe, and of the data."""
+    name = facts.pop("data", None)
+
+    def apply(manifest):
+        manifest["resolved"]["recipe"].update(facts)
+        for half in manifest["data"].values() if name else ():
+            half["name"] = name
+
+    return lambda folder: folder.edit("manifest.json", apply)
+
+
+CONSISTENT = {
+    "io_share: train_seconds of": share(train_seconds=lambda seconds, entry: entry["wall_seconds"]),
+    "io_share: training of": share(training=lambda seconds, entry: 20 * entry["wall_seconds"]),
+    "momentum of the checkpoint": recipe(optimizer_kwargs={"lr": 0.1, "momentum": 0.8}),
+    "which has no dampening": recipe(optimizer="deep500.training.optimizers.adam:AdamOptimizer", optimizer_kwargs={}),
+    "the network of the recipe": recipe(model="resnet"),
+    "the train data of the recipe": recipe(data="MNIST"),
+}
+"""Lies that agree with all that stands beside them, and what notices them elsewhere in the folder."""
+
+
+@pytest.mark.parametrize("words", CONSISTENT)
+def test_a_lie_that_is_consistent_where_it_stands_is_noticed(words, run, tmp_path):
+    folder = Folder(run, tmp_path / "copy")
+    CONSISTENT[words](folder)
+    assert any(
+        words in problem or words in problem.replace(" of seed 3", "") for problem in findings(RunView(folder.path))
+    )
 
 
 SILENT = ("a twin with jitter", "no warm-up", "memory below that of the interpreter", "nobody waited for a CPU")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import deep500.metrics
 from deep500.measure.load import disturbances
 from deep500.measure.quantiles import quantile, samples_needed
+from deep500.metrics.bias import class_bias
 from deep500.metrics.overhead import overhead_facts
 from deep500.results.quiet import load_of_run
-from deep500.results.ranks import of_rank
+from deep500.results.ranks import communication_of, of_rank
 from deep500.results.recomputed import own_metrics
 from deep500.results.relations.declaring import differs, relates, short
 from deep500.results.rules.view import RunView
@@ -28,15 +29,61 @@ FORMULAS: dict[str, Callable[[Details], float | None]] = {
     "CPUUtilisation": lambda d: 100 * d["cpu_seconds"] / (d["seconds"] * d["processors"]),
     "FlopRate": lambda d: d["FLOP_per_sample"] * d["samples"] / d["seconds"],
     "RoofShare": lambda d: 100 * d["FLOP_per_sample"] * d["samples"] / d["seconds"] / d["roof_FLOP/s"],
-    "IOShare": lambda d: 100 * d["io"] / d["training"],
-    "CommunicationShare": lambda d: 100 * d["communication"] / d["training"],
+    "IOShare": lambda d: 100 * d["io"] / d[_training(d)],
+    "CommunicationShare": lambda d: 100 * d["communication"] / d[_training(d)],
+    "ScalingEfficiency": lambda d: 100 * d["speedup"] / d["ideal"],
     "TimingBreakdown": lambda d: sum(d.values()),
+    "Flops": lambda d: sum(d.values()),
     "OfflineThroughput": lambda d: d["samples"] / d["seconds"],
+    "LoaderThroughput": lambda d: d["samples"] / d["seconds"],
+    "DatasetBias": lambda d: class_bias(list(d.values())),
     "CommunicationVolume": lambda d: sum(d.values()),
     "Messages": lambda d: sum(d.values()),
     "LoadImbalance": lambda d: 100 * (max(d.values()) * len(d) / sum(d.values()) - 1),
 }
 """A metric's value from the numbers behind it, by its class."""
+
+Lines = Sequence[Mapping[str, Any]]
+
+
+def _training(details: Details) -> str:
+    """The denominator of a share of training; before 27 November 2026 it was all of the run but validation."""
+    return "training" if "training" in details else "train_seconds"
+
+
+def _total(column: str) -> Callable[[Lines], float]:
+    return lambda lines: sum(line[column] or 0 for line in lines)
+
+
+def _of_ranks(combine: Callable[[Mapping[str, float]], float]) -> Callable[[Lines], dict[str, float]]:
+    return lambda lines: {rank: combine(facts) for rank, facts in (communication_of(lines) or {}).items()}
+
+
+def _wait_share(lines: Lines) -> float:
+    ranks = (communication_of(lines) or {}).values()
+    return 100 * sum(rank["wait_seconds"] for rank in ranks) / sum(rank["step_seconds"] for rank in ranks)
+
+
+OF_TRAINING = {"train_seconds": _total("train_seconds")}
+OF_RATE = {"samples": _total("train_samples"), "seconds": _total("train_seconds")}
+NAMED: dict[str, dict[str, Callable[[Lines], Any]]] = {
+    "FlopRate": OF_RATE,
+    "RoofShare": OF_RATE,
+    "IOShare": OF_TRAINING,
+    "CommunicationShare": OF_TRAINING,
+    "WaitShare": {"": _of_ranks(lambda rank: rank["step_seconds"])},
+    "ScalingEfficiency": {
+        "seconds": _total("train_seconds"),
+        "processes": lambda lines: len(communication_of(lines) or ()),
+        "ideal": lambda lines: len(communication_of(lines) or ()),
+    },
+    "CommunicationVolume": {"": _of_ranks(lambda rank: rank["payload_bytes"])},
+    "Messages": {"": _of_ranks(lambda rank: rank["messages"])},
+    "LoadImbalance": {"": _of_ranks(lambda rank: rank["step_seconds"] - rank["wait_seconds"])},
+}
+"""Denominators and parts of metrics as the curve has them, by the name of the number behind; all numbers: no name."""
+
+OPERATIONS = ("Flops", "FlopRate", "RoofShare")
 
 WHOLE = ("EnergyUse", "Carbon", "Cost", "CPUUtilisation")
 """Metrics of which ``seconds`` is the whole run."""
@@ -57,6 +104,11 @@ def _measured(run: RunView, *kinds: str) -> Iterator[tuple[str, str, str, float 
 def _kind(facts: Mapping[str, Any]) -> str | None:
     module, _, name = str(facts.get("class", "")).partition(":")
     return name if module.startswith("deep500.metrics.") else None
+
+
+def _slack(run: RunView) -> float:
+    load = load_of_run(run.curve, run.manifest)
+    return CLOCK_SLACK if load is not None and disturbances(load) == [] else BUSY_SLACK
 
 
 @relates("metrics against the numbers behind them", V, D)
@@ -95,9 +147,13 @@ def _own_share(run: RunView) -> Iterator[str]:
 
 @relates("metrics against reasons why there are none", V, D)
 def _reasons(run: RunView) -> Iterator[str]:
-    for seed, _, name, value, details, reason in _measured(run):
+    for seed, kind, name, value, details, reason in _measured(run):
         if value is not None and reason:
             yield f"seeds.json: {name} of seed {seed} is {short(value)}, and there is none: {reason}"
+        if kind == "GenerationRate" and value is not None:
+            tokens = value * details["seconds"] / details["answers"]
+            if differs(tokens, round(tokens), 1e-6):
+                yield f"seeds.json: {name} of seed {seed} is {short(value)}: {short(tokens)} tokens an answer"
         low, high = details.get("low"), details.get("high")
         if "n_eff" in details:
             known = [figure for figure in (low, value, high) if figure is not None]
@@ -110,25 +166,63 @@ def _reasons(run: RunView) -> Iterator[str]:
                 yield f"seeds.json: {name} of seed {seed}: {details['n']} samples are worth {details['n_eff']:.6g}"
 
 
-@relates("numbers behind metrics against the curve", D, "metrics.jsonl:train_samples", "metrics.jsonl:train_seconds")
-def _curve(run: RunView) -> Iterator[str]:
-    for seed, kind, name, value, details, reason in _measured(run):
+@relates(
+    "what metrics are shares of, or per, against the curve", V, D, "metrics.jsonl:train_seconds", "metrics.jsonl:ranks"
+)
+def _shares(run: RunView) -> Iterator[str]:
+    for seed, kind, name, value, details, reason in _measured(run, "WaitShare", *NAMED):
         lines = [line for line in run.curve if str(line["seed"]) == seed]
-        if kind in ("FlopRate", "RoofShare") and details and not reason:
-            for field, column in (("samples", "train_samples"), ("seconds", "train_seconds")):
-                expected = sum(line[column] or 0 for line in lines)
-                if differs(details[field], expected):
-                    got = f"is of {short(details[field])} {field}"
-                    yield f"seeds.json: {name} of seed {seed} {got}; the curve has {short(expected)}"
-        if kind == "StepLatency" and "n" in details:
+        if kind == "WaitShare" and value is not None and differs(value, _wait_share(lines), 1e-6):
+            yield f"seeds.json: {name} of seed {seed} is {short(value)}; the curve gives {short(_wait_share(lines))}"
+        for field, of_curve in NAMED[kind].items() if details and not reason else ():
+            expected = of_curve(lines)
+            if field == "train_seconds":
+                part = details["io" if kind == "IOShare" else "communication"]
+                if not 0 <= part <= expected:
+                    yield f"seeds.json: {name} of seed {seed}: {part:.6g} s of {expected:.6g} s of training"
+            if field and field not in details and "training" in details:
+                most = (run.seeds[seed]["wall_seconds"] - _total("test_seconds")(lines)) * (1 + CLOCK_SHARE)
+                if not expected <= details["training"] <= most:
+                    got = f"training of {short(details['training'])} s"
+                    yield f"seeds.json: {name} of seed {seed}: {got}; it was {expected:.6g} to {most:.6g} s"
+                continue
+            ranks = [] if field else [(f"rank {n}", details[n], expected[n]) for n in {**details, **expected}]
+            for words, got, right in ranks or [(field, details[field], expected)]:
+                if differs(got, right):
+                    yield f"seeds.json: {name} of seed {seed}: {words} of {short(got)}; the curve has {short(right)}"
+
+
+@relates("one quantity in two metrics", V, D)
+def _twice(run: RunView) -> Iterator[str]:
+    """Waiting for batches, by clocks of two listeners; operations of a sample, counted once."""
+    for seed in run.seeds:
+        slack = CLOCK_SLACK + CLOCK_SHARE * sum(x["train_seconds"] or 0 for x in run.curve if str(x["seed"]) == seed)
+        measured = [facts for facts in _measured(run, *OPERATIONS, "IOShare", "TimingBreakdown") if facts[0] == seed]
+        known = {kind: (name, details) for _, kind, name, _, details, reason in measured if details and not reason}
+        waited = {kind: known[kind][1].get("io", 0.0) for kind in ("IOShare", "TimingBreakdown") if kind in known}
+        if len(waited) == 2 and differs(*waited.values(), CLOCK_SHARE, slack):
+            ends = " and ".join(f"{seconds:.6g} s of {kind}" for kind, seconds in waited.items())
+            yield f"seeds.json: of seed {seed} io is {ends}"
+        counts = {
+            known[kind][0]: known[kind][1]["FLOP_per_sample"] for kind in ("FlopRate", "RoofShare") if kind in known
+        }
+        if run.manifest["task"]["sample"] == "sample":
+            counts |= {
+                name: value for _, _, name, value, _, _ in measured if name == "step_flops" and value is not None
+            }
+        if len({round(count, 3) for count in counts.values()}) > 1:
+            yield f"seeds.json: of seed {seed} a sample takes {short(counts)} operations"
+
+
+@relates("numbers behind metrics against the curve", D, "metrics.jsonl:clock.steps")
+def _curve(run: RunView) -> Iterator[str]:
+    for seed, _, name, _, details, _ in _measured(run, "StepLatency"):
+        lines = [line for line in run.curve if str(line["seed"]) == seed]
+        if "n" in details:
             steps = sum(line["clock"]["steps"] for line in lines)
             if details["n"] + details["warm_up"] != steps:
                 got = f"from {details['n']} steps after {details['warm_up']}"
                 yield f"seeds.json: {name} of seed {seed} {got}; the curve has {steps}"
-        for field, column in (("payload_bytes", "CommunicationVolume"), ("messages", "Messages")):
-            ranks = [rank for line in lines for rank in line.get("ranks") or ()]
-            if kind == column and value is not None and differs(value, sum(rank[field] for rank in ranks), 1e-6):
-                yield f"seeds.json: {name} of seed {seed} is {short(value)}; the ranks of the curve have another sum"
 
 
 @relates("latencies of steps against their samples", V, D, "samples:step", "metrics.jsonl:clock.listening_seconds")
@@ -163,8 +257,7 @@ def _whole(run: RunView) -> Iterator[str]:
             yield f"seeds.json: no wall_seconds of seed {seed}, which was not resumed"
         if wall is not None and wall < epochs * (1 - 1e-9):
             yield f"seeds.json: seed {seed} lasted {wall:.6g} s; its epochs lasted {epochs:.6g} s"
-    load = load_of_run(run.curve, run.manifest)
-    slack = CLOCK_SLACK if load is not None and disturbances(load) == [] else BUSY_SLACK
+    slack = _slack(run)
     for seed, kind, name, value, details, _ in _measured(run, *WHOLE, "WallTime", "TimingBreakdown"):
         wall = run.seeds[seed]["wall_seconds"]
         seconds = value if kind in ("WallTime", "TimingBreakdown") else details.get("seconds")
@@ -172,7 +265,11 @@ def _whole(run: RunView) -> Iterator[str]:
             yield f"seeds.json: {name} of seed {seed} is of {seconds:.6g} s; by the clock it was {wall:.6g} s"
         if kind in ("WallTime", "TimingBreakdown") and seconds is not None:
             lines = [line for line in run.curve if str(line["seed"]) == seed]
-            spent = sum((line["train_seconds"] or 0) + (line["test_seconds"] or 0) for line in lines)
+            judged = sum(line["test_seconds"] or 0 for line in lines)
+            if kind == "TimingBreakdown" and details.get("validation", 0.0) < judged * (1 - 1e-6) - 1e-4 * len(lines):
+                got = f"{name} of seed {seed} has {details.get('validation', 0.0):.6g} s of validation"
+                yield f"seeds.json: {got}; validation took {judged:.6g} s"
+            spent = judged + sum(line["train_seconds"] or 0 for line in lines)
             if seconds < spent * (1 - 1e-6) - 1e-4 * len(lines):
                 got = f"{name} of seed {seed} is {seconds:.6g} s"
                 yield f"seeds.json: {got}; training and validation took {spent:.6g} s"

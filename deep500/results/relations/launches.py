@@ -17,6 +17,9 @@ FEWEST = 20
 ALIKE = 0.1
 """Two launches whose ratio varies by less than this part of what one of them varies by are one, with a jitter."""
 
+EQUAL, EQUAL_SHARE = 4, 0.1
+"""Samples that may be equal, beside eight times what chance makes equal, and the share of all that must be."""
+
 DATA = 3.0
 """Unless epochs of one launch are nearly as alike, within this factor: then it is the data that make steps long."""
 
@@ -82,6 +85,22 @@ def _grains(run: RunView) -> Iterator[str]:
             f"samples of step: {coarsest} are multiples of {grains[coarsest]} ns, {finest} of {grains[finest]} ns; "
             "one clock has one step"
         )
+
+
+@relates("samples against each other", "samples:step")
+def _equals(run: RunView) -> Iterator[str]:
+    """A clock that is fine beside what it measures hardly shows a duration twice."""
+    for name, launch in run.samples.names():
+        steps = run.samples.load(name, launch)["duration_ns"]
+        ticks = float(np.median(steps) - steps.min()) / grain(steps) if len(steps) else 0.0
+        if name != "step" or len(steps) < FEWEST or not ticks:
+            continue
+        again, chance = len(steps) - len(np.unique(steps)), len(steps) ** 2 / (2 * ticks)
+        if again > max(EQUAL + 8 * chance, EQUAL_SHARE * len(steps)):
+            yield (
+                f"samples of step: {again} of {len(steps)} durations of launch {launch} were there before; "
+                f"by a clock of {grain(steps)} ns it is about {chance:.2g}"
+            )
 
 
 @relates("processes of seeds against resumptions", "metrics.jsonl:clock.process", "manifest.json:resumed")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
+from inspect import signature
 
 from deep500.results.division import read_division
 from deep500.results.files import read_json
 from deep500.results.network import NETWORK, read_network
 from deep500.results.relations.declaring import relates, short
 from deep500.results.rules.view import RunView
+from deep500.training import optimizers
 
 N = f"{NETWORK}:"
 
@@ -46,6 +50,58 @@ def _trained(run: RunView) -> Iterator[str]:
         numbers, declared = sum(array.size for array in saved), network["parameters"] + network["fixed"]
         if checkpoint is not None and numbers < declared:  # it may hold what no node reads
             yield f"{NETWORK}: {declared} parameters; the newest checkpoint holds {numbers}"
+
+
+R = "manifest.json:resolved.recipe."
+
+
+@relates(
+    "training against its checkpoints",
+    *(R + name for name in ("optimizer", "optimizer_kwargs", "batch_size")),
+    "manifest.json:data.train.length",
+)
+def _setting(run: RunView) -> Iterator[str]:
+    """An optimizer and a sampler have the numbers that the recipe gives them, unless a schedule sets them."""
+    manifest, recipe = run.manifest, run.manifest["resolved"]["recipe"]
+    if manifest["ranks"] != 1 or manifest["resumed"] or not run.has("checkpoints"):
+        return
+    asked = {**recipe["optimizer_kwargs"], "samples": manifest["data"]["train"]["length"]}
+    asked |= {"batch_size": recipe["batch_size"]}
+    module, _, name = recipe["optimizer"].rpartition(":")
+    kind = getattr(optimizers, name, None) if not module or module.startswith(optimizers.__name__) else None
+    for seed in manifest["seeds"]:
+        if (checkpoint := run.newest_checkpoint(seed)) is None:
+            continue
+        values = checkpoint["values"]
+        numbers, sampler = values["hyperparameters"], values["sampler"]
+        strange = sorted(set(numbers) - set(signature(kind).parameters)) if kind is not None else []
+        if strange:
+            yield f"manifest.json: {name}, which has no {', '.join(strange)}; the checkpoint of seed {seed} has"
+        saved = {**numbers, **{field: sampler[field] for field in ("batch_size", "samples") if field in sampler}}
+        for field, expected in asked.items():
+            scheduled = f'"{field}"' in json.dumps([recipe["schedule"], recipe["groups"], recipe["events"]])
+            if type(expected) in (int, float) and field in saved and not scheduled and saved[field] != expected:
+                got = f"{field} of the checkpoint of seed {seed} is {short(saved[field])}"
+                yield f"manifest.json: {short(expected)}; {got}"
+
+
+@relates(
+    "names of network and data against the recipe",
+    N + "name",
+    R + "model",
+    R + "dataset",
+    "manifest.json:data.train.name",
+)
+def _called(run: RunView) -> Iterator[str]:
+    manifest, network = run.manifest, read_network(run.path)
+    recipe = manifest["resolved"]["recipe"]
+    names = {half: facts["name"] for half, facts in manifest["data"].items()} if manifest["data"] else {}
+    pairs = [(f"the {half} data", recipe["dataset"], name) for half, name in names.items()]
+    if network is not None and not recipe["network_transformations"]:
+        pairs.append(("the network", recipe["model"], network["name"]))
+    for what, asked, got in pairs:
+        if isinstance(asked, str) and re.fullmatch(r"\w+", asked) and got != asked:
+            yield f"manifest.json: {what} of the recipe is {short(asked)}; {short(got)} was there"
 
 
 @relates("a divided network against its plan", "division.json:nbytes", "division.json:ranks", "division.json:nodes")
