@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -108,15 +109,33 @@ def run_again(recipe: Path, folder: Path, out: Path, seed: int | None = None) ->
         out: where the new run goes.
         seed: the only one to train; all of the run's if None.
     """
+    with begun_again(recipe, folder, out, seed) as process:
+        yield from ended_again(process, folder, out, seed)
+
+
+@contextmanager
+def begun_again(recipe: Path, folder: Path, out: Path, seed: int | None = None) -> Iterator[subprocess.Popen[str]]:
+    """The process of :func:`run_again`; it is ended if it was not waited for."""
     options = parse_options(read_json(folder / MANIFEST)["argv"])
     if seed is not None:
         options = replace(options, seed=seed, repeat=1, budget=None, precision=None)
     command = [sys.executable, "-m", "deep500", "run", str(recipe), *options.defining(), "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    streams: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, errors="replace", **streams) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def ended_again(process: subprocess.Popen[str], folder: Path, out: Path, seed: int | None = None) -> Iterator[Answer]:
+    """Wait for the process of :func:`begun_again`, and compare."""
+    _, errors = process.communicate()
     ended = sorted(path.parent for path in out.rglob(SUMMARY))
     if not ended:
-        problem = (done.stderr.strip().splitlines() or ["nothing was printed"])[-1]
-        yield Answer(False, f"the recipe does not run here (exit code {done.returncode}): {problem[:300]}")
+        problem = (errors.strip().splitlines() or ["nothing was printed"])[-1]
+        yield Answer(False, f"the recipe does not run here (exit code {process.returncode}): {problem[:300]}")
         return
     yield from reproduced(folder, ended[0], None if seed is None else [seed])
 

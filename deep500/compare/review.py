@@ -10,17 +10,19 @@ from __future__ import annotations
 import argparse
 import gzip
 import hashlib
+import subprocess
 import sys
 import tarfile
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from deep500.compare.package import CHECKLIST, MOST_PACKED, RECIPE, RESULTS, SYSTEM, checklist, sums, system
-from deep500.compare.reproduction import Answer, run_again
+from deep500.compare.reproduction import Answer, begun_again, ended_again
 from deep500.compare.review_page import write_page
 from deep500.compare.runs import compare_runs
 from deep500.errors import ResultsError
@@ -82,13 +84,18 @@ def review(place: Path, run: bool = False) -> Iterator[Answer]:
     folder = _run_of(place)
     yield _sums(place)
     check_layout(folder)
-    examined = examine(folder)
-    sound = "the run's seal, and its figures from its samples"
-    yield Answer(not examined.problems, examined.problems[0] if examined.problems else sound)
-    yield from (Answer(None, remark) for remark in examined.remarks)
-    yield from _made_again(place, folder)
-    if run:
-        yield from _run_again(place, folder)
+    recipe = _recipe_of(place)
+    again = begun_again(recipe, folder, _again(place)) if run and recipe is not None else nullcontext()
+    with again as process:  # while it loads its framework
+        examined = examine(folder)
+        sound = "the run's seal, and its figures from its samples"
+        yield Answer(not examined.problems, examined.problems[0] if examined.problems else sound)
+        yield from (Answer(None, remark) for remark in examined.remarks)
+        yield from _made_again(place, folder)
+        if process is not None:
+            yield from _run_again(place, folder, process)
+        elif run:
+            yield Answer(False, "the recipe cannot run again: it is not in the package")
 
 
 def unpack(package: Path, out: Path) -> Path:
@@ -214,13 +221,9 @@ def _is(path: Path, content: bytes) -> bool:
     return path.is_file() and read_bytes(path, MOST_PACKED) == content
 
 
-def _run_again(place: Path, folder: Path) -> Iterator[Answer]:
+def _run_again(place: Path, folder: Path, process: subprocess.Popen[str]) -> Iterator[Answer]:
     """The recipe, run in a process of its own with the options that the manifest holds."""
-    recipe = _recipe_of(place)
-    if recipe is None:
-        yield Answer(False, "the recipe cannot run again: it is not in the package")
-        return
-    yield from run_again(recipe, folder, _again(place))
+    yield from ended_again(process, folder, _again(place))
     here = _run_here(place)
     if here is None:
         return
