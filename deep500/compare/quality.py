@@ -70,8 +70,9 @@ class QualityComparison:
         ends = "" if self.low is None else f" [{self.low:+.4g}, {self.high:+.4g}]"
         p = "" if self.p is None else f"p {self.p:.2g}, "
         reached = "" if None in self.targets else f"; target: {self.targets[0]} -> {self.targets[1]}"
-        change = {True: "median difference of pairs", False: "difference of medians"}.get(self.paired, "difference")
-        medians = "" if self.paired is None else "medians "
+        change, medians = "difference", ""
+        if self.paired is not None:
+            change, medians = "median difference of pairs" if self.paired else "difference of medians", "medians "
         return (
             f"{self.metric}: {self.verdict}, {medians}{self.first:.6g} -> {self.second:.6g}{unit}, {change} "
             f"{self.difference:+.4g}{ends} ({p}{self.test}){reached}"

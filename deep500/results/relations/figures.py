@@ -200,8 +200,9 @@ def _twice(run: RunView) -> Iterator[str]:
         measured = [facts for facts in _measured(run, *OPERATIONS, "IOShare", "TimingBreakdown") if facts[0] == seed]
         known = {kind: (name, details) for _, kind, name, _, details, reason in measured if details and not reason}
         waited = {kind: known[kind][1].get("io", 0.0) for kind in ("IOShare", "TimingBreakdown") if kind in known}
-        if len(waited) == 2 and differs(*waited.values(), CLOCK_SHARE, slack):
-            ends = " and ".join(f"{seconds:.6g} s of {kind}" for kind, seconds in waited.items())
+        seconds = list(waited.values())
+        if len(seconds) == 2 and differs(seconds[0], seconds[1], CLOCK_SHARE, slack):
+            ends = " and ".join(f"{io:.6g} s of {kind}" for kind, io in waited.items())
             yield f"seeds.json: of seed {seed} io is {ends}"
         counts = {
             known[kind][0]: known[kind][1]["FLOP_per_sample"] for kind in ("FlopRate", "RoofShare") if kind in known
