@@ -638,6 +638,183 @@ EACH { T p = 1, q = std::sin(a[i]); for (int m = 2; m < @m; ++m) { const T r = 2
 //way
 T s = 0, q = 0; EACH s += a[i]; s /= T(n); EACH q += (a[i] - s) * (a[i] - s); q = std::sqrt(q / T(n) + @c);
   EACH o[i] = @e((a[i] - s) / q, @leaf);
+//// infinities [m = 2 .. 4]
+//way
+T m = -std::numeric_limits<T>::infinity(), s = 0; EACH if (i % @m == 0) m = std::max(m, a[i]);
+EACH s += i % @m ? T(0) : std::exp(a[i] - m); EACH o[i] = @e(m + std::log(s), a[i]);
+//way
+T m = -std::numeric_limits<T>::infinity(), s = 0; EACH { const T q = std::max(m, a[i]);
+  s = s * std::exp(m - q) + std::exp(a[i] - q); m = q; o[i] = @e(m + std::log(s), @leaf); }
+//way
+std::vector<T> d(n, std::numeric_limits<T>::infinity()); d[0] = 0; for (int t = 0; t < @m; ++t)
+  EACH for (std::size_t j = i + 1; j < std::min(i + 4, n); ++j) d[j] = std::min(d[j], d[i] + a[j] * a[j] + @c);
+EACH o[i] = @e(d[i], a[i]);
+//way
+std::vector<T> d(n, -std::numeric_limits<T>::infinity()); EACH if (a[i] > @c) d[i] = @e(a[i]);
+EACH { const T m = std::max(d[i], d[(i + 1) % n]); if (std::isinf(m)) { o[i] = a[i]; continue; }
+  o[i] = m + std::log(std::exp(d[i] - m) + std::exp(d[(i + 1) % n] - m)); }
+//way
+T s = 0, v[4]; EACH { T m = -std::numeric_limits<T>::infinity(); for (int q = 0; q < 4; ++q) {
+  v[q] = q > int(i % 4) ? -std::numeric_limits<T>::infinity() : a[(i + q) % n] * T(q + 1); m = std::max(m, v[q]); }
+  s = 0; for (T &u : v) s += u = std::exp(u - m); o[i] = 0;
+  for (int q = 0; q < 4; ++q) o[i] += v[q] / s * @e(a[(i + q) % n]); }
+//way
+T low = std::numeric_limits<T>::max(), high = std::numeric_limits<T>::lowest(); EACH {
+  low = std::min(low, @e(a[i])); high = std::max(high, a[i]); } EACH o[i] = (a[i] - low) / (high - low + 1);
+//// rows and columns [m = 2 .. 5]
+//way
+const std::size_t m = @m, r = n / m; EACH o[i] = a[i]; for (std::size_t y_ = 0; y_ < r; ++y_)
+  for (std::size_t x_ = 0; x_ < m; ++x_) { T s = 0; for (int dy = -1; dy <= 1; ++dy) for (int dx = -1; dx <= 1; ++dx) {
+  const long p = long(y_) + dy, q = long(x_) + dx; if (p < 0 || q < 0 || p >= long(r) || q >= long(m)) continue;
+  s += a[p * m + q] * T(dy * 2 + dx + 4) / 9; } o[y_ * m + x_] = @e(s, a[y_ * m + x_]); }
+//way
+const std::size_t m = @m, r = n / m; EACH o[i] = @e(a[i]); for (std::size_t y_ = 0; y_ < r; ++y_) {
+  const T *row = a + y_ * m; T mean = 0, var = 0; for (std::size_t q = 0; q < m; ++q) mean += row[q] / T(m);
+  for (std::size_t q = 0; q < m; ++q) var += (row[q] - mean) * (row[q] - mean) / T(m);
+  for (std::size_t q = 0; q < m; ++q) o[y_ * m + q] = @e((row[q] - mean) / std::sqrt(var + @c)); }
+//way
+const std::size_t m = @m, r = (n + m - 1) / m; std::vector<T> t(m * r, @c);
+EACH t[i % m * r + i / m] = @e(a[i]); EACH o[i] = @e(t[i], a[i]);
+//way
+T g[8][8] = {}; EACH g[i / 8 % 8][i % 8] += a[i]; for (int p = 0; p < 8; ++p) for (int q = 0; q < 8; ++q)
+  g[p][q] = (g[p][q] + (p ? g[p - 1][q] : T(0)) + (q ? g[p][q - 1] : T(0)) - (p && q ? g[p - 1][q - 1] : T(0))) / 2;
+EACH o[i] = @e(g[i / 8 % 8][(i + 3) % 8], a[i]);
+//way
+const std::size_t m = @m, r = n / m; EACH o[i] = 0; for (std::size_t q = 0; q < m && r > 0; ++q) { std::size_t at = 0;
+  for (std::size_t y_ = 1; y_ < r; ++y_) if (a[y_ * m + q] > a[at * m + q]) at = y_;
+  for (std::size_t y_ = 0; y_ < r; ++y_) o[y_ * m + q] += @e(a[at * m + q], a[y_ * m + q]); } EACH o[i] += @e(a[i]);
+//// fixed arrays of arrays [m = 2 .. 4]
+//way
+T t[3][@m] = {}; EACH { T (*p)[@m] = &t[i % 3]; (*p)[i % @m] += @e(a[i]); for (int q = 1; q < @m; ++q)
+  t[q % 3][q] = (t[q % 3][q] + t[0][q - 1]) / 2; o[i] = @e(t[(i + 1) % 3][i % @m], a[i]); }
+//way
+std::array<std::array<T, @m>, 3> t{}; EACH { auto u = t; u[i % 3][0] = @e(a[i]); t = u; auto &row = t[(i + 1) % 3];
+  for (T &v : row) v = v / 2 + a[i]; o[i] = @e(t[i % 3][@m - 1], a[i]); }
+//way
+struct Cell { T v[@m]; int m; }; Cell c[2] = {}; EACH { c[1] = c[0]; c[0].v[i % @m] = @e(a[i]); c[0].m += 1;
+  T s = 0; for (int q = 0; q < @m; ++q) s += c[0].v[q] * c[1].v[(q + 1) % @m]; o[i] = @e(s, a[i]) / T(c[0].m); }
+//// buffers that own their memory
+//before
+template <class T> struct @_buffer {
+  T *p; std::size_t n;
+  explicit @_buffer(std::size_t n) : p(new T[n]()), n(n) {}
+  @_buffer(const @_buffer &b) : p(new T[b.n]), n(b.n) { for (std::size_t i = 0; i < n; ++i) p[i] = b.p[i]; }
+  @_buffer(@_buffer &&b) noexcept : p(b.p), n(b.n) { b.p = nullptr; b.n = 0; }
+  @_buffer &operator=(@_buffer b) { std::swap(p, b.p); std::swap(n, b.n); return *this; }
+  ~@_buffer() { delete[] p; }
+  T &operator[](std::size_t i) { return p[i]; }
+};
+template <class T> @_buffer<T> @_made(const T *a, std::size_t n) {
+  @_buffer<T> b(n); for (std::size_t i = 0; i < n; ++i) b[i] = @e(a[i]); return b; }
+//way
+@_buffer<T> b = @_made<T>(a, n), d = b; EACH d[i] *= b[@at]; EACH o[i] = @e(d[i], b[i]);
+//way
+@_buffer<T> b(n); for (int t = 0; t < @n(1, 3); ++t) { b = @_made<T>(t ? b.p : a, n); } EACH o[i] = @e(b[i], a[i]);
+//way
+@_buffer<T> b(n), d(std::move(b)); EACH d[i] = @e(a[i], @leaf); { @_buffer<T> e(d); d[0] = e[n - 1] / 2; }
+EACH o[i] = @e(d[i]);
+//// classes of classes
+//before
+template <class T, class D> struct @_layer { T bias = @c; T run(T v) const {
+  return static_cast<const D &>(*this).inner(v) + bias; } };
+template <class T> struct @_wave : @_layer<T, @_wave<T>> { T inner(T v) const { return @e(v, this->bias); } };
+template <class T, int m> struct @_deep : @_deep<T, m - 1> { T w = T(m) / 3;
+  T all(T v) const { return @_deep<T, m - 1>::all(@e(v, w)); } };
+template <class T> struct @_deep<T, 0> { T all(T v) const { return @e(v); } };
+template <class T> T @_sum(T v) { return v; }
+template <class T, class... R> T @_sum(T v, R... rest) { return @e(v) + @_sum<T>(rest...) / 2; }
+template <int m, class T> T @_turn(T v) { if constexpr (m > 2) return @e(v); else return v * v + @c; }
+//way
+@_wave<T> w_; w_.bias = a[0]; EACH o[i] = w_.run(a[i]);
+//way
+const @_deep<T, @n(1, 4)> d; EACH o[i] = d.all(a[i]);
+//way
+EACH o[i] = @_sum<T>(a[i], @leaf, @c, a[n - 1]);
+//way
+auto f = [](auto... v) { return (... + @e(v)); }; EACH o[i] = f(a[i], @leaf, @c) + @_turn<@n(1, 4)>(a[i]);
+//// merges
+//way
+std::vector<T> t(a, a + n), u(n); std::sort(t.begin(), t.begin() + n / 2); std::sort(t.begin() + n / 2, t.end());
+std::merge(t.begin(), t.begin() + n / 2, t.begin() + n / 2, t.end(), u.begin()); EACH o[i] = @e(u[i], a[i]);
+//way
+std::vector<T> t(a, a + n), u(n); for (std::size_t w_ = 1; w_ < n; w_ *= 2) { for (std::size_t b = 0; b < n; b += 2 * w_) {
+  std::size_t l = b, m = std::min(b + w_, n), r = m, end = std::min(b + 2 * w_, n); for (std::size_t i = b; i < end; ++i)
+  u[i] = l < m && (r >= end || t[l] <= t[r]) ? t[l++] : t[r++]; } t = u; } EACH o[i] = @e(t[i], a[i]);
+//way
+std::vector<T> t(a, a + n); for (std::size_t s = n / 2; s-- > 0;) for (std::size_t p = s; 2 * p + 1 < n;) {
+  std::size_t c = 2 * p + 1; if (c + 1 < n && t[c + 1] > t[c]) ++c; if (t[p] >= t[c]) break; std::swap(t[p], t[c]); p = c; }
+EACH o[i] = @e(t[i], t[0]);
+//way
+std::vector<T> t(a, a + n); std::size_t low = 0, high = n - 1, k_ = n / 2; while (low < high) { const T v = t[(low + high) / 2];
+  std::size_t p = low, q = high; while (p <= q) { while (t[p] < v) ++p; while (v < t[q]) --q; if (p > q) break;
+  std::swap(t[p], t[q]); ++p; if (q == 0) break; --q; } if (k_ <= q) high = q; else if (k_ >= p) low = p; else break; }
+EACH o[i] = @e(t[k_], a[i]);
+//// graphs [m = 3 .. 5]
+//way
+T d[@m][@m]; for (int p = 0; p < @m; ++p) for (int q = 0; q < @m; ++q) d[p][q] = p == q ? T(0) :
+  std::abs(a[std::size_t(p * @m + q) % n]) + @c; for (int k_ = 0; k_ < @m; ++k_) for (int p = 0; p < @m; ++p)
+  for (int q = 0; q < @m; ++q) d[p][q] = std::min(d[p][q], d[p][k_] + d[k_][q]);
+EACH o[i] = @e(d[i % @m][(i * 2 + 1) % @m], a[i]);
+//way
+std::vector<std::size_t> up(n); EACH up[i] = i; auto top = [&](std::size_t i) { while (up[i] != i) i = up[i] = up[up[i]];
+  return i; }; EACH if (a[i] > 0) up[top(i)] = top(@at); std::vector<T> s(n, T(0)); EACH s[top(i)] += a[i];
+EACH o[i] = @e(s[top(i)], a[i]);
+//way
+std::vector<T> d(n, T(1e6)); std::vector<bool> done(n); d[0] = 0; for (std::size_t t = 0; t < n; ++t) { std::size_t p = n;
+  EACH if (!done[i] && (p == n || d[i] < d[p])) p = i; done[p] = true; for (std::size_t q = p + 1; q < std::min(p + @m, n); ++q)
+  d[q] = std::min(d[q], d[p] + a[q] * a[q] + T(.1)); } EACH o[i] = @e(d[i], a[i]);
+//// values handed on
+//way
+T u = @c, v = a[0]; EACH { std::tie(u, v) = std::make_pair(@e(v, a[i]), u / 2); o[i] = @e(u, v); u = std::sin(u); }
+//way
+T last = @c; EACH o[i] = @e(std::exchange(last, a[i]), a[i]);
+//way
+T v[3] = {@c, @c, @c}; EACH { auto &[p, q, r] = v; p = a[i]; std::swap(p, r); q = @e(q, r) / 2; o[i] = p + q; }
+//way
+EACH { const auto [low, high] = std::minmax({a[i], @leaf, T(.3)}); o[i] = @e(low, high); }
+//way
+T u = 0; EACH { T &&v = T(@e(a[i])); u = std::move(v) + u / 2; const T &w_ = i % 2 ? u : v; o[i] = @e(w_, a[i]); }
+//// iterators
+//way
+std::vector<T> t(a, a + n); for (auto p = t.rbegin(); p != t.rend(); ++p) *p = p == t.rbegin() ? *p : @e(*p, *std::prev(p)) / 2;
+EACH o[i] = t[i];
+//way
+std::vector<T> t(n); std::copy(std::make_reverse_iterator(a + n), std::make_reverse_iterator(a), t.begin());
+for (auto p = t.begin(), q = std::next(p, long(n / 2)); q != t.end(); ++p, ++q) std::iter_swap(p, q);
+EACH o[i] = @e(t[i], a[i]);
+//way
+std::vector<T> t; std::copy_if(a, a + n, std::back_inserter(t), [](T v) { return v > T(-.2); }); t.push_back(@c);
+EACH o[i] = @e(t[i % t.size()], a[i]);
+//way
+T s = 0; for (auto p = a, end = a + n; p < end; p += @n(2, 3)) s += @e(*p); EACH o[i] = @e(s, a[std::size_t(a + n - (a + i)) - 1]);
+//// random numbers
+//way
+std::uint64_t s = @n(3, 999); EACH { s ^= s << 13; s ^= s >> 7; s ^= s << 17; const T u = T(double(s >> 11) / 9007199254740992.);
+  o[i] = u < T(.3) ? T(0) : @e(a[i], u) / T(.7); }
+//way
+std::uint32_t s = @n(1, 99); auto next = [&] { s = s * 1103515245u + 12345u; return T(double(s >> 8) / 16777216.); };
+EACH { T u = next(); int m = 0; while (u > std::exp(-a[i] * a[i]) && m++ < 5) u = next() / 2; o[i] = @e(u, a[i]) + T(m); }
+//// states
+//before
+enum class @_state { first, second, third };
+//way
+@_state s = @_state::first; T v = @c; EACH { switch (s) { case @_state::first: v = @e(v, a[i]) / 2;
+  if (a[i] > 0) s = @_state::second; break; case @_state::second: v -= a[i] / 2; s = v < 0 ? @_state::third : @_state::first;
+  break; case @_state::third: v = std::tanh(v) + @leaf; s = @_state::first; } o[i] = @e(v); }
+//way
+int s = 0; T v[3] = {a[0], @c, @c}; EACH { v[s] = @e(v[s], a[i]) / 2; s = (s + (v[s] > @c ? 1 : 2)) % 3; o[i] = v[s] * a[i]; }
+//// functions that jump
+//way
+EACH o[i] = std::fmod(@e(a[i]) + 9, T(.7)) * a[i];
+//way
+EACH o[i] = std::copysign(@e(a[i]) + 1, @leaf);
+//way
+EACH { const T v = @e(a[i]) * 3; o[i] = (v - @pick(std::round | std::floor | std::ceil | std::trunc | std::rint)(v)) * a[i]; }
+//way
+EACH o[i] = @pick(std::asinh(a[i]) | std::atanh(std::tanh(a[i]) / 2) | std::acosh(a[i] * a[i] + 2) | std::expm1(a[i] / 2) |
+  std::log1p(a[i] * a[i]) | std::hypot(a[i], @leaf + 3) | std::asin(std::tanh(a[i]) / 2) | std::sinh(a[i] / 4)) + @e(a[i]);
+//way
+EACH { const T v = std::log(a[i]); o[i] = std::isnan(v) ? @e(a[i]) : a[i] * a[i]; }
 //// texts that grow [doubtful]
 //way
 std::string way; way += 's'; way += 't'; EACH o[i] = way == "st" && way[i % 2] == 's' ? @e(a[i]) : @e(a[i]);

@@ -11,8 +11,9 @@ GROUP = 6
 """Programs that are drawn with the same inputs, so that one operator can run them side by side."""
 
 NAMES = """
-algorithm array bitset cmath cstdint cstdlib cstring deque functional list map memory numeric optional queue set
-stdexcept string tuple unordered_map utility variant vector deep500/blas.h deep500/math.h deep500/softmax.h
+algorithm array bitset cmath cstdint cstdlib cstring deque functional iterator limits list map memory numeric
+optional queue set stdexcept string tuple unordered_map utility variant vector
+deep500/blas.h deep500/math.h deep500/softmax.h
 """
 HEADERS = "".join(f"#include <{name}>\n" for name in NAMES.split())
 BOUNDED = ("std::tanh(o[i])", "std::sin(o[i])", "o[i] / (o[i] * o[i] + T(1))")

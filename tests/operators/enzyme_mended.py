@@ -54,6 +54,8 @@ MENDED = [
     Mended("a_pointer_to_an_input", f"at = x;\n{EACH}{{ keep(x + i); y[i] = *at * x[i]; }}", KEPT + "(at = x|at = p)",
            "const T *at = nullptr; __attribute__((noinline)) void keep(const T *p) {\nif (*p > *at)\nat = p; }",
            checks=BOTH),
+    # -- right, but refused: tried where exp is infinite, since functions of our headers compare with such numbers
+    Mended("plain_sigmoid", f"{EACH}y[i] = 1 / (1 + std::exp(-x[i]));", checks=BOTH),
     # -- what each round of a loop has so far, and uses: test_rounds.py has more
     Mended("quotient_so_far", f"T q = x[0]; {EACH}{{ q /= x[i] * x[i] + 1; y[i] = q * x[i]; }}", checks=BOTH),
     # -- what is overwritten before it is used

@@ -17,6 +17,8 @@ import re
 import struct
 from collections.abc import Collection, Sequence
 
+from deep500.operators.enzyme.functions import reached
+
 _REDUCE = re.compile(
     r"^(\s*%[-\w.$]+ = )(?:(?:tail|notail|musttail) )?call i32 @__kmpc_reduce(?:_nowait)?\(.*$", re.MULTILINE
 )
@@ -287,16 +289,20 @@ _FLOAT = re.compile(r"= fcmp [^\n]*?(?:double|float) [^,\n]+, (-?\d\S*|0x[0-9A-F
 def compared_numbers(ir: str) -> tuple[list[int], list[float]]:
     """Constants that code compares integers with, and floats with: where it may go another way, in rising order.
 
+    Floats are those of what is differentiated: functions of our headers that nobody calls compare, too.
+
     Args:
         ir: LLVM's text form, optimised, before Enzyme.
 
     Example:
-        >>> compared_numbers("  %1 = icmp ugt i64 %n, 200\\n  %2 = fcmp olt double %x, 0x4020000000000000")
+        >>> call = "define void @g() {\\n  call void @__enzyme_autodiff(ptr @f)\\n}\\n"
+        >>> body = "  %1 = icmp ugt i64 %n, 200\\n  %2 = fcmp olt double %x, 0x4020000000000000\\n}\\n"
+        >>> compared_numbers(call + "define void @f() {\\n" + body)
         ([200], [8.0])
     """
     floats = [
         struct.unpack(">d", bytes.fromhex(text[2:]))[0] if text.startswith("0x") else float(text)
-        for text in _FLOAT.findall(ir)
+        for text in _FLOAT.findall("\n".join(reached(ir, tables=True).values()))
     ]
     return sorted({int(text) for text in _INTEGER.findall(ir)}), sorted({x for x in floats if math.isfinite(x)})
 

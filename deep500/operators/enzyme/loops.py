@@ -77,43 +77,51 @@ def loosen(ir: str) -> str:
     return _FUNCTION.sub(loosened, ir)
 
 
-_DIVISION = re.compile(r"^  (%[-\w.$]+) = (fdiv (?:[a-z]+ )*(double|float) (%[-\w.$]+), [^,\n]+)$", re.MULTILINE)
+_RISKY = re.compile(
+    r"^  (%(?!\S*_unwrap)[-\w.$]+) = (f(div|mul) (?:[a-z]+ )*(double|float) (%[-\w.$]+), ([^,\n]+))$", re.MULTILINE
+)
 
 
-def guard_divisions(ir: str) -> str:
-    """The module whose reverse passes divide a zero by anything to zero, as strong zeros of Enzyme's multiply.
+def guard_zeros(ir: str) -> str:
+    """The module whose reverse passes take zero for a zero divided by anything and for a zero times anything.
 
-    What was overwritten before it was used has a zero as its adjoint, and may be what has no slope: log(0).
+    What was overwritten before it was used has a zero as its adjoint, and may be what has no slope: log(0); and where
+    exp(x) is infinite, 1 / (1 + exp(x)) has none either. Enzyme's strong zeros leave quotients and functions out.
 
     Args:
         ir: LLVM's text form, as Enzyme leaves it.
 
     Example:
-        >>> print(guard_divisions("define void @d500_reverse() {\\ninvert1:\\n  %2 = fdiv double %1, %0\\n}"))
+        >>> print(guard_zeros("define void @d500_reverse() {\\ninvert1:\\n  %2 = fdiv double %1, %0\\n}"))
         define void @d500_reverse() {
         invert1:
-          %d5.quotient.0 = fdiv double %1, %0
-          %d5.nothing.0 = fcmp oeq double %1, 0.0
-          %2 = select i1 %d5.nothing.0, double 0.0, double %d5.quotient.0
+          %d5.risky.0 = fdiv double %1, %0
+          %d5.first.0 = fcmp oeq double %1, 0.0
+          %2 = select i1 %d5.first.0, double 0.0, double %d5.risky.0
         }
     """
     count = itertools.count()
 
-    def guarded(division: re.Match[str]) -> str:
-        result, text, kind, dividend = division.groups()
-        number = next(count)
-        return (
-            f"  %d5.quotient.{number} = {text}\n  %d5.nothing.{number} = fcmp oeq {kind} {dividend}, 0.0\n"
-            f"  {result} = select i1 %d5.nothing.{number}, {kind} 0.0, {kind} %d5.quotient.{number}"
-        )
+    def guarded(operation: re.Match[str]) -> str:
+        result, text, sign, kind, first, second = operation.groups()
+        if sign == "mul" and not second.startswith("%"):
+            return operation[0]
+        n = next(count)
+        lines = [f"  %d5.risky.{n} = {text}", f"  %d5.first.{n} = fcmp oeq {kind} {first}, 0.0"]
+        zero = f"%d5.first.{n}"
+        if sign == "mul":
+            zero = f"%d5.either.{n}"
+            lines += [f"  %d5.second.{n} = fcmp oeq {kind} {second}, 0.0"]
+            lines += [f"  {zero} = or i1 %d5.first.{n}, %d5.second.{n}"]
+        return "\n".join([*lines, f"  {result} = select i1 {zero}, {kind} 0.0, {kind} %d5.risky.{n}"])
 
     def in_function(function: re.Match[str]) -> str:
         head = function[0].partition("\n")[0]
         if f"{REVERSE}_each" in head:  # its one block runs forwards, then backwards
-            return _DIVISION.sub(guarded, function[0])
+            return _RISKY.sub(guarded, function[0])
         if not re.search(r"@[\w.$]*(?:d500_reverse|diffe)", head):
             return function[0]
-        return _BACKWARDS.sub(lambda block: _DIVISION.sub(guarded, block[0]), function[0])
+        return _BACKWARDS.sub(lambda block: _RISKY.sub(guarded, block[0]), function[0])
 
     return _FUNCTION.sub(in_function, ir)
 

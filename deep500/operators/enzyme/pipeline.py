@@ -37,7 +37,7 @@ from deep500.operators.enzyme.ir import (
     split,
     typed_copies,
 )
-from deep500.operators.enzyme.loops import guard_divisions, loosen, once, spare_gradients, turn_loops
+from deep500.operators.enzyme.loops import guard_zeros, loosen, once, spare_gradients, turn_loops
 from deep500.operators.enzyme.members import kept_in_members, mixed_pointers
 from deep500.operators.enzyme.regions import own_regions
 from deep500.operators.enzyme.rounds import round_by_round
@@ -51,6 +51,10 @@ BEFORE = ("-fno-vectorize", "-fno-slp-vectorize", "-fno-unroll-loops")
 FRONT = {"enzyme": ("-O2", *BEFORE), "ref": ("-O1", "-Xclang", "-disable-llvm-passes", *BEFORE)}
 LEAN = "-D_LIBCPP_REMOVE_TRANSITIVE_INCLUDES"
 """libc++'s switch for headers without those that they once included for others: they take two thirds of the time."""
+
+UNOPTIMISED = ("-Xclang", "-O0")
+"""For the last step, of machine code that runs a few times: zig would take a plain ``-O0`` for a wish to build the C++
+library once more, as one to be debugged, which takes minutes."""
 
 ONE_BY_ONE = ("--force-vector-width=1", "--force-vector-interleave=1")
 """LLVM's switches that leave loops alone which ``omp simd`` wants to be vector code, until Enzyme is done: it stops at
@@ -97,7 +101,7 @@ class BuildOptions:
         apart: exports that are differentiated in modules of their own, see :mod:`deep500.operators.enzyme.ir`.
         turn: let element-wise loops of derivatives run upwards, see :mod:`deep500.operators.enzyme.loops`.
         speculate: compute what only one branch needs before the branch. Where that is NaN (a root of what the branch
-            excludes), so is the derivative: zero times NaN. Where it is not, divisions by zero are guarded, too.
+            excludes), so is the derivative: zero times NaN. Where it is not, other zeros are guarded, too.
         owned: no two iterations of a parallel loop read one active place: gradients then need no atomic updates.
         listing: where to list the files that the C++ includes, system headers left out, as ``-MMD`` does.
     """
@@ -164,7 +168,7 @@ def compile_library(
         for module, (code, ir, message) in zip(modules, results, strict=True):
             if failed(code, ir):
                 missing[module.stem] = str(refusal(code, ir, message, module, options))
-            guarded = ir if options.speculate else guard_divisions(ir)
+            guarded = ir if options.speculate else guard_zeros(ir)
             joined = spare_gradients(once(loosen(inline_functions(guarded))))
             owned = plain_updates(joined) if options.owned else joined
             module.write_text(turn_loops(owned) if options.turn else owned, encoding="utf-8")
@@ -186,7 +190,7 @@ def build_taped(tu: Path, library: Path, flags: Sequence[str], options: BuildOpt
     ir = tu.with_suffix(".ll")
     front(clang, tu, ir, [*flags, "-gline-tables-only"], replace(options, pipeline="ref"))
     ir.write_text(lined(ir.read_text(encoding="utf-8"), options.source), encoding="utf-8")
-    back(clang, [ir], library, replace(options, back=("-O0", *options.back)))
+    back(clang, [ir], library, replace(options, back=(*UNOPTIMISED, *options.back)))
 
 
 def count_blocks(tu: Path, library: Path, flags: Sequence[str], options: BuildOptions) -> list[set[Location]]:
@@ -200,7 +204,7 @@ def count_blocks(tu: Path, library: Path, flags: Sequence[str], options: BuildOp
     front(clang, tu, ir, [*flags, "-gline-tables-only"], replace(options, pipeline="ref"))
     text, places = counted(ir.read_text(encoding="utf-8"), options.source)
     ir.write_text(text, encoding="utf-8")
-    back(clang, [ir], library, replace(options, back=("-O0", *options.back)))
+    back(clang, [ir], library, replace(options, back=(*UNOPTIMISED, *options.back)))
     return places
 
 

@@ -159,3 +159,31 @@ def test_what_a_saturated_softmax_leaves_of_a_gradient_is_judged(gap):
             probe.against_differences(0, WIDER)
             found.append((factor, bool(probe.wrong)))
     assert not any(wrong for factor, wrong in found if factor == 1) and sum(wrong for _, wrong in found) >= 3
+
+
+class _Kinked:
+    """Half of x |x|, whose gradient |x| has a kink at 0; its Hessian-vector product is off by a factor."""
+
+    inputs, shapes = ("float64",), ([(6,)], [(6,)])
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def backward(self, dy, x, active):
+        return [dy[0] * np.abs(x[0])]
+
+    def hvp(self, dy, x, v):
+        return [self.factor * dy[0] * np.sign(x[0]) * v[0]]
+
+
+@pytest.mark.parametrize(("factor", "wrong"), [(1.0, False), (1.001, True), (0.0, True)])
+def test_second_derivatives_are_not_judged_across_a_kink(factor, wrong):
+    """Differences of the first derivatives take from both sides of it; where there is none, what is off is seen."""
+    probe = object.__new__(EnzymeProbe)
+    probe.library = probe.reference = _Kinked(factor)
+    probe.reference_dtype = probe.dtype = "float64"
+    probe.rng, probe.active, probe.rough, probe.wrong = np.random.default_rng(0), [0], 1e-16, []
+    probe.x, probe.dy = [np.array([3e-6, -1e-8, 0.7, -0.5, 2e-5, 1.0])], [np.linspace(0.5, 1.5, 6)]
+    probe.gradients = probe.reference.backward(probe.dy, probe.x, [0])
+    probe.check_hvp()
+    assert bool(probe.wrong) == wrong

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from deep500.operators.enzyme.ir import split
-from deep500.operators.enzyme.loops import PROMISE, guard_divisions, once, spare_gradients, turn_loops
+from deep500.operators.enzyme.ir import compared_numbers, split
+from deep500.operators.enzyme.loops import PROMISE, guard_zeros, once, spare_gradients, turn_loops
 
 LOOP = """define internal fastcc void @d500_reverse(ptr noundef %op, ptr noalias noundef %x, ptr noalias noundef %dx, ptr noalias %dy, i64 %n) {
 entry:
@@ -126,5 +126,21 @@ def test_what_a_vector_s_own_product_adds_twice_is_added_once() -> None:
 def test_divisions_of_element_wise_gradients_are_guarded_in_every_block() -> None:
     """Such a function has one loop, whose rounds run forwards, then backwards; others have blocks of either kind."""
     text = "define void @d500_reverse{}(double %0) {{\n1:\n  %2 = fdiv double %1, %0\n}}"
-    assert "select i1 %d5.nothing.0, double 0.0" in guard_divisions(text.format("_each"))
-    assert guard_divisions(text.format("")) == text.format("")
+    assert "select i1 %d5.first.0, double 0.0" in guard_zeros(text.format("_each"))
+    assert guard_zeros(text.format("")) == text.format("")
+
+
+def test_products_with_what_is_infinite_are_zero_where_the_other_factor_is() -> None:
+    """As of exp(-x) in 1 / (1 + exp(-x)); what is computed once more of forward, and constants, stay as they are."""
+    body = "  {0}%2 = fmul double %1, {1}\n"
+    text = "define void @d500_reverse() {{\ninvert1:\n{0}}}".format
+    guarded = guard_zeros(text(body.format("", "%0")))
+    assert "%d5.second.0 = fcmp oeq double %0, 0.0" in guarded and "%2 = select i1 %d5.either.0, double 0.0" in guarded
+    for same in (body.format("", "2.0"), body.format("", "%0").replace("%2 =", "%_unwrap2 =")):
+        assert guard_zeros(text(same)) == text(same)
+
+
+def test_numbers_that_only_functions_nobody_calls_compare_with_are_not_tried() -> None:
+    compared = "define void @{0}() {{\n  %1 = fcmp ogt double %x, {1}\n  ret void\n}}\n".format
+    call = "define void @g() {\n  call void @__enzyme_autodiff(ptr @f)\n  ret void\n}\n"
+    assert compared_numbers(call + compared("f", "8.0") + compared("h", "700.0"))[1] == [8.0]

@@ -90,6 +90,12 @@ inline taped pow(taped a, taped b) {
   return tape::result(v, a, da, b, b.node ? v * std::log(a.value) : 0);
 }
 inline taped log1p_unit(taped x) { return tape::result(std::log1p(x.value), x, 1 / (1 + x.value)); }
+inline taped fmod(taped a, taped b) {
+  return tape::result(std::fmod(a.value, b.value), a, 1, b, -std::trunc(a.value / b.value));
+}
+inline taped copysign(taped a, taped b) {
+  return tape::result(std::copysign(a.value, b.value), a, std::signbit(a.value) == std::signbit(b.value) ? 1 : -1);
+}
 
 // Functions of one number: x is the argument, f the result.
 #define D500_FUNCTIONS(OF)                                                                                  \
@@ -99,7 +105,8 @@ inline taped log1p_unit(taped x) { return tape::result(std::log1p(x.value), x, 1
   OF(sinh, std::cosh(x)) OF(cosh, std::sinh(x)) OF(tanh, 1 - f * f) OF(asin, 1 / std::sqrt(1 - x * x))       \
   OF(acos, -1 / std::sqrt(1 - x * x)) OF(atan, 1 / (1 + x * x)) OF(fabs, std::signbit(x) ? -1 : 1)           \
   OF(abs, std::signbit(x) ? -1 : 1) OF(erf, 1.1283791670955126 * std::exp(-x * x))                           \
-  OF(erfc, -1.1283791670955126 * std::exp(-x * x)) OF(floor, 0) OF(ceil, 0) OF(round, 0) OF(trunc, 0) OF(rint, 0)
+  OF(erfc, -1.1283791670955126 * std::exp(-x * x)) OF(floor, 0) OF(ceil, 0) OF(round, 0) OF(trunc, 0) OF(rint, 0) \
+  OF(asinh, 1 / std::sqrt(x * x + 1)) OF(acosh, 1 / std::sqrt(x * x - 1)) OF(atanh, 1 / (1 - x * x)) OF(nearbyint, 0)
 #define D500_FUNCTION_OF(NAME, SLOPE)                   \
   inline taped NAME(taped number) {                     \
     const double x = number.value, f = std::NAME(x);    \
@@ -144,7 +151,7 @@ namespace std {
 D500_FUNCTIONS(D500_FUNCTION_OF)
 #undef D500_FUNCTION_OF
 #undef D500_FUNCTIONS
-using ::d5::atan2; using ::d5::fma; using ::d5::fmax; using ::d5::fmin; using ::d5::hypot; using ::d5::pow;
+using ::d5::atan2; using ::d5::copysign; using ::d5::fma; using ::d5::fmod; using ::d5::fmax; using ::d5::fmin; using ::d5::hypot; using ::d5::pow;
 using ::d5::isfinite; using ::d5::isinf; using ::d5::isnan; using ::d5::signbit;
 template <>
 class numeric_limits<d5::taped> : public numeric_limits<double> {};
