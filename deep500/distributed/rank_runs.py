@@ -9,6 +9,7 @@ import numpy as np
 
 from deep500.distributed.collectives import COLLECTIVES, run_collective, sum_together
 from deep500.distributed.transports.communicator import Communicator
+from deep500.networks.custom import every_node
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.execution.slicing import values_read
 from deep500.networks.network import Network
@@ -25,7 +26,7 @@ class Phase(NamedTuple):
         inputs, outputs: values that they take and give.
         meetings: collective nodes, in the order that is every rank's.
         done: values that nobody reads after this phase.
-        random: whether random numbers are drawn.
+        random: whether random numbers are drawn, in sub-graphs too.
     """
 
     executor: GraphExecutor | None
@@ -98,6 +99,9 @@ class RankRun:
     ) -> None:
         self.network, self.comm, self.home, self.late = network, comm, like.network, late
         self.phases = self._cut(frozenset(live), like)
+        given = {n for phase in self.phases for node in phase.meetings for n in node.inputs} | {*network.outputs}
+        fixed = [name for name in network.parameters if name in given and name not in live]
+        self.fixed = {name: like.network.to_tensor(network.parameter(name).value) for name in fixed}  # no piece has them
 
     def _cut(self, live: frozenset[str], like: GraphExecutor) -> list[Phase]:
         groups = phases(self.network.nodes, self.late)
@@ -114,7 +118,7 @@ class RankRun:
             alive |= {*inputs, *outputs, *(v for node in meeting for v in node.writes)}
             done = tuple(v for v in alive if v not in after)
             alive -= set(done)
-            random = any(node.is_random for node in computing)
+            random = any(node.is_random for node in every_node(computing))
             executor = None if part is None else like.like(part)
             cut.append(Phase(executor, inputs, outputs, tuple(meeting), done, random))
         return cut
@@ -143,7 +147,7 @@ class RankRun:
             tensors: by name: this rank's parts of the inputs, and live parameters.
             seed: of random numbers, the same on every rank.
         """
-        values = dict(tensors)
+        values = {**self.fixed, **tensors}
         for number, phase in enumerate(self.phases):
             if phase.executor is not None:
                 if phase.random:

@@ -35,15 +35,12 @@ def alike(graph: StepGraph, rounds: int | None) -> dict[str, str]:
     colours = _first(graph)
     producers = {name: f"={name}" for name in graph.sources}
     producers.update({value: node.name for node in graph.nodes for value in node.writes})
-    reads = {
-        n.name: [(producers[v], graph.by_name[n.name].inputs.index(v)) for v in n.inputs if v] for n in graph.nodes
-    }
+    reads = {n.name: [(producers[v], n.reads.index(v)) for v in n.reads] for n in graph.nodes}
     readers: dict[str, list[tuple[str, int, str]]] = {name: [] for name in names}
     for node in graph.nodes:
-        for index, value in enumerate(node.inputs):
-            if value:
-                writes = graph.by_name[producers[value]].outputs if producers[value] in graph.by_name else (value,)
-                readers[producers[value]].append((node.name, index, str(writes.index(value))))
+        for index, value in enumerate(node.reads):
+            writes = graph.by_name[producers[value]].outputs if producers[value] in graph.by_name else (value,)
+            readers[producers[value]].append((node.name, index, str(writes.index(value))))
     outputs = {producers[name]: name for name in graph.network.outputs}
     for _ in range(rounds):
         colours = {name: _mix(name, colours, reads, readers, name in outputs) for name in names}

@@ -15,7 +15,7 @@ import numpy as np
 
 from deep500.errors import PlanError
 from deep500.networks.network import Network
-from deep500.networks.node import Node
+from deep500.networks.node import Node, rename_captures
 from deep500.operators.registry import DOMAIN
 from deep500.transformations.parallel.dividing import Division, part
 from deep500.transformations.parallel.shardings import (
@@ -119,8 +119,10 @@ class _RankCheck:
         """A node of the serial network, in the form of its strategy."""
         strategy = self.division.chosen[node.name]
         local, constants, weight = local_node(self.graph.views[node.name], strategy, self.ranks, self.rank)
-        same = (node.op_type, node.domain, len(node.inputs)) == (local.op_type, local.domain, len(local.inputs))
-        if not same or not _alike(node.attributes, local.attributes):
+        same = (node.op_type, node.domain, len(node.reads)) == (local.op_type, local.domain, len(local.reads))
+        names = dict(zip(serial.captured, node.captured, strict=False))  # captures of bodies have their own names here
+        expected = {key: rename_captures(v, lambda n: names.get(n, n)) for key, v in local.attributes.items()}
+        if not same or len(node.inputs) != len(local.inputs) or not _alike(node.attributes, expected):
             raise self._error(node, node, f"{local} with {dict(local.attributes)}")
         for index, (value, demanded, sharding) in enumerate(
             zip(node.inputs, serial.inputs, strategy.inputs, strict=True)
@@ -130,6 +132,8 @@ class _RankCheck:
                     raise self._error(node, self._fixed(node, index), constants[index])
             elif demanded:
                 self._expect(value, (demanded, sharding), f"node {node.name!r}")
+        for value, demanded in zip(node.captured, serial.captured, strict=True):
+            self._expect(value, (demanded, R), f"a sub-graph of node {node.name!r}")
         for number, (value, stands_for, sharding) in enumerate(
             zip(node.outputs, serial.outputs, strategy.outputs, strict=True)
         ):

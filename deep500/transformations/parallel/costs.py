@@ -96,7 +96,7 @@ def node_seconds(graph: StepGraph, model: StepCosts) -> dict[str, float]:
         if node.op_type in _VIEWS
         else max(
             (operations.get(node.name) or 0) * model.operation_time,
-            touched((*node.inputs, *node.outputs)) * model.memory_time,
+            touched((*node.reads, *node.outputs)) * model.memory_time,
         )
         for node in graph.nodes
     }

@@ -11,7 +11,7 @@ import numpy as np
 
 from deep500.errors import PlanError
 from deep500.networks.network import Network
-from deep500.networks.node import Node
+from deep500.networks.node import Node, rename_captures
 from deep500.operators.registry import DOMAIN
 from deep500.tensors import numpy_dtype
 from deep500.transformations.parallel.joint import JointNetwork
@@ -143,9 +143,8 @@ class Division:
     def demanded(self) -> Iterator[tuple[str, Sharding, str]]:
         """(value, sharding, reader) for everything that is read."""
         for node in self.graph.nodes:
-            for value, sharding in zip(node.inputs, self.chosen[node.name].inputs, strict=True):
-                if value:
-                    yield value, sharding, node.name
+            for value, sharding in self.chosen[node.name].reads(node):
+                yield value, sharding, node.name
         for value, sharding in self.outputs.items():
             yield value, sharding, "output"
 
@@ -249,6 +248,9 @@ class _RankBuilder:
         inputs = [v and self._read(v, s) for v, s in zip(node.inputs, strategy.inputs, strict=True)]
         for index, value in constants.items():
             inputs[index] = self._constant(f"{node.name}:sizes{index}", value)
+        whole = {value: self._read(value, R) for value in node.captured}
+        bodies = {key: rename_captures(v, lambda name: whole[name]) for key, v in local.attributes.items()}
+        local = replace(local, attributes=bodies)
         outputs = [v and self.name_of(v, s) for v, s in zip(node.outputs, strategy.outputs, strict=True)]
         self.written.update(outputs)
         if weight is not None:

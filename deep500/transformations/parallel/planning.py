@@ -268,12 +268,11 @@ class _Program:
         graph = self.graph
         for node in graph.nodes:
             first, strategies = self.first[self.classes[node.name]], graph.strategies[node.name]
-            for index, value in enumerate(node.inputs):
-                if value:
-                    demanded: dict[Sharding, list[int]] = {}
-                    for offset, strategy in enumerate(strategies):
-                        demanded.setdefault(strategy.inputs[index], []).append(first + offset)
-                    self._read(value, {sharding: tuple(columns) for sharding, columns in demanded.items()})
+            for reads in zip(*(strategy.reads(node) for strategy in strategies), strict=True):
+                demanded: dict[Sharding, list[int]] = {}
+                for offset, (_, sharding) in enumerate(reads):
+                    demanded.setdefault(sharding, []).append(first + offset)
+                self._read(reads[0][0], {sharding: tuple(columns) for sharding, columns in demanded.items()})
         tied = graph.tied()
         for name in graph.network.outputs:
             self._read(name, self._leaving(tied[name]) if name in tied else {R: ()})

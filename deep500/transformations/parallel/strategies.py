@@ -123,6 +123,16 @@ class Strategy:
     divided: str = ""
     work: bool = False
 
+    def reads(self, node: Node) -> list[tuple[str, Sharding]]:
+        """All that a node reads, with its sharding: inputs, then what sub-graphs capture, whole on every rank.
+
+        Example:
+            >>> Strategy("m", (split(0), R), (split(0),)).reads(Node("MatMul", ("x", "w"), ("y",), "fc"))
+            [('x', Sharding(kind='S', axis=0, reduction='')), ('w', Sharding(kind='R', axis=0, reduction=''))]
+        """
+        inputs = [(value, s) for value, s in zip(node.inputs, self.inputs, strict=True) if value]
+        return inputs + [(value, R) for value in node.captured]
+
 
 def strategies_of(view: SizedNode, factors: Factors | None, ranks: int) -> list[Strategy]:
     """All strategies of a node; the first replicates it, and is the only one without factors or with one rank.
