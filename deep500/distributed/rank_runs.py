@@ -99,9 +99,9 @@ class RankRun:
     ) -> None:
         self.network, self.comm, self.home, self.late = network, comm, like.network, late
         self.phases = self._cut(frozenset(live), like)
-        given = {n for phase in self.phases for node in phase.meetings for n in node.inputs} | {*network.outputs}
-        fixed = [name for name in network.parameters if name in given and name not in live]
-        self.fixed = {name: like.network.to_tensor(network.parameter(name).value) for name in fixed}  # no piece has them
+        direct = {n for phase in self.phases for node in phase.meetings for n in node.inputs} | {*network.outputs}
+        fixed = {n: p.value for n, p in network.parameters.items() if n in direct and n not in live}  # in no piece
+        self.fixed = {name: like.network.to_tensor(value) for name, value in fixed.items()}
 
     def _cut(self, live: frozenset[str], like: GraphExecutor) -> list[Phase]:
         groups = phases(self.network.nodes, self.late)

@@ -27,6 +27,8 @@ from deep500.transformations.parallel.shardings import (
 )
 from deep500.transformations.parallel.strategies import SizedNode, Strategy, local_node, strategies_of
 
+_SMALL = 64  # elements of constants that nobody splits
+
 
 class Crossing(NamedTuple):
     """A value that somebody reads in another sharding than its producer leaves it in.
@@ -79,7 +81,14 @@ class StepGraph:
         ]
 
     def source_shardings(self, name: str) -> list[Sharding]:
-        """How an input or a parameter may lie: whole, or split along an axis that has enough elements."""
+        """How an input or a parameter may lie: whole, or split along an axis that has enough elements.
+
+        Small constants are whole: frameworks must know sizes and axes when they build a network, and no message is
+        worth their bytes. So is what is an output as it stands, as outputs are whole and have no other name.
+        """
+        small = name in self.constants and self.constants[name].size <= _SMALL
+        if small or name in self.network.outputs:
+            return [R]
         sizes = enumerate(self.shapes[name])
         return [R, *(Sharding("S", axis) for axis, size in sizes if size >= self.ranks > 1)]
 

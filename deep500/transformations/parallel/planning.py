@@ -246,7 +246,8 @@ class _Program:
         if demanded not in options:
             raise PlanError(
                 f"got a pin of {name.removeprefix('=')!r} to {demanded!r} on {self.graph.ranks} ranks; expected one of "
-                f"{', '.join(options)}: choose such an option (an axis must have an element for every rank)"
+                f"{', '.join(options)}: choose such an option (an axis must have an element for every rank; what is an "
+                "output as it stands, and small constants, are whole)"
             )
         self.fixed[self.first[self.classes[name]] + options.index(demanded)] = 1.0
 
