@@ -319,7 +319,7 @@ class _LossPieces:
         part, samples = self.part, find_batch_axes(self.work)
         rows = [*part.starts, *part.further]
         for node in part.nodes:
-            early = node is not part.end and node.outputs[0] in samples.combined
+            early = node.name != part.end.name and node.outputs[0] in samples.combined
             why_not = "it sums over samples before the end" if early else samples.mixing.get(node.name)
             if why_not:
                 raise Mixes(f"node {node.name!r} ({node.op_type}) keeps samples not apart: {why_not}")
