@@ -400,3 +400,13 @@ def test_recipe_trains_from_a_format(tmp_path: Path) -> None:
     }
     metrics = [(d5.metrics.TestAccuracy(), 50.0)]
     assert d5.run_recipe(fixed, mutable, metrics, ["--quiet", "--out", str(tmp_path / "out")])
+
+
+def test_parquet_of_half_numbers_and_of_lists_of_lists(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    halves, square = np.arange(4, dtype="float16") / 2, [[[1.0, 2.0], [3.0, 4.0]]] * 4
+    for number, (column, expected) in enumerate(((pa.array(halves), halves), (pa.array(square), square))):
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(pa.table({"x": column, "y": pa.array([0, 1, 0, 1])}), path)
+        train, _ = d5.data.from_parquet(train=path, test=path, input="x", label="y")
+        np.testing.assert_array_equal(train[:]["input"], np.asarray(expected, "float32"))

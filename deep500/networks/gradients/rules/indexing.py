@@ -102,6 +102,16 @@ def _scatter_products(g: GradContext) -> Gradients:
     return [dx, None, g.where(alone, without, of_all)]
 
 
+@gradient_rule("OneHot", blocked=[0, 1])
+def one_hot(g: GradContext) -> Gradients:
+    """Of the two values: the second stands where the mask is one, the first everywhere else."""
+    dy = g.grad()
+    mask = g("OneHot", g.input(0), g.input(1), g.array([0, 1]), axis=g.attribute("axis"))
+    on = g("ReduceSum", dy * mask, keepdims=0)
+    off = g("ReduceSum", dy, keepdims=0) - on
+    return [None, None, g("Concat", *(g("Unsqueeze", value, g.ints(0)) for value in (off, on)), axis=0)]
+
+
 @gradient_rule("Compress", blocked=[1])
 def compress(g: GradContext) -> Gradients:
     """Gradients of what was selected return to its position."""

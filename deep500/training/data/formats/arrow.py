@@ -88,8 +88,10 @@ class ArrowRows(Rows):
 
 
 def _python(value: Any) -> Any:
+    from pyarrow import types
+
     inner = getattr(value, "values", None)  # of a list
-    if inner is not None and hasattr(inner, "to_numpy") and not inner.null_count and hasattr(inner.type, "bit_width"):
+    if inner is not None and hasattr(inner, "to_numpy") and not inner.null_count and types.is_primitive(inner.type):
         return inner.to_numpy(zero_copy_only=False)
     return value.as_py()
 

@@ -195,7 +195,7 @@ class Records(Dataset):
             value = values[position]
             if isinstance(value, DataError):
                 raise value
-            place = batch[count]
+            place = batch[count, ...]  # an array, also where a sample is a number
             sample = self._sample(value, position, self.shape, place)
             if not np.may_share_memory(sample, place):
                 place[...] = sample

@@ -44,3 +44,20 @@ def test_ties_and_zeros_are_pytorchs(name: str, reduction: str, op_type: str) ->
     for value, leaf in (("x", x), ("u", u)):
         got = np.asarray(executor.network.fetch_tensors([f"{value}.grad"])[0]).reshape(leaf.shape)
         np.testing.assert_allclose(got, leaf.grad.numpy(), rtol=1e-9, atol=1e-9, err_msg=value)
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+def test_both_values_of_a_one_hot_have_gradients(axis: int, backend_name: str) -> None:
+    """Each is that of all places where it stands; a class that does not exist stands nowhere."""
+    net, indices = Network("hot"), np.array([[0, 2, 9], [1, 1, -1]])
+    net.add_parameter("values", np.array([-0.5, 2.0]))
+    for name, value in (("i", indices), ("depth", np.array(3))):
+        net.add_parameter(name, value, trainable=False)
+    net.add_node("OneHot", ["i", "depth", "values"], ["y"], axis=axis)
+    net.add_node("Mul", ["y", "y"], ["squares"])
+    net.add_node("ReduceSum", ["squares"], ["loss"], keepdims=0)
+    net.add_output("loss")
+    executor: Any = load_backend(backend_name).Executor(net)
+    executor.inference_and_backprop({})
+    got = executor.network.to_numpy(executor.network.fetch_tensors(["values.grad"])[0])
+    np.testing.assert_allclose(got, [2 * -0.5 * (18 - 5), 2 * 2.0 * 5])
