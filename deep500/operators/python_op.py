@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,10 @@ class CustomPythonOp(CustomOp):
         """See :meth:`CustomOp.run`; declared outputs are held to what was declared, because networks rely on it.
 
         Raises:
-            InputError: forward returned another dtype or shape.
+            InputError: forward returned another dtype or shape, or wrote into an input.
         """
-        outputs = super().run(inputs)
+        with self._untouched("forward"):
+            outputs = [_writable(y) for y in super().run([_read_only(x) for x in inputs])]
         kinds = [(x.dtype, x.shape) for x in (*inputs, *outputs)]
         if self.output_descriptors is not None and kinds != self._returned:
             for i, (array, declared) in enumerate(zip(outputs, self.infer([describe(x) for x in inputs]), strict=True)):
@@ -67,6 +69,27 @@ class CustomPythonOp(CustomOp):
                     )
             self._returned = kinds
         return outputs
+
+    def run_backward(
+        self, grads: Sequence[np.ndarray], fwd_inputs: Sequence[np.ndarray], fwd_outputs: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
+        """See :meth:`CustomOp.run_backward`; raises InputError if backward wrote into what it is given."""
+        arrays = [[_read_only(x) for x in group] for group in (grads, fwd_inputs, fwd_outputs)]
+        with self._untouched("backward"):
+            return [_writable(g) for g in super().run_backward(*arrays)]
+
+    @contextmanager
+    def _untouched(self, method: str) -> Iterator[None]:
+        """Inside, NumPy's refusal to write into what others read, too, is an error that says so."""
+        try:
+            yield
+        except ValueError as error:
+            if "read-only" not in str(error):
+                raise
+            raise InputError(
+                f"operator {self.name!r}: got a write into an array of {method} ({error}); expected these to "
+                "stay as they are, as others read them: write into a copy"
+            ) from error
 
     def _tried(self, inputs: Sequence[TensorDescriptor]) -> list[TensorDescriptor]:
         if not all(d.is_static and d.dtype is not None for d in inputs):
@@ -83,6 +106,18 @@ class CustomPythonOp(CustomOp):
                 f"operator {self.name!r}: got {type(error).__name__} ({error}) from forward with ones of "
                 f"{', '.join(map(str, inputs))}; expected outputs: mend it, or declare output_descriptors"
             ) from error
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    """A view that cannot be written."""
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def _writable(array: np.ndarray) -> np.ndarray:
+    """The array, or a copy if it is an input that was returned."""
+    return array if array.flags.writeable else array.copy()
 
 
 class GradientOp(CustomOp):

@@ -183,8 +183,8 @@ def test_bad_manners_are_problems() -> None:
             fwd_inputs[0][0] = 7
             return gradients
 
-    result = d5.check_op_gradient(Greedy(), [np.array([1.0, 2.0])])
-    assert not result and "inputs [0] were changed" in str(result)
+    with pytest.raises(InputError, match="got a write into an array of backward"):
+        d5.check_op_gradient(Greedy(), [np.array([1.0, 2.0])])
 
     class Random(Cube):
         def forward(self, inputs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 import types
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def test_forward_gets_contiguous_arrays_and_no_copies() -> None:
     op = make(lambda inputs: seen.extend(inputs) or inputs[0] + 1)
     x = np.arange(6.0).reshape(2, 3)
     op(x, x.T, [1, 2])
-    assert seen[0] is x and seen[1].flags.c_contiguous and isinstance(seen[2], np.ndarray)
+    assert np.shares_memory(seen[0], x) and seen[1].flags.c_contiguous and isinstance(seen[2], np.ndarray)
 
 
 def test_inference_by_trying() -> None:
@@ -170,3 +171,27 @@ def test_names_that_nodes_cannot_have() -> None:
     d5.register_op("TestNoOperator")(lambda inputs: 3)
     with pytest.raises(InputError, match="got 3 from its factory"):
         registry.find_operator("TestNoOperator", {}, [])
+
+
+@pytest.mark.parametrize("method", ["forward", "backward"])
+def test_what_others_read_too_cannot_be_written(method: str) -> None:
+    """In place, an input would be another one for the nodes that read it, too."""
+
+    class InPlace(d5.CustomPythonOp):
+        def forward(self, inputs: Any) -> Any:
+            if method == "forward":
+                inputs[0] *= 2
+            return inputs[0]
+
+        def backward(self, grads: Any, fwd_inputs: Any, fwd_outputs: Any) -> Any:
+            grads[0] *= 3
+            return grads[0]
+
+    operator = InPlace()
+    x = np.ones(3, np.float32)
+    with pytest.raises(InputError, match=f"got a write into an array of {method} .*; expected these to stay"):
+        operator.run([x]) if method == "forward" else operator.run_backward([x], [x], [x])
+    if method == "backward":
+        (y,) = operator.run([x])
+        y += 1  # a copy of the input that forward returned
+    np.testing.assert_array_equal(x, 1)
