@@ -1,7 +1,8 @@
 """Drawn networks divided by drawn wishes, against serial training: ``python -m tests.fuzz.plans``.
 
-A number of a seed is a network, a number of ranks, and wishes: a limit of memory (often the least that any plan holds),
-pins of nodes, of inputs and of parameters, cheap messages, values computed again. The divided step must have the serial
+A number of a seed is a network, a number of ranks, and either any strategy of any node, or wishes: a limit of memory
+(often the least that any plan holds), pins of nodes, of inputs and of parameters, cheap messages, values computed
+again; or it is a mesh of data and model. The divided step must have the serial
 step's outputs, loss, gradients and running statistics in float64, or be refused by an error of our own in one line.
 """
 
@@ -31,7 +32,7 @@ from deep500.transformations.parallel.dividing import Division, StepGraph, part
 from deep500.transformations.parallel.joint import JointNetwork, joint_network
 from deep500.transformations.parallel.planning import Wishes, parallelize
 from deep500.transformations.parallel.recomputing import rank_step
-from deep500.transformations.parallel.shardings import Sharding, piece
+from deep500.transformations.parallel.shardings import R, Sharding, piece
 from deep500.transformations.recomputation.rewriting import recomputing
 from tests.fuzz.plan_networks import KINDS, Arrays, Case
 
@@ -119,6 +120,27 @@ def plan_of(case: Case, ranks: int, wishes: Wishes) -> Any:
         return parallelize(case.network, ranks, shapes, wishes=least)
 
 
+def arbitrary(draw: random.Random, joint: JointNetwork, ranks: int) -> Division:
+    """Any strategy of any node, not those alone that a planner takes; where none leads from one to another, none."""
+    graph = StepGraph(joint, ranks)
+    sources = {name: draw.choice(graph.source_shardings(name)) for name in graph.sources}
+    chosen = {node.name: draw.choice(graph.strategies[node.name]) for node in graph.nodes}
+    tied, odd = graph.tied(), {""}
+    while odd:
+        left = dict(sources)
+        for node in graph.nodes:
+            left.update(zip(node.outputs, chosen[node.name].outputs, strict=True))
+        read = [(node.name, value, s) for node in graph.nodes for value, s in chosen[node.name].reads(node)]
+        read += [("", name, sources[tied[name]] if name in tied else R) for name in graph.network.outputs]
+        odd = set()
+        for reader, value, sharding in read:
+            if graph.conversion(value, left[value], sharding) is None:
+                producer = graph.network.producer(value)
+                odd |= {reader, "" if producer is None else producer.name} - {""}
+        chosen.update({name: graph.strategies[name][0] for name in odd})
+    return Division(graph, sources, {name: strategy.name for name, strategy in chosen.items()})
+
+
 def differs(expected: Arrays, got: Arrays, names: Any) -> str:
     """The first value that is another."""
     largest = max((float(np.abs(v).max()) for n, v in expected.items() if n.endswith(".grad") and v.size), default=0.0)
@@ -163,12 +185,15 @@ def judge(case: Case, draw: random.Random) -> str:
         want = {n: v for n, v in expected.items() if n.endswith(".grad")}
         text = differs(want, trained, want)
         return "" if not text or moves(case, expected) else f"mesh: {text}"
-    wishes = wishes_of(draw, case, joint, ranks)
-    try:
-        plan = plan_of(case, ranks, wishes)
-    except Deep500Error as error:
-        raise Refused(_line(error)) from error
-    got = divided(case, plan.division(case.network), plan.again)
+    if draw.random() < 0.5:
+        got = divided(case, arbitrary(draw, joint, ranks))
+    else:
+        wishes = wishes_of(draw, case, joint, ranks)
+        try:
+            plan = plan_of(case, ranks, wishes)
+        except Deep500Error as error:
+            raise Refused(_line(error)) from error
+        got = divided(case, plan.division(case.network), plan.again)
     text = differs(expected, got, got)
     return text if text and not moves(case, expected) else ""
 
@@ -181,7 +206,7 @@ def _line(error: Exception) -> str:
 def _rows(case: Case) -> bool:
     """Whether all inputs have rows of the batch."""
     shapes = [about.shape or () for about in case.network.inputs.values()]
-    return all(shape and isinstance(shape[0], str) for shape in shapes)
+    return bool(shapes) and all(shape and isinstance(shape[0], str) for shape in shapes)
 
 
 def meshed(case: Case, draw: random.Random) -> Arrays | None:
