@@ -731,7 +731,7 @@ const @_deep<T, @n(1, 4)> d; EACH o[i] = d.all(a[i]);
 //way
 EACH o[i] = @_sum<T>(a[i], @leaf, @c, a[n - 1]);
 //way
-auto f = [](auto... v) { return (... + @e(v)); }; EACH o[i] = f(a[i], @leaf, @c) + @_turn<@n(1, 4)>(a[i]);
+auto f = [](auto... v) { return (... + (@e(v))); }; EACH o[i] = f(a[i], @leaf, @c) + @_turn<@n(1, 4)>(a[i]);
 //// merges
 //way
 std::vector<T> t(a, a + n), u(n); std::sort(t.begin(), t.begin() + n / 2); std::sort(t.begin() + n / 2, t.end());
