@@ -29,6 +29,8 @@ from deep500.transformations.substitutions.graph.importing import named
 from deep500.transformations.substitutions.result import History, Optimized
 from deep500.transformations.substitutions.simplifiers import simplified
 
+OTHERS = 2.0
+"""Simplifiers may take this many times the time of timing; who began goes on."""
 FILE, EDITED, ANEW = "file", "edited", "written anew"
 Write = Callable[[Network, History, Path], str]
 """Writes a result, as `delivery.deliver` does."""
@@ -62,7 +64,7 @@ def write_fastest(
             words[name] = write(optimized.network, _history(optimized, name), forms[name])
         if ANEW in forms and forms[EDITED].read_bytes() == forms[ANEW].read_bytes():
             forms.pop(ANEW).unlink()
-        for name, data in simplified(source, failed).items() if others else ():
+        for name, data in simplified(source, failed, OTHERS * limit).items() if others else ():
             forms[name], words[name] = _place(out, name), f"the file is {name}'s"
             write_bytes([data], forms[name])
         winner, reason, timed = _winner(optimized, source, forms, limit, seed)

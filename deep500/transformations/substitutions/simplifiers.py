@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from deep500.errors import Deep500Error, NetworkError
 from deep500.networks.network import Network
 from deep500.networks.onnx.dump import first_line
 from deep500.networks.protos import MOST_BYTES
+from deep500.transformations.substitutions.cost.clock import cpu_seconds
 from deep500.transformations.substitutions.delivery import Source, check_numbers
 from deep500.transformations.substitutions.equivalence import outputs
 
@@ -35,17 +37,21 @@ SIMPLIFIERS: Mapping[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
 """Package -> what it makes of a model."""
 
 
-def simplified(source: Source, failed: dict[str, str]) -> dict[str, bytes]:
+def simplified(source: Source, failed: dict[str, str], seconds: float = math.inf) -> dict[str, bytes]:
     """Results of the installed simplifiers for a file, where it computes the same.
 
     Args:
         source: the file, with the network that was read from it.
         failed: receives why a result was left out; what is not installed is not named.
+        seconds: of CPU time, after which no further one begins.
     """
-    results = dict[str, bytes]()
+    results, begin = dict[str, bytes](), cpu_seconds()
     outside = sum((source.path.parent / name).stat().st_size for name in source.outside)
     for name, simplify in SIMPLIFIERS.items():
         if source.network is None or find_spec(name) is None:
+            continue
+        if cpu_seconds() - begin > seconds:
+            failed[name] = f"got {cpu_seconds() - begin:.0f} s taken by the others; expected at most {seconds:.3g}"
             continue
         if len(source.data) + outside > MOST_BYTES:
             failed[name] = "got a model above 2 GiB; expected one that is a single message"

@@ -76,6 +76,16 @@ def test_what_holds_for_some_sizes_only_is_left_out(source: Source, monkeypatch:
     assert not simplifiers.simplified(source, failed) and "relative error inf" in failed["fixed"]
 
 
+def test_no_further_one_begins_after_its_time(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 100, 4))
+    monkeypatch.setattr(simplifiers, "cpu_seconds", lambda: next(clock))
+    monkeypatch.setattr(simplifiers, "SIMPLIFIERS", {"first": described, "second": described})
+    monkeypatch.setattr(simplifiers, "find_spec", lambda name: name)
+    failed: dict[str, str] = {}
+    assert list(simplifiers.simplified(source, failed, 5.0)) == ["first"]
+    assert "at most 5" in failed["second"]
+
+
 def test_onnxscript_takes_part(source: Source) -> None:
     pytest.importorskip("onnxscript")
     failed: dict[str, str] = {}
