@@ -119,13 +119,14 @@ def original_weights(
     cut = dict[str, Array]()
     for name, places in weight_places(network, history, rules).items():
         whole = next((place for place in places if not place.mixed), None)
-        if whole is None and places:
+        numbers = network.parameters[name].value.dtype.kind != "f"  # of the structure, as targets of reshapes are
+        if whole is None and places and not numbers:
             raise InputError(
                 f"got parameter {name!r}, computed into {places[0].name or 'constants'}; expected one that lies there "
                 "as it is: optimize with training=True, which keeps all"
             )
         if whole is None:
-            cut[name] = np.asarray(network.parameters[name].value)  # nothing reads it any more
+            cut[name] = np.asarray(network.parameters[name].value)  # nothing reads it as a weight any more
             continue
         if whole.name not in weights:
             raise InputError(f"got no weight {whole.name!r}; expected all of the optimized network's: add it")

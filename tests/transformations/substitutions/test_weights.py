@@ -8,7 +8,10 @@ import pytest
 import deep500 as d5
 from deep500.errors import InputError
 from deep500.networks import Network
-from deep500.transformations.substitutions import merged_weights, original_weights, weight_places
+from deep500.transformations.substitutions import History, merged_weights, original_weights, weight_places
+from deep500.transformations.substitutions.graph.importing import import_network
+from deep500.transformations.substitutions.optimize import replay_history
+from deep500.transformations.substitutions.search.backtracking import State
 from tests.transformations.substitutions.samples import acnet, assert_same, branches, optimized
 
 
@@ -81,3 +84,25 @@ def test_in_training_all_stay_where_they_are_and_train_to_the_same() -> None:
         trained.append(executor.network.fetch_tensors(["w0", "w1", "w2"]))
     for first, second in zip(*trained, strict=True):
         np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-6)
+
+
+def test_numbers_of_the_structure_come_back_as_they_are() -> None:
+    """Targets of reshapes and sizes of parts are read while a network is rewritten; they are no weights."""
+    rng, network = np.random.default_rng(0), Network("heads")
+    network.add_input("x", ("N", 6, 8))
+    for name, value in (("heads", [0, 6, 2, 4]), ("parts", [2, 4])):
+        network.add_parameter(name, np.array(value), trainable=False)
+    network.add_parameter("weight", rng.normal(size=(8, 8)).astype("float32"))
+    network.add_parameter("other", rng.normal(size=(8, 8)).astype("float32"))
+    for name in ("weight", "other"):
+        network.add_node("MatMul", ["x", name], [f"{name}.product"])
+        network.add_node("Reshape", [f"{name}.product", "heads"], [f"{name}.heads"])
+        network.add_output(f"{name}.heads")
+    network.add_node("Split", ["x", "parts"], ["a", "b"], axis=1)
+    network.add_output("b")
+    imported = import_network(network)
+    history = History.from_search(imported, State(imported.graph, 0.0))  # written anew, with nothing merged
+    weights = {name: parameter.value for name, parameter in replay_history(network, history).parameters.items()}
+    back = original_weights(network, history, weights)
+    assert "parts" not in weights
+    assert all(np.array_equal(back[name], parameter.value) for name, parameter in network.parameters.items())
