@@ -90,6 +90,7 @@ def test_all_gradients_agree(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert "<svg" in (tmp_path / "a.svg").read_text()
 
 
+@pytest.mark.long
 def test_tape_tools_agree(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """CppAD out of its wheel differentiates the same templates, and its gradients are the same."""
     file = tmp_path / "a.json"

@@ -324,6 +324,7 @@ def test_lulesh_is_differentiated_with_threads() -> None:
     gradients_agree(Path(checkout), 8, 20)
 
 
+@pytest.mark.long
 def test_a_checkout_is_differentiated_with_roots_in_their_branches(tmp_path: Path) -> None:
     """A stand-in with LULESH's names: half of its elements would take the root of a negative number."""
     try:
