@@ -87,6 +87,8 @@ class Counter:
         # what is counted fits.
         slack = max(0, simulate(self.root, ()).peak - self.full)
         for _ in range(_ROUNDS):
+            if limit + slack < 1:
+                break
             try:
                 placement = optimal_placement(self.root, limit + slack)
             except BudgetError:

@@ -10,7 +10,7 @@ import pytest
 from deep500.errors import BudgetError, PlanError
 from deep500.networks import Network, add_loss, create
 from deep500.transformations.recomputation import find_regions, plan_front, plan_network
-from deep500.transformations.recomputation.counting import Counter
+from deep500.transformations.recomputation.counting import Counted, Counter
 from deep500.transformations.recomputation.planning import counted_planners
 from tests.transformations.recomputation.test_rewriting import NETWORKS
 
@@ -85,3 +85,13 @@ def test_a_network_of_one_operator_is_refused() -> None:
     net.add_output("loss")
     with pytest.raises(PlanError, match=r"1 operator.*expected several"):
         plan_network(net, 0.5, 2)
+
+
+def test_a_model_that_counts_too_little_is_a_budget_that_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for less and less, down to nothing: the error is that of the limit, not of a budget below zero."""
+    make, batch = next(iter(NETWORKS.values()))
+    counter = Counter(find_regions(make(), batch * 4))
+    held = 10 * counter.full
+    monkeypatch.setattr(counter, "count", lambda names, method: Counted(frozenset(names), held, 1.0, method))
+    with pytest.raises(BudgetError, match=f"expected at least {held}"):
+        counter.within(int(0.95 * counter.full))
