@@ -217,6 +217,9 @@ CONSISTENT = {
     "which has no dampening": recipe(optimizer="deep500.training.optimizers.adam:AdamOptimizer", optimizer_kwargs={}),
     "the network of the recipe": recipe(model="resnet"),
     "the train data of the recipe": recipe(data="MNIST"),
+    "device cpu:1; asked for was": lambda folder: folder.edit(
+        "manifest.json", lambda m: m["device"].update(used="cpu:1")
+    ),
 }
 """Lies that agree with all that stands beside them, and what notices them elsewhere in the folder."""
 

@@ -152,6 +152,8 @@ def _device(run: RunView) -> Iterator[str]:
     resolved = manifest["resolved"]["recipe"]["executor_kwargs"].get("device")
     if resolved != asked:
         yield f"manifest.json: device {short(asked)} asked for; the recipe has {short(resolved)}"
+    if kind == "cpu" and int(number or 0) != int(str(asked or "").partition(":")[2] or 0):
+        yield f"manifest.json: device {used}; asked for was {short(asked)}, the first"
     if kind == "cpu" and manifest["numerics"]["float32"] not in (None, "ieee"):
         yield f"manifest.json: float32 as {manifest['numerics']['float32']} on a CPU"
 
