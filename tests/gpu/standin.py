@@ -324,6 +324,9 @@ def a_card() -> Iterator[type[Card]]:
         mock.patch.object(torch.Tensor, "to", _to),
         mock.patch("torch.cuda.synchronize", waited),
         mock.patch("torch.cuda._lazy_init", lambda: None),
+        mock.patch("torch.cuda.random._lazy_init", lambda: None),
+        mock.patch("deep500.frameworks.pytorch.chance.Stream.drawing", None),  # the card's generators go with it
+        mock.patch("torch.cuda.random._lazy_call", lambda action, **how: action()),
         mock.patch("torch.cuda.default_generators", (torch.Generator(),)),
         _quietly(),
         sdpa_kernel(SDPBackend.MATH),
