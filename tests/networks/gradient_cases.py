@@ -381,6 +381,7 @@ for _reduction in ("max", "min", "mul"):
         reduction=_reduction,
     )
 row("TopK", apart(3, 5), i(2), outputs=2, axis=1)
+row("OneHot", i([0, 2], [1, 7]), np.array(3), n(2), axis=1)
 row("Compress", n(3, 4), np.array([True, False, True]), axis=0)
 row("Compress", n(2, 3), np.array([False, True, True, False, True]))
 row("ReverseSequence", n(4, 3, 2), i(2, 4, 1), time_axis=0, batch_axis=1)
