@@ -159,7 +159,7 @@ class Read(NamedTuple):
 
 
 def network_of(module: Drawn, way: str) -> Read:
-    """What one way gives."""
+    """Take a module one way in."""
     example, absent = torch.from_numpy(module.batch(0, 2)["input"]), []
     with warnings.catch_warnings(record=True) as noted, tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("always")
@@ -213,7 +213,7 @@ def values_of(arrays: Any) -> Counter[bytes]:
 
 
 def judge(module: Drawn, way: str) -> str:
-    """What is wrong with one way; empty if nothing is, ``"said"`` if it is said what may be wrong."""
+    """Name the fault of one way; empty if there is none, ``"said"`` if a warning names what may be wrong."""
     network, absent, doubtful = network_of(module, way)
     if doubtful and way == "tracing":
         return "said"

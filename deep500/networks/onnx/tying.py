@@ -100,12 +100,14 @@ def left_out(graph: onnx.GraphProto) -> list[str]:
     operations: dict[str, tuple[frozenset[str], set[str]]] = {}
     for node, note, parameters in _notes(graph):
         operations.setdefault(note, (parameters, set()))[1].update({*reads(node)} & stored)
-    lost = {}
+    lost: dict[str, None] = {}
     for parameters, read in operations.values():
-        absent = sorted(parameters - read)
-        if len(read) < len(parameters):
-            biases = [name for name in absent if name.endswith("bias")]
-            lost.update(dict.fromkeys(absent if len(absent) == len(parameters) - len(read) else biases))
+        absent, missing = sorted(parameters - read), len(parameters) - len(read)
+        # weights that are transposed or joined, as of recurrent layers, have other names: then biases, if it is they
+        for names in (absent, [name for name in absent if name.endswith("bias")]):
+            if 0 < missing == len(names):
+                lost.update(dict.fromkeys(names))
+                break
     return list(lost)
 
 

@@ -78,6 +78,17 @@ def test_a_bias_that_the_exporter_dropped_is_named() -> None:
         Network.from_onnx(proto)
 
 
+def test_parameters_that_the_exporter_joined_are_not_missed() -> None:
+    """A recurrent layer is given four, and its node reads three, of which one holds both biases."""
+    names = ["r.weight_ih", "r.weight_hh", "r.bias_ih", "r.bias_hh"]
+    proto = noted(
+        file("h = MatMul(x, w) i = MatMul(h, v) y = Add(i, b)", w=W, v=W + 1, b=B), names, [" ".join(names)] * 3, {}
+    )
+    for node in proto.graph.node[1:]:  # all three are of one operation
+        node.metadata_props[-1].value = proto.graph.node[0].metadata_props[-1].value
+    assert read(proto)[1] == []
+
+
 @pytest.mark.parametrize("copies", [False, True])
 def test_names_of_the_older_exporter_tell_copies(copies: bool) -> None:
     """With a name it is a parameter; without, it is a copy where others are, else the same weight."""
