@@ -62,7 +62,7 @@ class Judgement:
 
 
 def judge(
-    graph: onnx.GraphProto, arrays: Arrays, constants: Collection[str], noted: Mapping[str, bool] | None = None
+    graph: onnx.GraphProto, arrays: Arrays, constants: Collection[str], noted: Mapping[str, bool | None] | None = None
 ) -> Judgement:
     """Tell weights from the other arrays of a graph.
 
@@ -70,7 +70,8 @@ def judge(
         graph: brought into our form by :func:`~deep500.networks.onnx.normalise.normalise`.
         arrays: its initializers and constants.
         constants: those that were Constant nodes, or that the version converter added.
-        noted: whether an array was a parameter, where the file says so.
+        noted: whether an array was a parameter, where the file says so, see
+            :class:`~deep500.networks.onnx.tying.ExporterNotes`.
 
     Example:
         >>> from onnx import parser
@@ -88,7 +89,7 @@ def judge(
     fixed, raw = _independent_of_inputs(graph, arrays), _raw(graph, arrays)
     sinusoids = _sinusoids({name: arrays[name] for name in weights})
     noted = {} if noted is None else {name: trains for name, trains in noted.items() if name in floating}
-    doubts = {}
+    doubts = {name: _FOLDED for name in sorted(weights - set(constants)) if noted.get(name, True) is None}
     for name in sorted(weights - noted.keys()):
         reason = _doubt(name, arrays, readers, fixed, sinusoids, name in constants)
         if not reason and not NAMED.search(name) and _normalises_input(name, readers, raw):
@@ -126,6 +127,7 @@ def choose(arrays: Arrays, choice: Choice) -> frozenset[str]:
 
 # -- readers -----------------------------------------------------------------------------------------------------------
 _Reader: TypeAlias = tuple[str, int, onnx.NodeProto]
+_FOLDED = "its reader was given no parameter: a constant, or computed from parameters by the exporter"
 _PLAIN = "constant"  # surely no weight: not worth a warning
 
 

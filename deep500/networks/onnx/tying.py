@@ -38,22 +38,29 @@ class ExporterNotes:
     """Notes of PyTorch's exporter by ``torch.export`` in a file; empty for others.
 
     Attributes:
-        kinds: whether an array was a parameter, and no buffer.
+        kinds: whether an array was a parameter, and no buffer; None for one of an operation that was given no
+            parameter, which is a constant or was computed from parameters by the exporter.
         certain: parameters of which it is certain who reads them.
         absent: parameters that it left out.
     """
 
-    kinds: Mapping[str, bool]
+    kinds: Mapping[str, bool | None]
     certain: Collection[str]
     absent: Sequence[str]
 
 
 def follow_notes(graph: onnx.GraphProto, mapped: Arrays) -> ExporterNotes:
     """Read the notes, and part what was merged, in place; arguments are :func:`part_merged`'s."""
-    certain, notes = part_merged(graph, mapped), ((v.name, note) for v in graph.value_info for note in v.metadata_props)
-    kinds = {name: note.value == "PARAMETER" for name, note in notes if note.key == KIND}
-    copied = {name: kinds[source] for name, source in certain.items() if source in kinds}
-    return ExporterNotes({**kinds, **copied}, certain.keys(), left_out(graph))
+    certain, marks = part_merged(graph, mapped), ((v.name, mark) for v in graph.value_info for mark in v.metadata_props)
+    kinds: dict[str, bool | None] = {name: mark.value == "PARAMETER" for name, mark in marks if mark.key == KIND}
+    kinds.update({name: kinds[source] for name, source in certain.items() if source in kinds})
+    stored = {t.name for t in graph.initializer if t.data_type in FLOATS and np.prod(t.dims) > 1} - kinds.keys()
+    if not _targets(graph):
+        return ExporterNotes({}, (), ())
+    with_parameters = {
+        name for node, note, parameters in _notes(graph) if parameters or not note for name in reads(node)
+    }
+    return ExporterNotes(kinds | dict.fromkeys(stored - with_parameters), certain.keys(), left_out(graph))
 
 
 def part_merged(graph: onnx.GraphProto, mapped: Arrays) -> dict[str, str]:

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper, parser
 
 from deep500.frameworks import reference
 from deep500.networks import Network
-from deep500.networks.onnx.load import LeftOutParametersWarning
+from deep500.networks.onnx.load import DoubtfulParametersWarning, LeftOutParametersWarning
 from deep500.networks.onnx.tying import GIVEN, KIND, SIGNATURE, tie_transposes
 
 RNG = np.random.default_rng(0)
@@ -70,6 +70,14 @@ def test_kinds_are_believed() -> None:
     kinds = {"v": "BUFFER", "table": "PARAMETER", "w": "PARAMETER"}
     network, notes = read(noted(file(text, **arrays), ["table", "w"], ["", "table", "w"], kinds))
     assert network.trainable() == ["table", "w"] and not notes
+
+
+def test_what_the_exporter_computed_is_doubtful() -> None:
+    """As the first step of a recurrent layer from zeros: it would train apart from the parameters it is made of."""
+    proto = noted(file("a = Add(x, folded) y = MatMul(a, val_0)", folded=B, val_0=W), ["a.w"], ["", "a.w"], {})
+    network, notes = read(proto)
+    assert network.trainable() == ["val_0"] and "given no parameter" in network.parameter("folded").doubt
+    assert notes == [DoubtfulParametersWarning]
 
 
 def test_a_bias_that_the_exporter_dropped_is_named() -> None:
