@@ -273,17 +273,14 @@ def test_what_cannot_be_cut_says_why():
         microbatch_loss(maximum, 2)
 
 
-MEETINGS = {
-    "ReduceMean": {"axes": 0}, "ReduceMax": {"axes": 0}, "ReduceSum": {"axes": 0}, "ReduceL2": {"axes": 0},
-    "Softmax": {"axis": 0}, "CumSum": {"axes": 0}, "ReduceLogSumExp": {"axes": 0}, "all": {}, "products": {},
-    "batch statistics": {}, "shifted": {}, "none": {},
-}  # fmt: skip
+REDUCING = ("ReduceMean", "ReduceMax", "ReduceSum", "ReduceL2", "ReduceLogSumExp")
+MEETINGS = (*REDUCING, "Softmax", "CumSum", "all", "products", "batch statistics", "shifted", "none")
 """Ways in which samples of (samples, features) meet, or do not."""
 
 
 def met(net, kind, value, name):
     """A value of the same shape, in which samples met."""
-    emit, settings_of = Emitter(net, f"{name}/"), MEETINGS[kind]
+    emit = Emitter(net, f"{name}/")
     if kind == "none":
         return emit("Tanh", value)
     if kind == "all":
@@ -298,7 +295,7 @@ def met(net, kind, value, name):
         centred = emit("Sub", value, emit("ReduceMean", value, emit.ints(0), keepdims=1))
         return emit("Div", centred, emit("Sqrt", emit("ReduceMean", emit("Mul", centred, centred), emit.ints(0))))
     if kind == "Softmax":
-        return emit(kind, value, **settings_of)
+        return emit(kind, value, axis=0)
     if kind == "CumSum":
         return emit(kind, value, emit.constant(np.int64(0)))
     return emit("Sub", value, emit(kind, value, emit.ints(0), keepdims=1))
