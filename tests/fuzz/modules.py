@@ -3,7 +3,8 @@
 A module, the file that PyTorch's exporter makes of it, and that of its older exporter, hold the same network: the same
 arrays must train, and some steps on the same batches must have PyTorch's own losses. Drawn are layers that are used
 again, tied, copied from one another (equal until they train), parameters and buffers in the same places, ones and
-zeros, running statistics, frozen layers, an embedding tied to the last layer.
+zeros, running statistics, frozen layers, an embedding tied to the last layer; over positions recurrent layers,
+convolutions and attention too; slopes of a PReLU, weights as length times direction.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from torch import nn
 
 from deep500.frameworks import reference
 from deep500.networks import add_loss, as_network
-from deep500.networks.onnx.load import LeftOutParametersWarning, MergedParametersWarning
+from deep500.networks.onnx.load import DoubtfulParametersWarning, LeftOutParametersWarning, MergedParametersWarning
 from deep500.networks.onnx.tying import left_out
 from deep500.training.optimizers import GradientDescent
 
@@ -63,11 +64,12 @@ class Drawn(nn.Module):
         self.words.append(name)
 
     def _add(self, draw: random.Random) -> None:
-        linears = [layer for layer in self.layers if isinstance(layer, nn.Linear)]
+        linears = [layer for layer in self.layers if type(layer) is nn.Linear]
         kinds = ["linear", "linear", "norm", "scale", "position", "buffer", "spaced", "zero bias", "frozen"]
         kinds += ["again", "tied", "tied", "copy", "copy"] if linears else []
         kinds += ["norm again"] if any(isinstance(layer, nn.LayerNorm) for layer in self.layers) else []
         kinds += [] if self.deep or self.embedding is not None else ["running"]
+        kinds += ["prelu", "weight norm", *(["recurrent", "recurrent", "conv", "attention"] if self.deep else [])]
         kind = draw.choice(kinds)
         self.words.append(kind)
         name = f"v{len(self.order)}"
@@ -95,7 +97,11 @@ class Drawn(nn.Module):
         if kind == "again":
             return draw.choice(linears)
         if kind == "copy":
-            return copy.deepcopy(draw.choice(linears))
+            layer = copy.deepcopy(draw.choice(linears))
+            self.words += ["bare copy"] if layer.bias is None else []
+            return layer
+        if kind in ("recurrent", "conv", "attention", "prelu", "weight norm"):
+            return self._special(kind, draw)
         layer = nn.Linear(WIDTH, WIDTH, bias=draw.random() < 0.7)
         if kind == "tied":
             layer.weight = draw.choice(linears).weight
@@ -105,6 +111,17 @@ class Drawn(nn.Module):
             layer.requires_grad_(False)
         return layer
 
+    def _special(self, kind: str, draw: random.Random) -> nn.Module:
+        if kind == "recurrent":
+            return draw.choice((nn.RNN, nn.GRU, nn.LSTM))(WIDTH, WIDTH, bias=draw.random() < 0.7, batch_first=True)
+        if kind == "conv":
+            return nn.Conv1d(WIDTH, WIDTH, draw.choice((1, 3)), padding="same", bias=draw.random() < 0.7)
+        if kind == "attention":
+            return nn.MultiheadAttention(WIDTH, 1, bias=draw.random() < 0.5, batch_first=True)
+        if kind == "prelu":
+            return nn.PReLU(draw.choice((1, WIDTH)) if not self.deep else 1)
+        return nn.utils.parametrizations.weight_norm(nn.Linear(WIDTH, WIDTH, bias=draw.random() < 0.7))
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Scores of as many columns as rows of the embedding, or WIDTH."""
         if self.embedding is not None:
@@ -113,7 +130,7 @@ class Drawn(nn.Module):
             x = (x - self.mean) / self.std
         for kind, what in self.order:
             if kind == "layer":
-                x = torch.tanh(self.layers[what](x))
+                x = torch.tanh(applied(self.layers[what], x))
             else:
                 value = getattr(self, what)
                 x = x * value if kind == "scale" else x + value
@@ -129,6 +146,15 @@ class Drawn(nn.Module):
         else:
             x = rng.normal(size=(*shape, WIDTH)).astype("float32")
         return {"input": x, "label": rng.normal(size=(*shape, wanted)).astype("float32")}
+
+
+def applied(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """A layer's first output: samples by positions by features, or samples by features."""
+    if isinstance(layer, nn.Conv1d):
+        return layer(x.transpose(1, 2)).transpose(1, 2)
+    if isinstance(layer, nn.MultiheadAttention):
+        return layer(x, x, x, need_weights=False)[0]
+    return layer(x)[0] if isinstance(layer, nn.RNNBase) else layer(x)
 
 
 def drawn(seed: int, number: int) -> Drawn:
@@ -147,15 +173,17 @@ def undecided(module: Drawn, way: str) -> str:
         return "a buffer is stored as a parameter is"
     if way == "tracing" and "copy" in words and words & {"tied", "again", "tied head"}:
         return "equal weights that were transposed are copies or tied"
+    if way == "tracing" and "bare copy" in words:
+        return "equal weights without names are copies or tied"
     return ""
 
 
 class Read(NamedTuple):
-    """A network, the parameters that it has not, and whether it was said that copies may be tied."""
+    """A network, the parameters that it has not, and the warnings about what trains."""
 
     network: Any
     absent: list[str]
-    doubtful: bool
+    said: set[type[Warning]]
 
 
 def network_of(module: Drawn, way: str) -> Read:
@@ -176,7 +204,7 @@ def network_of(module: Drawn, way: str) -> Read:
             network = as_network(file.getvalue())
     said = {note.category for note in noted}
     assert bool(absent) == (LeftOutParametersWarning in said)
-    return Read(network, absent, MergedParametersWarning in said)
+    return Read(network, absent, said)
 
 
 def their_losses(module: Drawn, absent: list[str]) -> list[float]:
@@ -207,20 +235,25 @@ def our_losses(module: Drawn, network: Any) -> list[float]:
     return losses
 
 
-def values_of(arrays: Any) -> Counter[bytes]:
-    """Arrays as bags of numbers: an exporter may transpose them."""
-    return Counter(np.sort(np.asarray(array, np.float32).ravel()).tobytes() for array in arrays)
+def values_of(arrays: Any, whole: bool) -> Counter[bytes]:
+    """Arrays as bags of numbers, as an exporter may transpose them; as one bag where it may join and cut them."""
+    bags = [np.sort(np.asarray(array, np.float32).ravel()) for array in arrays]
+    return Counter(bag.tobytes() for bag in bags) if whole else Counter(x.tobytes() for bag in bags for x in bag)
 
 
 def judge(module: Drawn, way: str) -> str:
     """Name the fault of one way; empty if there is none, ``"said"`` if a warning names what may be wrong."""
-    network, absent, doubtful = network_of(module, way)
-    if doubtful and way == "tracing":
+    network, absent, said = network_of(module, way)
+    if MergedParametersWarning in said and way == "tracing":
         return "said"
-    expected = values_of(p.detach() for n, p in module.named_parameters() if p.requires_grad and n not in absent)
-    got = values_of(network.parameter(name).value for name in network.trainable())
+    if DoubtfulParametersWarning in said and "weight norm" in module.words and way != "module":
+        return "said"  # the exporter computed the product
+    whole = not {"recurrent", "attention"} & set(module.words)
+    parameters = [p.detach() for n, p in module.named_parameters() if p.requires_grad and n not in absent]
+    expected = values_of(parameters, whole)
+    got = values_of((network.parameter(name).value for name in network.trainable()), whole)
     if got != expected:
-        return f"{sum(got.values())} arrays train ({', '.join(network.trainable())}); expected {sum(expected.values())}"
+        return f"{sum(got.values())} of {sum(expected.values())} train: {', '.join(network.trainable())}"
     if not expected:
         return ""
     ours, theirs = our_losses(module, network), their_losses(module, absent)

@@ -56,7 +56,7 @@ def test_a_fault_would_be_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> 
             network.set_parameter(name, network.parameter(name).value, trainable=False)
         else:
             network.set_parameter(name, network.parameter(name).value + np.float32(0.1))
-        return modules.Read(network, [], False)
+        return modules.Read(network, [], set())
 
     read = modules.network_of
     monkeypatch.setattr(modules, "network_of", broken)

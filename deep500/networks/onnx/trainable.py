@@ -127,7 +127,7 @@ def choose(arrays: Arrays, choice: Choice) -> frozenset[str]:
 
 # -- readers -----------------------------------------------------------------------------------------------------------
 _Reader: TypeAlias = tuple[str, int, onnx.NodeProto]
-_FOLDED = "its reader was given no parameter: a constant, or computed from parameters by the exporter"
+_FOLDED = "its reader was given no parameter that it may be: a constant, or computed from parameters by the exporter"
 _PLAIN = "constant"  # surely no weight: not worth a warning
 
 
@@ -202,8 +202,8 @@ def _doubt(
         is_operand = any(kind in PRODUCTS and index == 1 for kind, index, _ in readers[name])
         return "a Constant node, but the operand of a product" if is_operand and array.ndim > 1 else _PLAIN
     if array.size <= 1:
-        if NAMED.search(name):
-            return ""
+        if NAMED.search(name) or any((kind, index) == ("PRelu", 1) for kind, index, _ in readers[name]):
+            return ""  # a slope that is no weight is LeakyRelu's
         return _PLAIN if GENERATED.search(name) else "a single number whose name does not say that it is a weight"
     if not _largest(array) < HUGE:
         return "a mask: it holds infinite or huge values"

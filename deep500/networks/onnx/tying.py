@@ -57,10 +57,9 @@ def follow_notes(graph: onnx.GraphProto, mapped: Arrays) -> ExporterNotes:
     stored = {t.name for t in graph.initializer if t.data_type in FLOATS and np.prod(t.dims) > 1} - kinds.keys()
     if not _targets(graph):
         return ExporterNotes({}, (), ())
-    with_parameters = {
-        name for node, note, parameters in _notes(graph) if parameters or not note for name in reads(node)
-    }
-    return ExporterNotes(kinds | dict.fromkeys(stored - with_parameters), certain.keys(), left_out(graph))
+    lost = left_out(graph)
+    parameters = {name for names, read in _operations(graph) if names - read - {*lost} for name in read}
+    return ExporterNotes(kinds | dict.fromkeys(stored - parameters), certain.keys(), lost)
 
 
 def part_merged(graph: onnx.GraphProto, mapped: Arrays) -> dict[str, str]:
@@ -76,7 +75,7 @@ def part_merged(graph: onnx.GraphProto, mapped: Arrays) -> dict[str, str]:
         Parameters of which it is certain now who reads them, by the array that each was stored as.
     """
     noted, targets = _notes(graph), set(_targets(graph).values())
-    stored = {t.name: t for t in graph.initializer if t.data_type in FLOATS and np.prod(t.dims) > 1}
+    stored = {t.name: t for t in graph.initializer if t.data_type in FLOATS and t.dims}
     readers: dict[str, list[tuple[onnx.NodeProto, frozenset[str]]]] = {}
     for node, _, parameters in noted:
         for name in sorted({*reads(node)} & stored.keys()):
@@ -103,19 +102,31 @@ def part_merged(graph: onnx.GraphProto, mapped: Arrays) -> dict[str, str]:
 
 def left_out(graph: onnx.GraphProto) -> list[str]:
     """Parameters that nodes were given, by PyTorch's notes, and do not read: its exporter drops biases of zeros."""
-    stored = {tensor.name for tensor in graph.initializer if tensor.data_type in FLOATS}
-    operations: dict[str, tuple[frozenset[str], set[str]]] = {}
-    for node, note, parameters in _notes(graph):
-        operations.setdefault(note, (parameters, set()))[1].update({*reads(node)} & stored)
+    wide = {t.name for t in graph.initializer if sum(size > 1 for size in t.dims) > 1}
     lost: dict[str, None] = {}
-    for parameters, read in operations.values():
+    for parameters, read in _operations(graph):
         absent, missing = sorted(parameters - read), len(parameters) - len(read)
+        biases = [name for name in absent if name.endswith("bias")]
+        if absent == biases and read - parameters <= wide:
+            missing = len(biases)  # no array that is computed beside them is one of them
         # weights that are transposed or joined, as of recurrent layers, have other names: then biases, if it is they
-        for names in (absent, [name for name in absent if name.endswith("bias")]):
+        for names in (absent, biases):
             if 0 < missing == len(names):
                 lost.update(dict.fromkeys(names))
                 break
     return list(lost)
+
+
+def _operations(graph: onnx.GraphProto) -> Iterable[tuple[frozenset[str], set[str]]]:
+    """Of the module's operations, the parameters that each was given, and the stored arrays that its nodes read.
+
+    Nodes without a note may read any parameter.
+    """
+    stored = {tensor.name for tensor in graph.initializer if tensor.data_type in FLOATS}
+    operations: dict[str, tuple[frozenset[str], set[str]]] = {}
+    for node, note, parameters in _notes(graph):
+        operations.setdefault(note, (parameters, set()))[1].update({*reads(node)} & stored)
+    return operations.values()
 
 
 def _targets(graph: onnx.GraphProto) -> dict[str, str]:

@@ -80,6 +80,29 @@ def test_what_the_exporter_computed_is_doubtful() -> None:
     assert notes == [DoubtfulParametersWarning]
 
 
+@pytest.mark.parametrize("bias", [B, None], ids=["bias", "bias dropped"])
+def test_a_weight_that_the_exporter_computed_is_doubtful_beside_a_bias(bias: np.ndarray | None) -> None:
+    """As of weight normalization: its length and direction are not in the file, and no bias is a matrix."""
+    arrays = {"w": W} | ({} if bias is None else {"bias": bias})
+    text = "y = MatMul(x, w)" if bias is None else "y = Gemm(x, w, bias)"
+    proto = noted(file(text, **arrays), ["g", "v", "bias"], ["bias"], dict.fromkeys({*arrays} - {"w"}, "PARAMETER"))
+    network, notes = read(proto)
+    assert network.trainable() == [name for name in arrays if name != "w"]
+    assert set(notes) == {DoubtfulParametersWarning} | ({LeftOutParametersWarning} if bias is None else set())
+
+
+def test_slopes_of_one_number_train_apart() -> None:
+    """The exporter stores the slopes of two layers once, reshaped and without a name, as they are equal at first."""
+    proto = noted(
+        file("h = PRelu(x, val_1) y = PRelu(h, val_1)", val_1=np.full((1, 1), 0.25, "float32")),
+        ["a.weight", "b.weight"],
+        ["a.weight", "b.weight"],
+        {},
+    )
+    network, notes = read(proto)
+    assert [network.consumers(name)[0].op_type for name in network.trainable()] == ["PRelu"] * 2 and not notes
+
+
 def test_a_bias_that_the_exporter_dropped_is_named() -> None:
     proto = noted(file("y = MatMul(x, w)", w=W), ["a.w", "a.bias"], ["a.w a.bias"], {"w": "PARAMETER"})
     with pytest.warns(LeftOutParametersWarning, match=r"got no array for 'a\.bias'; expected all parameters"):
