@@ -22,6 +22,9 @@ from deep500.operators.registry import DOMAIN
 OPSET = onnx.defs.onnx_opset_version()
 """The one opset of networks in memory: the newest that the installed ``onnx`` knows."""
 
+EXACT = "float64"
+"""Says of an array in a file that it is a custom operator's number, or numbers, of 64 bits: ONNX's own have 32."""
+
 RANDOM = frozenset(
     {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
@@ -305,6 +308,8 @@ def check_node(node: Node) -> None:
 def from_proto(proto: onnx.NodeProto, name: str | None = None) -> Node:
     """ONNX's message as a node, by default under its own name."""
     attributes = {a.name: decode(onnx.helper.get_attribute_value(a)) for a in proto.attribute}
+    for exact in (a for a in proto.attribute if a.doc_string == EXACT and a.HasField("t")):
+        attributes[exact.name] = onnx.numpy_helper.to_array(exact.t).tolist()
     return Node(
         proto.op_type,
         tuple(proto.input),

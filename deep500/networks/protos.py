@@ -10,7 +10,8 @@ import onnx
 from onnx import AttributeProto, TypeProto, helper, numpy_helper
 
 from deep500.errors import NetworkError
-from deep500.networks.node import OPSET, Node, find_schema
+from deep500.networks.node import EXACT, OPSET, Node, find_schema
+from deep500.operators.registry import DOMAIN
 from deep500.tensors import TensorDescriptor, dtype_from_onnx, dtype_name, dtype_to_onnx
 
 MOST_BYTES = 2**31 - 2**25
@@ -147,9 +148,22 @@ def node_proto(node: Node) -> onnx.NodeProto:
     inputs = node.inputs[: max((place for place, name in enumerate(node.inputs, 1) if name), default=0)]
     proto = onnx.NodeProto(op_type=node.op_type, input=inputs, output=node.outputs, name=node.name, domain=node.domain)
     for name, value in sorted(node.attributes.items()):
+        if node.domain == DOMAIN and _is_cut(value):
+            exact = attribute_proto(name, np.asarray(value, np.float64), AttributeProto.TENSOR)
+            exact.doc_string = EXACT
+            proto.attribute.append(exact)
+            continue
         kind = int(declared[name].type) if name in declared else None
         proto.attribute.append(attribute_proto(name, value, kind))
     return proto
+
+
+def _is_cut(value: Any) -> bool:
+    """Return whether a float, or one in a list of numbers, is none of the 32 bits that ONNX has for attributes."""
+    if isinstance(value, (list, tuple)):
+        return all(type(v) in (int, float) for v in value) and any(map(_is_cut, value))
+    with np.errstate(over="ignore"):
+        return type(value) is float and float(np.float32(value)) != value
 
 
 def type_proto(descriptor: TensorDescriptor) -> TypeProto:

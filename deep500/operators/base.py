@@ -13,7 +13,7 @@ Requirements of the seam, for those who write a kind of operator or wrap one for
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ class CustomOp(abc.ABC):
     """
 
     _accepted: Any = None  # dtypes and shapes of the inputs that run() checked last
+    make_again: Callable[[], CustomOp] | None = None
+    """Makes an operator alike, of one that nodes name; None if nothing is known of how it was made."""
 
     def __init__(
         self, input_descriptors: Descriptors | None = None, output_descriptors: Descriptors | None = None

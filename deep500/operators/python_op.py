@@ -73,10 +73,34 @@ class CustomPythonOp(CustomOp):
     def run_backward(
         self, grads: Sequence[np.ndarray], fwd_inputs: Sequence[np.ndarray], fwd_outputs: Sequence[np.ndarray]
     ) -> list[np.ndarray]:
-        """See :meth:`CustomOp.run_backward`; raises InputError if backward wrote into what it is given."""
+        """See :meth:`CustomOp.run_backward`.
+
+        Raises:
+            InputError: backward wrote into what it is given, or reads what forward left in the operator.
+        """
         arrays = [[_read_only(x) for x in group] for group in (grads, fwd_inputs, fwd_outputs)]
         with self._untouched("backward"):
-            return [_writable(g) for g in super().run_backward(*arrays)]
+            gradients = [_writable(g) for g in super().run_backward(*arrays)]
+        if self.make_again is not None and not self.communicates:
+            self._check_forgetful(self.make_again(), arrays, gradients)
+            self.make_again = None
+        return gradients
+
+    def _check_forgetful(self, new: CustomOp, arrays: list[list[np.ndarray]], gradients: list[np.ndarray]) -> None:
+        """An operator that never ran forward must give the same gradients: others may run between the two."""
+        why = ""
+        try:
+            pairs = zip(gradients, CustomOp.run_backward(new, *arrays), strict=True)
+            if not all(np.array_equal(ours, other, equal_nan=ours.dtype.kind in "fc") for ours, other in pairs):
+                why = "other gradients where forward did not run before"
+        except Exception as error:  # noqa: BLE001 - any error of the operator's own code
+            why = f"{type(error).__name__} ({error}) where forward did not run before"
+        if why:
+            raise InputError(
+                f"operator {self.name!r}: got {why} from backward; expected one that reads nothing which forward left "
+                "in the operator, as it serves all nodes, ranks and pieces of a batch: return what backward needs, "
+                "such as a mask, as a further output of forward, and take it from fwd_outputs"
+            )
 
     @contextmanager
     def _untouched(self, method: str) -> Iterator[None]:

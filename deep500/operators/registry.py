@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from importlib.metadata import EntryPoint, entry_points
@@ -48,7 +49,8 @@ def register_op(name: str, *, pure: bool = False) -> Callable[[Registered], Regi
 
     A class derived from :class:`CustomOp` is called with the node's attributes, a function with the descriptors of the
     node's inputs first, so that it can build for their dtype: ``def gelu(inputs, approximate="none") -> CustomOp``.
-    Made operators are kept: one per name, attributes and input descriptors.
+    One operator per name, attributes and input descriptors serves all nodes, ranks and pieces of a batch, so backward
+    must not read what forward left in it: such an operator is refused.
 
     Args:
         name: what nodes call it.
@@ -166,26 +168,40 @@ def find_operator(name: str, attributes: Mapping[str, Any], inputs: Descriptors)
 
         forward_inputs = inputs[count : len(inputs) - count]
         return GradientOp(find_operator(name.removesuffix(GRADIENT), values, forward_inputs), count)
-    return _make(name, _factories[name], tuple(sorted(values.items())), tuple(inputs))
+    return _make(name, _factories[name], _Attributes(values, repr(sorted(values.items()))), tuple(inputs))
+
+
+@dataclass(frozen=True)
+class _Attributes:
+    """Values, equal to those that are written alike: 2, 2.0 and True make operators of their own."""
+
+    values: dict[str, Any] = field(compare=False)
+    text: str
 
 
 @lru_cache(maxsize=4096)
-def _make(name: str, factory: Factory, attributes: tuple[tuple[str, Any], ...], inputs: tuple[Any, ...]) -> CustomOp:
+def _make(name: str, factory: Factory, attributes: _Attributes, inputs: tuple[Any, ...]) -> CustomOp:
+    op = _call(name, factory, attributes.values, inputs)
+    op.make_again = lambda: _call(name, factory, attributes.values, inputs)
+    return op
+
+
+def _call(name: str, factory: Factory, attributes: Mapping[str, Any], inputs: tuple[Any, ...]) -> CustomOp:
     leading = () if inspect.isclass(factory) else (inputs,)
     try:
-        inspect.signature(factory).bind(*leading, **dict(attributes))
+        inspect.signature(factory).bind(*leading, **attributes)
     except TypeError as error:
         raise InputError(
-            f"custom operator {name!r}: got attributes {dict(attributes)}; expected those of "
+            f"custom operator {name!r}: got attributes {attributes}; expected those of "
             f"{inspect.signature(factory)} ({error}): correct the node"
         ) from error
     try:
-        op = factory(*leading, **dict(attributes))
+        op = factory(*leading, **attributes)
     except Deep500Error:
         raise
     except Exception as error:
         raise InputError(
-            f"custom operator {name!r}: got {type(error).__name__} ({error}) from its factory with {dict(attributes)}; "
+            f"custom operator {name!r}: got {type(error).__name__} ({error}) from its factory with {attributes}; "
             "expected an operator: correct the node's attributes or the factory"
         ) from error
     if not isinstance(op, CustomOp):

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import deep500 as d5
 from deep500.errors import InputError, UnsupportedOperator
@@ -148,6 +150,55 @@ def test_registered_operators_are_made_once_for_each_use() -> None:
     assert made == [((1, 2), ((1.0, 1.0),)), ((), None)]
     assert isinstance(registry.find_operator("TestMadeOnceGrad", {"num_outputs": 1}, inputs * 3), GradientOp)
     assert "TestMadeOnce" in registry.operator_names() and len(made) == 2, "to list operators makes none"
+
+
+@given(
+    st.lists(st.sampled_from([0, 0.0, -0.0, False, 1, 1.0, True, 2, 2.0, "2", (1, 2), (1.0, 2), [1, 2]]), min_size=2)
+)
+def test_attributes_that_are_written_otherwise_make_operators_of_their_own(values: list[Any]) -> None:
+    """Whatever was made before in the process: 2 and 2.0 are equal, and a C++ operator divides otherwise by them."""
+    registry.register_op("TestPower")(Power)
+    operators = [registry.find_operator("TestPower", {"exponent": value}, [tensordesc((3,))]) for value in values]
+    assert [op.exponent for op in operators] == [tuple(v) if isinstance(v, list) else v for v in values]
+    assert [type(op.exponent) for op in operators] == [tuple if isinstance(v, list) else type(v) for v in values]
+    assert all(str(op.exponent) == str(v) for op, v in zip(operators, values, strict=True) if isinstance(v, float))
+
+
+class Carried(d5.CustomPythonOp):
+    """Its backward reads what its forward left, in one of the ways."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.way, self.many, self.array = way, [], np.zeros(1)
+
+    def forward(self, inputs):
+        mask = (inputs[0] > 0).astype(inputs[0].dtype)
+        if self.way == "attribute":
+            self.mask = mask
+        elif self.way == "container":
+            self.many.append(mask)
+        elif self.way == "array":
+            self.array[:] = inputs[0].sum()
+        self.calls = getattr(self, "calls", 0) + 1
+        return [inputs[0] * mask, mask]
+
+    def backward(self, grads, fwd_inputs, fwd_outputs):
+        mask = {"attribute": lambda: self.mask, "container": lambda: self.many[-1], "array": lambda: self.array}
+        return grads[0] * mask.get(self.way, lambda: fwd_outputs[1])()
+
+
+@pytest.mark.parametrize("way", ["attribute", "container", "array", "output"])
+def test_backward_that_reads_what_forward_left_is_refused(way: str) -> None:
+    registry.register_op("TestCarried")(Carried)
+    operator, x = registry.find_operator("TestCarried", {"way": way}, [tensordesc((3,))]), np.array([1.0, -1.0, 2.0])
+    for again in range(2):
+        outputs = operator.run([x])
+        if way == "output":
+            np.testing.assert_array_equal(operator.run_backward([x, x], [x], outputs)[0], x * outputs[1])
+        else:
+            with pytest.raises(InputError, match="'Carried': got .* where forward did not run before .*fwd_outputs"):
+                operator.run_backward([x, x], [x], outputs)
+        assert operator.calls >= again + 1, "what forward counts for itself it may"
 
 
 def test_plugins_of_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:

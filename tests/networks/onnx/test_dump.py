@@ -9,15 +9,31 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from deep500.errors import NetworkError
 from deep500.networks import Network, create, protos
+from deep500.networks.node import Node, from_proto
 from deep500.registry import load_backend
 from tests.conftest import HANG
 
 
 def wide() -> Network:
     return create("mlp", shape=(40,), classes=3, hidden=(50,))
+
+
+@given(st.floats() | st.lists(st.floats(), min_size=1).map(tuple))
+def test_numbers_of_custom_operators_come_back_bit_for_bit(value: float | tuple[float, ...]) -> None:
+    """ONNX's attributes have 32 bits, in which .1 is another number and 1e-50 is zero."""
+    node = Node("TestScale", ("x",), ("y",), "node", "deep500", {"by": value})
+    back = from_proto(protos.node_proto(node)).attributes["by"]
+    assert type(back) is type(value) and np.array_equal(back, value, equal_nan=True)
+    assert np.array_equal(np.signbit(back), np.signbit(value)) or np.isnan(value).any()
+    assert (
+        onnx.AttributeProto.TENSOR
+        != protos.node_proto(Node("Elu", ("x",), ("y",), "n", "", {"alpha": 0.1})).attribute[0].type
+    )
 
 
 def test_external_data_come_back_as_they_were(tmp_path: Path) -> None:
