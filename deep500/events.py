@@ -38,7 +38,7 @@ HOOKS = tuple(f"{when}_{region}" for region in REGIONS for when in ("before", "a
 
 
 class StopTraining(Exception):
-    """Raised by a listener to end the run cleanly after the current batch: a request, not an error."""
+    """Raised by a listener to end the run cleanly after the current batch, in a recipe after the epoch: a request."""
 
 
 class Event:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from time import perf_counter_ns, process_time, time
 from typing import Any
 
 import numpy as np
 
 from deep500.distributed import Communicator, Serial
-from deep500.events import Event
+from deep500.events import HOOKS, Event, Events, StopTraining
 from deep500.measure.environment import process_name
 from deep500.measure.load import load_between, read_load
 from deep500.recipe.ranks import WRITING_SECONDS
@@ -33,6 +34,51 @@ class StepEnd(Event):
     def after_batch(self, run: Any) -> None:
         """The step has ended."""
         self.recorder.end_step()
+
+
+class StopWithEpoch(Event):
+    """Listeners as one whose ``StopTraining`` in the middle of an epoch ends the run when the epoch is over.
+
+    What a recipe writes, epochs, samples, checkpoints and figures, is of whole epochs: else each would be of another
+    network. :class:`EndOfEpoch`, behind all others, ends the run.
+
+    Example:
+        >>> class Enough(Event):
+        ...     def after_batch(self, run): raise StopTraining("enough")
+        >>> stop = StopWithEpoch([Enough()])
+        >>> stop.after_batch(None), stop.reason
+        (None, 'enough')
+    """
+
+    def __init__(self, listeners: Sequence[Event]) -> None:
+        self.reason: str | None = None
+        events = Events(listeners)
+        for hook in HOOKS:
+            if hooks := getattr(events, hook):
+                setattr(self, hook, partial(events.emit if hook in AT_ONCE else self._defer, hooks))
+
+    def _defer(self, hooks: tuple[Callable[[Any], None], ...], source: Any) -> None:
+        for hook in hooks:
+            try:
+                hook(source)
+            except StopTraining as stop:
+                self.reason = self.reason or str(stop) or type(stop).__name__
+
+
+AT_ONCE = ("before_run", "after_run", "before_epoch")
+"""Hooks outside of epochs."""
+
+
+class EndOfEpoch(Event):
+    """Ends the run where a listener asked for it, once every other listener is through with the epoch."""
+
+    def __init__(self, asked: StopWithEpoch) -> None:
+        self.asked = asked
+
+    def after_epoch(self, run: Any) -> None:
+        """The epoch has ended."""
+        if self.asked.reason is not None:
+            raise StopTraining(self.asked.reason)
 
 
 class EpochRecorder(Event):

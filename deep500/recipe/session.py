@@ -49,7 +49,7 @@ from deep500.recipe.recomputation import (
     record_of_run,
     sentence,
 )
-from deep500.recipe.recording import EpochRecorder
+from deep500.recipe.recording import EndOfEpoch, EpochRecorder, StopWithEpoch
 from deep500.recipe.turns import turn_listeners
 from deep500.report.claims import write_claims
 from deep500.report.page import write_report
@@ -325,7 +325,8 @@ class Session:
 
             trainer.load_state(fitting(parts.optimizer, state))
         recorder = EpochRecorder(record, seed, trainer, self.comm)  # its clock starts when the turn has come
-        heard = recorder.among([*self._listeners(seed, metrics), *self._loggers(seed, record)])
+        stop, others = self._listeners(seed, metrics)
+        heard = recorder.among([*others, *self._loggers(seed, record), EndOfEpoch(stop)])
         statistics = trainer.run(self.plan.values["epochs"], [*turn_listeners(self.comm.size), *heard])
         if self.comm.rank == 0 and (sentence := keep_plan(record.path, parts.optimizer)) is not None:
             self.console.say(sentence)
@@ -344,14 +345,17 @@ class Session:
         if self.comm.rank == 0:
             write_exhibits(record.path, trainer.task.name, seed, gallery.exhibits(tally.sums))
 
-    def _listeners(self, seed: int, metrics: Sequence[Any]) -> list[Event]:
+    def _listeners(self, seed: int, metrics: Sequence[Any]) -> tuple[StopWithEpoch, list[Event]]:
+        """The user's, which may stop a run, and all."""
         values = self.plan.values
-        events = [listener() if isinstance(listener, type) else listener for listener in values["events"]]
+        events = StopWithEpoch(
+            [listener() if isinstance(listener, type) else listener for listener in values["events"]]
+        )
         schedule = [] if values["schedule"] is None else [copy.deepcopy(values["schedule"])]
         listening = [metric for metric in metrics if isinstance(metric, Event)]
         every = sorted({metric.every for metric in metrics if getattr(metric, "every", None) is not None})
         checks = [JudgeEvery(*every)] if every else []
-        return [*schedule, *listening, *events, *checks, *self.console.progress(seed, self.labels)]
+        return events, [*schedule, *listening, events, *checks, *self.console.progress(seed, self.labels)]
 
     def _loggers(self, seed: int, record: Record) -> list[Event]:
         """Of rank 0; labels are part of the title, so that they stand beside every number."""

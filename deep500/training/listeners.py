@@ -176,7 +176,8 @@ class StopAfter(Event):
 
     Args:
         seconds: the limit, > 0.
-        immediately: stop after the batch (that epoch is then incomplete and not validated) instead of after the epoch.
+        immediately: stop after the batch (that epoch is then incomplete and not validated) instead of after the epoch;
+            a recipe finishes the epoch all the same.
     """
 
     def __init__(self, seconds: float, immediately: bool = False) -> None:

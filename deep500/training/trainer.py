@@ -203,8 +203,16 @@ class Trainer:
         record.skipped_steps = self._skipped(skipped)
         self._close(run, record)
         self.epoch += 1
-        self._validate(run, listeners, record)
+        early = None
+        try:
+            self._validate(run, listeners, record)
+        except StopTraining as stop:
+            if record.test_samples is None:
+                raise  # in the middle of the validation
+            early = stop
         listeners.emit(listeners.after_epoch, run)
+        if early is not None:
+            raise early
 
     def _train(self, run: Run, listeners: Events, tally: Tally) -> None:
         """All batches of an epoch; each line that is not a hook is the work itself."""

@@ -196,7 +196,7 @@ def test_backward_that_reads_what_forward_left_is_refused(way: str) -> None:
         if way == "output":
             np.testing.assert_array_equal(operator.run_backward([x, x], [x], outputs)[0], x * outputs[1])
         else:
-            with pytest.raises(InputError, match="'Carried': got .* where forward did not run before .*fwd_outputs"):
+            with pytest.raises(InputError, match=r"'Carried': got .* where forward did not run before .*fwd_outputs"):
                 operator.run_backward([x, x], [x], outputs)
         assert operator.calls >= again + 1, "what forward counts for itself it may"
 

@@ -45,6 +45,29 @@ def page_of(result):
     return Path(result.report).read_text(encoding="utf-8")
 
 
+class StopAt(d5.Event):
+    """Asks for the end at a call of a hook in the second epoch."""
+
+    def __init__(self, hook: str) -> None:
+        setattr(self, hook, self.call)
+
+    def call(self, run):
+        if run.epoch == 1:
+            raise d5.StopTraining("enough")
+
+
+@pytest.mark.parametrize(
+    "hook",
+    ["before_batch", "after_io", "before_validation", "after_validation_batch", "after_validation", "after_epoch"],
+)
+def test_a_listener_that_stops_anywhere_in_an_epoch_ends_the_run_with_it(tmp_path, capsys, hook):
+    """Curve, samples, checkpoints, metrics and pictures are of the network that the run ends with."""
+    result = run(tmp_path, backend="reference", events=[StopAt(hook)], epochs=4, metrics=[(d5.TestAccuracy(), 1.0)])
+    assert verify(Path(result.path)) == [] and read(result, "seeds.json")["0"]["stopped_by"] == "enough"
+    epochs = lines(result)
+    assert len(epochs) == 2 and epochs[-1]["test_accuracy"] == result["test_accuracy"].value
+
+
 @pytest.mark.parametrize("backend", ["reference", "pytorch"])
 def test_run_leaves_a_complete_record(tmp_path, capsys, backend):
     result = run(tmp_path, backend=backend)
