@@ -162,9 +162,11 @@ def _headline(comparison: RunComparison) -> SeriesComparison | None:
 
 
 def _word(comparison: RunComparison, head: SeriesComparison | None) -> str:
-    """The word over a comparison: whether quality was lost, else what became of the times."""
+    """The word over a comparison: whether quality was lost, or may be, else what became of the times."""
     if any(quality.is_lost for quality in comparison.qualities):
         return WORSE
+    if any(quality.is_open for quality in comparison.qualities):
+        return UNRESOLVED
     return head.verdict if head else UNRESOLVED
 
 

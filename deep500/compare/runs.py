@@ -296,14 +296,22 @@ def _compare_apart(
     runs: Sequence[FinishedRun], shared: Sequence[str], margin: float, floor: Floor | None
 ) -> tuple[SeriesComparison, ...]:
     by_series = {name: _apart(name, runs, floor) for name in shared}
-    corrected = holm([compared.p for compared in by_series.values()])
+    tested = _corrected({name: compared.p for name, compared in by_series.items()})
     comparisons = []
-    for (name, compared), p in zip(by_series.items(), corrected, strict=True):
+    for name, compared in by_series.items():
+        p = tested[name]
         word, sizes = verdict(compared.ratio, p, 0.0, margin), _work(name, runs)[0]
         first, second = (run.median(name) / size for run, size in zip(runs, sizes, strict=True))
         about = compared.basis, compared.reason, compared.test
         comparisons.append(SeriesComparison(name, compared.ratio, p, word, *about, (first, second)))
     return tuple(comparisons)
+
+
+def _corrected(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Correct the series for each other (Holm), but not the steps, which decide, as was known before any was measured:
+    how many other series a run recorded changes no verdict on them."""
+    rest = [name for name in p_values if name != HEADLINE]
+    return {**p_values, **dict(zip(rest, holm([p_values[name] for name in rest]), strict=True))}
 
 
 def _apart(name: str, runs: Sequence[FinishedRun], floor: Floor | None) -> LaunchComparison:
@@ -387,9 +395,8 @@ def compare_pairs(
 ) -> tuple[SeriesComparison, ...]:
     """Compare launches that took turns: per series the ratios of the launches with the same number.
 
-    The steps decide, as was known before anything was measured: their p value is not corrected for the other series,
-    which are corrected together (Holm). All hold at every look (:mod:`deep500.measure.sequential`); where pairs depend
-    on each other, or are too few to tell, there is no verdict.
+    The steps decide, and are not corrected for the other series (:func:`_corrected`). All hold at every look
+    (:mod:`deep500.measure.sequential`); where pairs depend on each other, or are too few to tell, there is no verdict.
 
     Args:
         first, second: per series the median of each launch by its number.
@@ -405,9 +412,7 @@ def compare_pairs(
     sides = {name: _pairs(first[name], second[name]) for name in first if name in second}
     sides = {name: pairs for name, pairs in sides.items() if pairs[0]}
     logs = {name: np.log(b) - np.log(a) for name, (a, b) in sides.items()}
-    tested: dict[str, float | None] = {name: anytime_p(ratios) for name, ratios in logs.items()}
-    rest = [name for name in sides if name != HEADLINE]
-    tested |= dict(zip(rest, holm([tested[name] for name in rest]), strict=True))
+    tested = _corrected({name: anytime_p(ratios) for name, ratios in logs.items()})
     comparisons = []
     for name, (a, b) in sides.items():
         again = None if control is None else anytime_ratio(*_pairs(first[name], control[name]))

@@ -64,3 +64,38 @@ def test_values_that_are_missing_or_no_numbers_do_not_count():
     assert compare([3.0], [1.0]).verdict == "not tested" and compare([1.0], [3.0]).verdict == NO_LOSS
     assert compare([3.0], [1.0], words=("PASSED", "FAILED")).is_lost
     assert not compare([3.0], [1.0], words=("FAILED", "FAILED")).is_lost
+
+
+def two_metrics(values, target=None, shift=40.0):
+    """Accuracies whose pairs differ by about ``shift``, beside a loss that differs as well; both clearly worse."""
+    facts = [{"name": "accuracy", "kind": "quality", "direction": "higher", "target": target}]
+    facts.append({"name": "loss", "kind": "quality", "direction": "lower", "target": None})
+    manifest = {"resolved": {"metrics": facts}, "seeds": list(range(len(values)))}
+    sides = [{"accuracy": [v - d for v in values], "loss": [d + v / 1e3 for v in values]} for d in (0.0, shift)]
+    runs = [{"metrics": [{"name": n, "values": v} for n, v in side.items()]} for side in sides]
+    return {q.metric: q for q in compare_qualities([manifest] * 2, runs)}
+
+
+@given(st.integers(1, 5), st.integers(4, 9))
+def test_what_so_few_seeds_could_not_show_is_not_tested_and_what_is_asked_for_is_enough(more, seeds):
+    """However many metrics: the largest difference that there can be is "worse" or "not tested", never "no loss"."""
+    facts = [{"name": str(n), "kind": "quality", "direction": "higher"} for n in range(more)]
+
+    def largest(count):
+        manifest = {"resolved": {"metrics": facts}, "seeds": list(range(count))}
+        runs = [{"metrics": [{"name": f["name"], "values": [v] * count} for f in facts]} for v in (100.0, 0.0)]
+        return compare_qualities([manifest] * 2, runs)
+
+    could = 2 * more / 2**seeds < 0.05  # all signs alike have this p value, times Bonferroni's and Holm's factor
+    for quality in largest(seeds):
+        assert quality.verdict == (WORSE if could else "not tested") and quality.is_open == (not could)
+        if not could:
+            needed = int(quality.test.partition("--repeat ")[2].split()[0])
+            assert {q.verdict for q in largest(needed)} == {WORSE} != {q.verdict for q in largest(needed - 1)}
+
+
+def test_another_metric_does_not_blind_the_test_of_a_target():
+    values = [90.0, 91.0, 93.0, 92.0, 95.0, 94.0]
+    assert {q.verdict for q in two_metrics(values).values()} == {"not tested"}
+    found = two_metrics(values, target=60.0)
+    assert {q.verdict for q in found.values()} == {WORSE} and found["accuracy"].p == compare(values, [0.0] * 6).p

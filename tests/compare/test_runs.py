@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from deep500 import cli
+from deep500.compare import report
 from deep500.compare.runs import InvalidComparison, compare_pairs, compare_runs
 from deep500.measure.launch_comparison import Floor
 from deep500.results.samples import SampleStore
@@ -114,6 +115,21 @@ def test_a_loss_that_few_seeds_cannot_show_is_not_green(tmp_path):
     assert compare_runs(first, worse, floor=Floor(0.01)).exit_code == 2
     assert compare_runs(worse, first, floor=Floor(0.01)).exit_code == 1  # better, and slower
     assert "not tested, 97 -> 45 %" in str(compare_runs(first, worse))
+    faster = compare_runs(first, worse, floor=Floor(0.01))
+    assert faster.series[0].verdict == "faster" and report._word(faster, faster.series[0]) == "unresolved"
+
+
+def test_series_beside_the_steps_change_no_verdict_on_them(tmp_path):
+    folders = [make(tmp_path / name, 1 + 0.1 * seed, launches=12, seed=seed) for seed, name in enumerate("ab")]
+    (alone,) = compare_runs(*folders).series
+    for folder in folders:
+        times = (1e6 * np.random.default_rng(1).exponential(1, 20)).astype(np.int64)
+        for series, launch in ((series, launch) for series in ("forward", "backward") for launch in range(12)):
+            SampleStore(folder).append(series, launch, np.cumsum(times), times)
+        write_stats(folder)
+        seal(folder)
+    beside = {series.series: series for series in compare_runs(*folders).series}
+    assert len(beside) == 3 and 0 < alone.p < 1 and beside["step"].p == alone.p
 
 
 @pytest.mark.parametrize(
