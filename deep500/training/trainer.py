@@ -23,6 +23,7 @@ from deep500.training.optimizers.base import Optimizer
 from deep500.training.run import Run
 from deep500.training.statistics import EpochRecord, TrainingStatistics
 from deep500.training.tally import Tally
+from deep500.training.unsaved import watching_steps
 
 if TYPE_CHECKING:
     from deep500.training.data.prefetch import Prefetch
@@ -217,7 +218,7 @@ class Trainer:
     def _train(self, run: Run, listeners: Events, tally: Tally) -> None:
         """All batches of an epoch; each line that is not a hook is the work itself."""
         batches = iter(self.task.batches(self.train_sampler, self.executor))
-        step, count, average = self.optimizer.step, run.batches, self.average
+        step, count, average = watching_steps(self.optimizer), run.batches, self.average
         try:
             for run.batch in range(count):
                 if listeners.before_batch:
