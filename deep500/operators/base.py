@@ -160,6 +160,13 @@ class CustomOp(abc.ABC):
         return f"<{self.name}>"
 
 
+def for_more_derivatives(op: CustomOp, *kinds: str) -> str:
+    """What to do for more derivatives, or why a compiled operator has none of these."""
+    signature = getattr(op, "signature", {})
+    reasons = (reason for kind in kinds if not signature.get(kind) and (reason := signature.get(f"no_{kind}")))
+    return next((f"of this Enzyme derived none ({reason})" for reason in reasons), "compile it with gradient='enzyme'")
+
+
 def describe(array: Any) -> TensorDescriptor:
     """The descriptor of an array."""
     return TensorDescriptor(str(array.dtype), tuple(array.shape))

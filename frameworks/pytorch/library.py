@@ -23,7 +23,7 @@ from deep500.frameworks.pytorch.arrays import backward_by_arrays, by_arrays, des
 from deep500.frameworks.pytorch.dtypes import torch_dtype
 from deep500.frameworks.pytorch.gpu import common_device, launch
 from deep500.frameworks.pytorch.transforms import Hessian, Tangent, TransformableOp
-from deep500.operators.base import CustomOp
+from deep500.operators.base import CustomOp, for_more_derivatives
 from deep500.operators.bridge import can_bridge, operator_key
 from deep500.tensors import Dim, TensorDescriptor
 
@@ -129,8 +129,9 @@ class TorchLibrary:
         has, op = getattr(self.op, "signature", {}), self.op
         if not (has.get("jvp") and has.get("hvp")):
             raise UnsupportedOperator(
-                f"operator {op.name!r}: got a gradient of its gradient to compute; expected first gradients only, or "
-                "an operator whose gradient Enzyme made: leave out create_graph=True"
+                f"operator {op.name!r}: got a gradient of its gradient to compute; expected first gradients only, so "
+                "leave out create_graph=True, or an operator with more derivatives: "
+                f"{for_more_derivatives(op, 'jvp', 'hvp')}"
             )
         outs, custom = ctx.count, self.transformable
         grads, outputs = ctx.saved_tensors[:outs], ctx.saved_tensors[-outs:]

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from deep500.errors import UnsupportedOperator
 from deep500.frameworks.pytorch.arrays import host_array
 from deep500.frameworks.pytorch.dtypes import from_array
-from deep500.operators.base import CustomOp
+from deep500.operators.base import CustomOp, for_more_derivatives
 
 Tensors = Sequence[torch.Tensor]
 
@@ -255,8 +255,8 @@ def _one_by_one(function: Any, info: Any, in_dims: Sequence[Any], inputs: Sequen
 def _require(op: CustomOp, kind: str, got: str) -> None:
     if not getattr(op, "signature", {}).get(kind):
         raise UnsupportedOperator(
-            f"operator {op.name!r}: got {got}; expected plain tensors and first gradients, or an operator whose "
-            "gradient Enzyme made: compile it with gradient='enzyme'"
+            f"operator {op.name!r}: got {got}; expected plain tensors and first gradients, or an operator with more "
+            f"derivatives: {for_more_derivatives(op, kind)}"
         )
 
 

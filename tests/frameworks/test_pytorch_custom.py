@@ -353,3 +353,20 @@ def test_native_functions() -> None:
     x = torch.from_numpy(table)
     assert torch.equal(d5fw.custom_op(d5fw.custom_op_from_native(layer))(x), layer(x))
     assert str(d5fw.desc_from_tensor(torch.zeros(2, 3, dtype=torch.bfloat16))) == "bfloat16[2x3]"
+
+
+def test_why_the_compiler_derived_no_more_is_said() -> None:
+    """A build leaves out what its check refuses, with the reason; a cure that was followed already is none."""
+
+    class First(Cube):
+        signature: ClassVar = {"jvp": False, "no_jvp": "NaN at an extreme input", "hvp": False}
+
+    x = torch.ones(2, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(
+        UnsupportedOperator, match=r"tangents of forward mode.*derived none \(NaN at an extreme input\)$"
+    ):
+        torch.func.jvp(d5fw.custom_op(First()), (x.detach(),), (x.detach(),))
+    with pytest.raises(
+        UnsupportedOperator, match=r"gradient of its gradient.*derived none \(NaN at an extreme input\)$"
+    ):
+        torch.autograd.functional.hessian(lambda x: d5fw.custom_op(First())(x).sum(), x)

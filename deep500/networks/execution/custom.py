@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from deep500.errors import Deep500Error, InputError, UnsupportedOperator
 from deep500.networks.custom import named, operator_of
 from deep500.networks.node import Node
-from deep500.operators.base import CustomOp
+from deep500.operators.base import CustomOp, for_more_derivatives
 from deep500.tensors import TensorDescriptor
 
 Made = TypeVar("Made")
@@ -128,15 +128,15 @@ def no_forward(op: CustomOp) -> UnsupportedOperator:
     """The error for an operator that is to be differentiated forwards."""
     return UnsupportedOperator(
         f"operator {op.name!r}: got tangents of forward mode; expected reverse mode (grad, jacrev), or an operator "
-        "whose gradient Enzyme made: compile it with gradient='enzyme'"
+        f"with more derivatives: {for_more_derivatives(op, 'jvp')}"
     )
 
 
 def no_second(op: CustomOp) -> UnsupportedOperator:
     """The error for an operator whose gradient is to be differentiated."""
     return UnsupportedOperator(
-        f"operator {op.name!r}: got a call of its second derivative; expected at most the gradient: compile it with "
-        "gradient='enzyme', which has second derivatives"
+        f"operator {op.name!r}: got a call of its second derivative; expected at most the gradient, or an operator "
+        f"with more derivatives: {for_more_derivatives(op, 'jvp', 'hvp')}"
     )
 
 
