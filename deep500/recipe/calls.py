@@ -57,6 +57,9 @@ def check_call(
     if declared is None:
         return
     name = getattr(function, "__qualname__", repr(function))
+    if inspect.isabstract(function):
+        lacks = ", ".join(f"{method}()" for method in sorted(function.__abstractmethods__))
+        raise RecipeError(f"{key}: got {name}, which lacks {lacks}; expected all methods that are abstract: write them")
     open_ended = any(p.kind is _P.VAR_KEYWORD for p in declared.values())
     by_name = [n for n, p in declared.items() if p.kind in (_P.POSITIONAL_OR_KEYWORD, _P.KEYWORD_ONLY)]
     free = [n for n in by_name if n not in list(declared)[:supplied] and n not in also]

@@ -19,6 +19,7 @@ from deep500.distributed.sampler import DistributedSampler
 from deep500.distributed.schemes import ConsistentDecentralized
 from deep500.errors import CommunicationError, RecipeError
 from deep500.measure.environment import describe
+from deep500.recipe.calls import check_call
 from deep500.recipe.options import Options
 from deep500.recipe.parallel import MODEL, check_parallel
 from deep500.registry import backend_of, load_backend
@@ -158,6 +159,7 @@ def distribute(values: Mapping[str, Any], optimizer: Any, comm: Communicator) ->
         return _mesh(values)(optimizer, comm)
     if values["parallel"] is not None:
         return _dividing(values)(optimizer, comm)
+    check_call("scheme", scheme_of(values), 2, values["scheme_args"], values["scheme_kwargs"])
     scheme = scheme_of(values)(optimizer, comm, *values["scheme_args"], **values["scheme_kwargs"])
     if not isinstance(scheme, DistributedOptimizer):
         raise RecipeError(

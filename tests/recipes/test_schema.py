@@ -19,7 +19,7 @@ from deep500.recipe.plan import RunPlan, merge
 from deep500.recipe.schema import BASES, KEYS
 from deep500.recipe.steps import make_plan
 from deep500.training.data.augmentation import Crop
-from deep500.training.data.samplers import ShuffleSampler
+from deep500.training.data.samplers import Sampler, ShuffleSampler
 from deep500.training.schedules import CosineSchedule, TableSchedule, WarmUp
 
 
@@ -228,6 +228,9 @@ def test_unknown_keyword_of_a_callable_offers_the_nearest():
     with pytest.raises(RecipeError, match="got 'executor'; expected a keyword"):  # the runner supplies it
         check_call("optimizer", make_optimizer, 2, (), {"executor": 1})
     check_call("optimizer", make_optimizer, 2, (0.1,), {"momentum": 0.9})
+    unfinished = type("Curriculum", (Sampler,), {"__iter__": lambda self: iter(())})
+    with pytest.raises(RecipeError, match=r"train_sampler: got Curriculum, which lacks order\(\)"):
+        check_call("train_sampler", unfinished, 2, (), {})
 
 
 def test_describe_is_stable_and_tells_values_apart():
