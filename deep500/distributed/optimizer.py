@@ -31,6 +31,7 @@ from deep500.distributed.transports.communicator import Communicator
 from deep500.distributed.world import world
 from deep500.errors import CommunicationError, InputError
 from deep500.networks.drawing import check_drawn
+from deep500.training.exchange import undone
 from deep500.training.optimizers.base import Optimizer
 
 _INSIDE = "scheme.inside."
@@ -235,11 +236,9 @@ class DistributedOptimizer(Traits, Replica):
             names = [name for name in self.floating() if name in statistics or not self.consistent]
             before = dict(zip(names, map(np.array, self.arrays(self.network.fetch_tensors(names))), strict=True))
             self.feed_arrays(names, Buckets.like(arrays := list(before.values())).mean(self.comm, arrays))
-            try:
+            trained = [name for name in names if name not in statistics]
+            with undone(lambda: self.feed_arrays(trained, [before[name] for name in trained])):
                 yield
-            finally:
-                trained = [name for name in names if name not in statistics]
-                self.feed_arrays(trained, [before[name] for name in trained])
 
     def communication_facts(self) -> dict[str, Any]:
         """Scheme, ranks, and what this rank communicated so far (:meth:`Traffic.as_dict`)."""

@@ -161,7 +161,7 @@ class CustomOp(abc.ABC):
 
 
 def for_more_derivatives(op: CustomOp, *kinds: str) -> str:
-    """What to do for more derivatives, or why a compiled operator has none of these."""
+    """The cure for a derivative that an operator has not, or why the compiler derived none of these kinds."""
     signature = getattr(op, "signature", {})
     reasons = (reason for kind in kinds if not signature.get(kind) and (reason := signature.get(f"no_{kind}")))
     return next((f"of this Enzyme derived none ({reason})" for reason in reasons), "compile it with gradient='enzyme'")

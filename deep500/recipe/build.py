@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from deep500.devices import DeviceWarning
 from deep500.distributed import Communicator, Serial
 from deep500.errors import AccumulationWarning, InputError, MissingDevice, RecipeError, UnknownDataset
@@ -191,13 +193,16 @@ def make_sampler(
         raise RecipeError(
             f"got batch_size={batch_size}; expected at most {len(data)}, the training samples: make it smaller"
         )
-    supplied = {"seed": seed} if accepts(function, "seed") and "seed" not in kwargs and not args else {}
+    usually: dict[str, Any] = {"seed": seed, **({"drop_last_batch": False} if key == "validation_sampler" else {})}
+    supplied = {n: v for n, v in usually.items() if accepts(function, n) and n not in kwargs and not args}
     check_call(key, function, 2, args, {**supplied, **kwargs})
     sampler = function(data, min(batch_size, len(data)), *args, **supplied, **kwargs)  # validation data may be few
     if not isinstance(sampler, Sampler):
         raise RecipeError(
             f"{key}: got {type(sampler).__name__}; expected a Sampler: use d5.ShuffleSampler or derive one"
         )
+    if key == "validation_sampler":
+        _check_judged(sampler, len(data))
     transformations = [*values["preprocessing"], *(values["augmentation"] if key == "train_sampler" else ())]
     for transformation in transformations:
         sampler.add_transformation(transformation)
@@ -207,6 +212,16 @@ def make_sampler(
     part = share(sampler, values, comm or Serial(), training=key == "train_sampler")
     threads = values["data_threads"]
     return Prefetch(part, depth=max(AHEAD, 2 * threads), workers=threads)
+
+
+def _check_judged(sampler: Sampler, count: int) -> None:
+    """Raise RecipeError for a sampler by which a network is judged by some samples only, or by some several times."""
+    times = np.bincount(np.concatenate([*sampler.batches(0), np.zeros(0, np.int64)]), minlength=count)
+    if (times != 1).any():
+        raise RecipeError(
+            f"validation_sampler: got {type(sampler).__name__}, which leaves out {int((times == 0).sum())} of {count} "
+            f"samples and takes {int((times > 1).sum())} more than once; expected each once: use d5.OrderedSampler"
+        )
 
 
 AHEAD = 4

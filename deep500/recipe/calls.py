@@ -58,7 +58,8 @@ def check_call(
         return
     name = getattr(function, "__qualname__", repr(function))
     if inspect.isabstract(function):
-        lacks = ", ".join(f"{method}()" for method in sorted(function.__abstractmethods__))
+        abstract: frozenset[str] = vars(function)["__abstractmethods__"]
+        lacks = ", ".join(f"{method}()" for method in sorted(abstract))
         raise RecipeError(f"{key}: got {name}, which lacks {lacks}; expected all methods that are abstract: write them")
     open_ended = any(p.kind is _P.VAR_KEYWORD for p in declared.values())
     by_name = [n for n, p in declared.items() if p.kind in (_P.POSITIONAL_OR_KEYWORD, _P.KEYWORD_ONLY)]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from deep500.errors import RecipeError
 from deep500.metrics import Metric
+from deep500.recipe.calls import parameters
 from deep500.recipe.describing import describe, source_of
 from deep500.recipe.options import AUTO, Options
 from deep500.recipe.plan import RunPlan
@@ -48,6 +50,25 @@ def _check_values(values: Mapping[str, Any]) -> None:
         key = KEYS.get(name)
         if key is not None and key.check is not None and not key.check[0](value):
             raise RecipeError(f"{name}: got {value!r}; expected {key.check[1]}; that is {key.meaning}")
+        if key is not None and (key.call or key.takes):
+            for element in value if isinstance(value, (list, tuple)) else [value]:
+                _check_function(name, element, key.takes)
+
+
+def _check_function(name: str, function: Any, takes: Sequence[str]) -> None:
+    """Raise RecipeError for a class in the place of its object, and for a function that is called otherwise."""
+    if isinstance(function, type):
+        title = function.__qualname__
+        raise RecipeError(f"{name}: got the class {title}; expected an object of it: write {title}(...)")
+    declared = parameters(function) if takes and callable(function) else None
+    try:
+        if declared is not None:
+            inspect.Signature(list(declared.values())).bind(*takes)
+    except TypeError as error:
+        raise RecipeError(
+            f"{name}: got {function!r}, which takes other arguments ({error}); expected a function that is called with "
+            f"({', '.join(takes)}): {KEYS[name].meaning}"
+        ) from error
 
 
 def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:

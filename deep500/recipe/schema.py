@@ -35,7 +35,9 @@ class Key:
         default: its value if it is absent.
         companions: whether it takes ``<key>_args`` and ``<key>_kwargs``.
         named: whether ``module:Name`` or ``path.py:Name`` may stand for its value, or for an element of its list.
-        call: whether a class that is named so stands for an object of it, made without arguments.
+        call: whether a class that is named so stands for an object of it, made without arguments; of other classes
+            objects are asked for.
+        takes: what its function, or each of its list, is called with, in words.
         check: of its value.
     """
 
@@ -45,6 +47,7 @@ class Key:
     companions: bool = False
     named: bool = True
     call: bool = False
+    takes: tuple[str, ...] = ()
     check: Check | None = None
 
 
@@ -113,6 +116,7 @@ AXES: Check = (
 )
 FUNCTION: Check = (lambda value: value is None or callable(value), "a function")
 FUNCTIONS = _several(callable, "a list of functions")
+BATCH = ("batch", "rng")
 
 
 def _carries(value: Any) -> bool:
@@ -157,8 +161,10 @@ KEYS: dict[str, Key] = {
         "of classification: 'cross_entropy' or 'mean_squared_error', if the model has none; other tasks have their own",
         named=False,
     ),
-    "preprocessing": Key("transformations of training and validation batches", default=(), call=True, check=FUNCTIONS),
-    "augmentation": Key("transformations of training batches only", default=(), call=True, check=FUNCTIONS),
+    "preprocessing": Key("transformations of training and validation batches", default=(), call=True, check=FUNCTIONS,
+                         takes=BATCH),
+    "augmentation": Key("transformations of training batches only", default=(), call=True, check=FUNCTIONS,
+                        takes=BATCH),
     "scheme": Key(
         "how ranks train together: callable(optimizer, comm); d5.schemes.ConsistentDecentralized if absent or None",
         companions=True,
@@ -171,9 +177,10 @@ KEYS: dict[str, Key] = {
         check=AXES,
     ),
     "schedule": Key("learning-rate schedule", call=True, check=SCHEDULE),
-    "gradient_modifier": Key("callable(name, parameter, gradient) -> gradient", call=True, check=FUNCTION),
+    "gradient_modifier": Key("callable(name, parameter, gradient) -> gradient", call=True, check=FUNCTION,
+                             takes=("name", "parameter", "gradient")),
     "gradient_transform": Key("callable on all gradients together, such as global clipping", call=True,
-                              check=FUNCTION),
+                              check=FUNCTION, takes=("names", "gradients")),
     "events": Key("listeners", default=(), check=LISTENERS),
     "network_transformations": Key(
         "callables network -> network, applied before training; 'substitutions' rewrites by proved rules",

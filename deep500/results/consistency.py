@@ -88,6 +88,12 @@ def _batches(run: RunView, line: Mapping[str, Any]) -> int | None:
     return recorded if isinstance(recorded, int) else run.manifest.get("batches")
 
 
+def own_sampler(run: RunView) -> bool:
+    """Return whether training data were sampled by a user's class, whose epochs may differ in length."""
+    sampler = (run.manifest.get("resolved", {}).get("recipe") or {}).get("train_sampler")
+    return isinstance(sampler, str) and not sampler.startswith("deep500.")
+
+
 def curve_problems(run: RunView) -> list[str]:
     """Epochs whose steps are not the samples that they trained on, divided by the size of a batch."""
     size = (run.manifest.get("resolved", {}).get("recipe") or {}).get("batch_size")
@@ -97,7 +103,7 @@ def curve_problems(run: RunView) -> list[str]:
     for line in run.curve:
         steps, samples = (line.get("clock") or {}).get("steps"), line.get("train_samples")
         place = f"metrics.jsonl: seed {line['seed']}, epoch {line['epoch']}"
-        if None not in (steps, batches) and steps != batches:
+        if None not in (steps, batches) and steps != batches and not own_sampler(run):
             problems.append(f"{place}: {steps} steps; the run has {batches} batches")
         samples = None if of_tokens else samples
         counted = isinstance(size, int) and isinstance(steps, int) and isinstance(samples, int)

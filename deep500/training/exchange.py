@@ -16,11 +16,34 @@ Whoever wants to see what passes stands in between likewise (:mod:`deep500.compa
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
+
+
+@contextmanager
+def undone(undo: Callable[[], object]) -> Iterator[None]:
+    """Call ``undo`` when the context is left, also by an error; not if it is collected with what holds it.
+
+    A trainer keeps the evaluation open after its last epoch, so that the network is the one that was judged. Nobody
+    who still has the network may get another one because the trainer is gone.
+
+    Example:
+        >>> with undone(lambda: print("undone")):
+        ...     print("inside")
+        inside
+        undone
+    """
+    try:
+        yield
+    except GeneratorExit:
+        raise
+    except BaseException:
+        undo()
+        raise
+    undo()
 
 
 class Exchange(abc.ABC):

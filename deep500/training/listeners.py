@@ -46,6 +46,8 @@ class ProgressBar(Event):
 
     def before_epoch(self, run: Run) -> None:
         self._started = perf_counter()
+        if self._bar is not None:
+            self._bar.total = run.epochs * run.batches
 
     def after_batch(self, run: Run) -> None:
         if self._bar is not None and perf_counter() - self._drawn >= self.interval:

@@ -20,7 +20,7 @@ class Run:
     Attributes:
         executor, optimizer: what is trained by what.
         trainer: whose loop it is, a :class:`~deep500.training.trainer.Trainer`; None under ``optimizer.train``.
-        epochs, batches: how many epochs there are, how many batches in each.
+        epochs, batches: how many epochs there are, how many batches in the present one.
         epoch, batch, step: the present epoch, the batch in it and the batch since the beginning, from 0.
         judged: how many batches of the present validation are done.
         inputs, outputs: those of the present batch by name; outputs are the framework's tensors.

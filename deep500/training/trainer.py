@@ -190,6 +190,7 @@ class Trainer:
         record = EpochRecord(run.epoch)
         skipped = self._skipped()
         self.train_sampler.set_epoch(run.epoch)
+        run.batches = len(self.train_sampler)  # an order may have other samples in each epoch
         self.executor.reseed(epoch_seed(self.seed, run.epoch, self.optimizer.rank))
         listeners.emit(listeners.before_epoch, run)
         self._begun, self._checks, self.checked_seconds = perf_counter(), [], 0.0

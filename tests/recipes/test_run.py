@@ -45,6 +45,29 @@ def page_of(result):
     return Path(result.report).read_text(encoding="utf-8")
 
 
+class Growing(d5.Sampler):
+    """A curriculum: half of the samples, then all."""
+
+    def order(self, epoch):
+        return self.rng(epoch).permutation(len(self.dataset))[: len(self.dataset) // (2 - min(epoch, 1))]
+
+
+def test_a_sampler_of_ones_own_may_have_epochs_of_other_lengths(tmp_path):
+    result = run(tmp_path, backend="reference", train_sampler=Growing, metrics=[(d5.TestAccuracy(), 1.0)])
+    first, second = (line["clock"]["steps"] for line in lines(result))
+    assert second >= 2 * first > 0 and verify(Path(result.path)) == []
+
+
+def test_all_validation_samples_are_judged_whatever_the_sampler(tmp_path):
+    """A shuffle leaves out the last batch in training; one that takes some samples only judges other data."""
+    same = {"backend": "reference", "epochs": 1, "metrics": [(d5.TestAccuracy(), 1.0)]}
+    samplers = (d5.ShuffleSampler, d5.OrderedSampler)
+    first, second = (run(tmp_path, validation_sampler=sampler, **same).metrics[0].value for sampler in samplers)
+    assert first == second
+    with pytest.raises(RecipeError, match=r"validation_sampler: got Growing, which leaves out \d+ of \d+ samples"):
+        run(tmp_path, validation_sampler=Growing, **same)
+
+
 class StopAt(d5.Event):
     """Asks for the end at a call of a hook in the second epoch."""
 

@@ -18,7 +18,8 @@ from deep500.recipe.overrides import convert
 from deep500.recipe.plan import RunPlan, merge
 from deep500.recipe.schema import BASES, KEYS
 from deep500.recipe.steps import make_plan
-from deep500.training.data.augmentation import Crop
+from deep500.training.clipping import ClipGradientNorm
+from deep500.training.data.augmentation import Crop, Flip
 from deep500.training.data.samplers import Sampler, ShuffleSampler
 from deep500.training.schedules import CosineSchedule, TableSchedule, WarmUp
 
@@ -228,6 +229,15 @@ def test_unknown_keyword_of_a_callable_offers_the_nearest():
     with pytest.raises(RecipeError, match="got 'executor'; expected a keyword"):  # the runner supplies it
         check_call("optimizer", make_optimizer, 2, (), {"executor": 1})
     check_call("optimizer", make_optimizer, 2, (0.1,), {"momentum": 0.9})
+    for key, value, expected in (
+        ("schedule", CosineSchedule, r"got the class CosineSchedule; .*write CosineSchedule\(\.\.\.\)"),
+        ("augmentation", [Flip], r"got the class Flip; expected an object"),
+        ("gradient_modifier", ClipGradientNorm(1.0), r"takes other arguments .*\(name, parameter, gradient\)"),
+        ("gradient_transform", lambda gradients: gradients, r"takes other arguments .*\(names, gradients\)"),
+        ("preprocessing", [lambda batch: batch], r"takes other arguments .*\(batch, rng\)"),
+    ):
+        with pytest.raises(RecipeError, match=f"^{key}: .*{expected}"):
+            plan(fixed=without(FIXED, key), mutable={**without(MUTABLE, key), key: value})
     unfinished = type("Curriculum", (Sampler,), {"__iter__": lambda self: iter(())})
     with pytest.raises(RecipeError, match=r"train_sampler: got Curriculum, which lacks order\(\)"):
         check_call("train_sampler", unfinished, 2, (), {})

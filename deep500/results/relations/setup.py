@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from deep500.measure.fingerprint import fingerprint
+from deep500.results.consistency import own_sampler
 from deep500.results.ranks import is_of_rank
 from deep500.results.record import FORMAT, SCHEMA
 from deep500.results.relations.declaring import is_older, relates, short
@@ -308,7 +309,9 @@ def _tested(run: RunView) -> Iterator[str]:
         if tested is not None and tested != length:
             yield f"metrics.jsonl: seed {line['seed']}, epoch {line['epoch']}: {tested} samples validated of {length}"
     size, length = recipe["batch_size"], manifest["data"]["train"]["length"]
-    if size and manifest["batches"] is not None and manifest["batches"] not in (length // size, -(-length // size)):
+    if own_sampler(run) or not size or manifest["batches"] is None:
+        return
+    if manifest["batches"] not in (length // size, -(-length // size)):
         yield f"manifest.json: {manifest['batches']} batches of {size} from {length} samples"
 
 

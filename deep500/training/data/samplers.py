@@ -24,7 +24,7 @@ _ORDER, _BATCH, _ARRANGE = 0, 1, 2  # independent random streams of one epoch
 
 
 class Sampler(abc.ABC):
-    """Iterating yields the batches of the current epoch; ``len()`` is their number, the same in every epoch.
+    """Iterating yields the batches of the current epoch; ``len()`` is their number.
 
     Args:
         dataset: what to sample.

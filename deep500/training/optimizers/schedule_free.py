@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deep500.errors import InputError
+from deep500.training.exchange import undone
 from deep500.training.optimizers.base import UpdateRuleOptimizer
 from deep500.training.optimizers.hyperparameters import hyperparameter
 
@@ -101,10 +102,8 @@ class ScheduleFree(UpdateRuleOptimizer, declares=False):
         self._trained = dict(zip(names, copies, strict=True))
         for name, tensor in zip(names, tensors, strict=True):
             network.assign_tensor(name, tensor)
-        try:
+        with undone(self._train):
             yield
-        finally:
-            self._train()
 
     def _train(self) -> None:
         """Give the network back what it trains."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,24 @@ def test_a_run_goes_on_bit_for_bit(backend: str) -> None:
         for name, array in straight.state()["arrays"].items():
             np.testing.assert_array_equal(other.state()["arrays"][name], array, err_msg=name)
         assert other.statistics.column("test_loss") == straight.statistics.column("test_loss")
+
+
+@pytest.mark.parametrize("scheme", [None, ConsistentDecentralized])
+def test_the_network_stays_the_judged_one_when_the_trainer_is_gone(scheme: Any) -> None:
+    """A function trains and returns the executor, or its network: the rest is collected."""
+    trainer = trainer_of(scheme=scheme)
+    trainer.run(1, [])
+    shown, executor, context = copies(trainer.executor.network), trainer.executor, trainer._shown
+    with context.pop_all() as same:  # left, the network is the trained one again
+        pass
+    assert same is not context and any((a != shown[n]).any() for n, a in copies(executor.network).items())
+    trainer._shown = None
+    trainer._show()
+    expected = copies(executor.network)
+    trainer._shown = context = None
+    gc.collect()
+    for name, array in copies(executor.network).items():
+        np.testing.assert_array_equal(array, expected[name])
 
 
 def test_running_statistics_are_those_of_the_judged_weights() -> None:
