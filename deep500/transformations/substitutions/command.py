@@ -19,15 +19,18 @@ from deep500.networks.network import Network
 from deep500.operators.registry import load_plugins
 from deep500.progress import progress, stage, still
 from deep500.transformations.substitutions.cost import deployment_names
+from deep500.transformations.substitutions.cost.clock import cpu_seconds
 from deep500.transformations.substitutions.delivery import Source, deliver
 from deep500.transformations.substitutions.file_times import write_fastest
 from deep500.transformations.substitutions.operators.own import load_activation
-from deep500.transformations.substitutions.optimize import optimize_network, replay_history
+from deep500.transformations.substitutions.optimize import optimize_network, prepare, replay_history
 from deep500.transformations.substitutions.report import save_page
 from deep500.transformations.substitutions.result import History
 
-FILES = 0.15
-"""Share of the budget for timing the result beside the file that was given, as files."""
+FILES = 0.3
+"""Share of the budget for the result as a file, beside that which was given; what the search leaves comes to it."""
+STOPPED = 5.0
+"""Seconds for that where the user asked for an end."""
 
 
 def add_command(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
@@ -120,12 +123,16 @@ def _execute(args: argparse.Namespace) -> int:
         if history.unproved:
             sys.stdout.write(f"NOT PROVED: rules {', '.join(history.unproved)} were applied without a proof\n")
         return 0
+    files = FILES if args.budget > 0 and not args.no_measure else 0.0
+    if files:
+        prepare(args.backend)
+    until = cpu_seconds() + args.budget
     shown = progress("search", quiet=args.quiet or args.json, at_once=True)
     with shown, still(), _stopping(args.keep) as stop:
         optimized = optimize_network(
             network,
             args.backend,
-            args.budget,
+            (1 - files) * args.budget,
             training=args.training,
             alpha=args.alpha,
             rules=args.rules or None,
@@ -139,8 +146,9 @@ def _execute(args: argparse.Namespace) -> int:
             stop=stop,
         )
     plain = args.history is None and args.opset is None and args.ir_version is None and not args.training
-    others = plain and not args.no_measure and args.budget > 0 and not stop()
-    optimized, words = write_fastest(optimized, source, args.out, write, FILES * args.budget, others, args.seed)
+    others = bool(plain and files and not stop())
+    left = STOPPED if stop() else max(until - cpu_seconds(), files * args.budget)
+    optimized, words = write_fastest(optimized, source, args.out, write, left, others, args.seed)
     if args.report is not None:
         save_page(optimized, args.report, args.rules or None)
     if args.history is not None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from deep500.errors import UnsupportedOperator
-from deep500.measure.comparison import MARGIN
 from deep500.networks.execution.inputs import make_inputs
 from deep500.networks.network import Network
 from deep500.networks.onnx.dump import write_bytes
@@ -29,8 +28,14 @@ from deep500.transformations.substitutions.graph.importing import named
 from deep500.transformations.substitutions.result import History, Optimized
 from deep500.transformations.substitutions.simplifiers import simplified
 
-OTHERS = 2.0
-"""Simplifiers may take this many times the time of timing; who began goes on."""
+OTHERS = 0.4
+"""Share of the time that simplifiers may take; who began goes on."""
+INSTANCES, BUILDING = 6, 0.5
+"""So many sessions of a form at most, and the share of the time for timing that making them may take."""
+MOST_TIMING = 5.0
+"""Seconds of a set of sessions, in which a percent is seen."""
+CLOSE = 0.01
+"""The edited file is taken where the fastest is faster by less."""
 FILE, EDITED, ANEW = "file", "edited", "written anew"
 Write = Callable[[Network, History, Path], str]
 """Writes a result, as `delivery.deliver` does."""
@@ -48,7 +53,7 @@ def write_fastest(
         source: the file that was given.
         out: where to write.
         write: writes a result.
-        limit: seconds of timing.
+        limit: seconds of CPU time for all of it.
         others: whether simplifiers take part.
         seed: of the inputs.
 
@@ -57,7 +62,7 @@ def write_fastest(
     """
     if optimized.measured is None and (optimized.chosen is not None or not others):
         return optimized, write(optimized.network, optimized.history, out)
-    failed, forms, words = dict[str, str](), dict[str, Path](), dict[str, str]()
+    until, failed, forms, words = cpu_seconds() + limit, dict[str, str](), dict[str, Path](), dict[str, str]()
     try:
         for name in (EDITED, ANEW)[: 2 - bool(source.outside)] if optimized.chosen is not None else ():
             forms[name] = _place(out, name)
@@ -67,16 +72,17 @@ def write_fastest(
         for name, data in simplified(source, failed, OTHERS * limit).items() if others else ():
             forms[name], words[name] = _place(out, name), f"the file is {name}'s"
             write_bytes([data], forms[name])
-        winner, reason, timed = _winner(optimized, source, forms, limit, seed)
+        winner, reason, timed = _winner(optimized, source, forms, until, seed)
+        absent = "".join(f"\n{name} took no part: {text}" for name, text in failed.items())
         if winner is None:
-            stays = _stays(optimized, reason) if optimized.chosen is not None else optimized
-            return stays, write(stays.network, stays.history, out)
+            unchanged = optimized.chosen is None
+            stays = replace(optimized, reason=reason) if unchanged else _stays(optimized, reason)
+            return stays, write(stays.network, stays.history, out) + absent
         forms.pop(winner).replace(out)
     finally:
         for place in forms.values():
             place.unlink(missing_ok=True)
-    how = words[winner] if timed is None else f"{words[winner]}; {timed[winner]}"
-    how += "".join(f"\n{name} took no part: {text}" for name, text in failed.items())
+    how = (words[winner] if timed is None else f"{words[winner]}; {timed[winner]}") + absent
     if winner in (EDITED, ANEW):
         return replace(optimized, history=_history(optimized, winner)), how
     history = replace(optimized.history, steps=(), unchanged=False, unproved=(), fused=False)
@@ -99,7 +105,7 @@ def _history(optimized: Optimized, name: str) -> History:
 
 
 def _winner(
-    optimized: Optimized, source: Source, forms: Mapping[str, Path], limit: float, seed: int
+    optimized: Optimized, source: Source, forms: Mapping[str, Path], until: float, seed: int
 ) -> tuple[str | None, str, Remeasured | None]:
     """The fastest form that is faster than the file beyond noise, or why there is none."""
     if not forms:
@@ -115,6 +121,7 @@ def _winner(
             return EDITED, "", None  # it was timed as a network
     try:
         if from_file is not None:
+            limit = min(MOST_TIMING, (until - cpu_seconds()) / 2)
             timed = _as_files(from_file, optimized, source, {name: forms[name] for name in networks}, limit, seed)
             faster = timed.faster
             if faster:  # sessions of one file lie some percent apart, by where their arrays lie: others decide as well
@@ -124,7 +131,7 @@ def _winner(
                 timed = timed if faster else again
         else:
             every, sizes = {FILE: optimized.original, **networks}, source.numbers(optimized.original)
-            until = cpu_seconds() + limit
+            limit = min(MOST_TIMING, until - cpu_seconds())
             options: dict[str, Any] = {"limit": limit, "clock": place.clock(), "failed": {}, "until": until}
             timed = remeasure(every, optimized.backend, sizes=sizes, seed=seed, **options)
             faster = timed.faster
@@ -133,8 +140,9 @@ def _winner(
     if not faster and from_file is None and optimized.chosen is not None and EDITED not in timed.seconds:
         return ANEW, "", None  # no time for more than what was timed as a network
     if not faster:
-        return None, f"{optimized.chosen} is faster than the network, but not than the file: {timed}", timed
-    edited = EDITED in faster and timed[EDITED].ratio.median <= timed[faster[0]].ratio.median * (1 + MARGIN)
+        faster_network = f"{optimized.chosen} is faster than the network, but not than the file"
+        return None, f"{optimized.reason if optimized.chosen is None else faster_network}: {timed}", timed
+    edited = EDITED in faster and timed[EDITED].ratio.median <= timed[faster[0]].ratio.median * (1 + CLOSE)
     return EDITED if edited else faster[0], "", timed
 
 
@@ -150,9 +158,13 @@ def _as_files(
         run()
         return run
 
-    files = {FILE: source.path, **forms}
-    functions = {name: twins(partial(build, path), seed + n) for n, (name, path) in enumerate(files.items())}
-    return in_turns(functions, seed, limit, clock=deployment(optimized.backend).clock())
+    files, begin = {FILE: source.path, **forms}, cpu_seconds()
+    # Sessions of one file lie some percent apart, by where their arrays lie: one of each would tell just that.
+    each = BUILDING * limit / len(files)
+    functions = {
+        name: twins(partial(build, path), seed + n, INSTANCES, each) for n, (name, path) in enumerate(files.items())
+    }
+    return in_turns(functions, seed, limit - (cpu_seconds() - begin), clock=deployment(optimized.backend).clock())
 
 
 def _stays(optimized: Optimized, reason: str) -> Optimized:

@@ -141,8 +141,7 @@ def optimize_network(options: OptimizeOptions) -> Optimized:
     if options.budget == 0:
         return Optimized.unchanged(network, backend, "the budget is 0: nothing was searched", training)
     if options.measure:
-        deployment(backend).prepare()
-        importlib.import_module("scipy.stats")  # what is loaded once per process is nobody's search
+        prepare(backend)
     started = cpu_seconds()
     try:
         matcher = Matcher(load_rules(options.rules, options.unproved), GROWTH)  # proving is nobody's search either
@@ -167,6 +166,16 @@ def optimize_network(options: OptimizeOptions) -> Optimized:
     except MemoryError as error:  # both forms do not fit: the one that was given does
         reason = f"memory ended ({error or 'MemoryError'}): the network and a second form of it did not fit"
         return Optimized.unchanged(network, backend, reason, training, seconds=cpu_seconds() - started)
+
+
+def prepare(backend: str) -> None:
+    """Load what is loaded once per process to time networks: that is nobody's search.
+
+    Example:
+        >>> prepare("reference")
+    """
+    deployment(backend).prepare()
+    importlib.import_module("scipy.stats")
 
 
 def _search(

@@ -228,11 +228,19 @@ def test_the_fastest_form_that_is_faster_than_the_file_is_written(
     MODELS["onnx runtime's operators"](Path("in.onnx"))
     model = onnx.load("in.onnx")
     model.doc_string = "simplified"
-    monkeypatch.setattr(file_times, "simplified", lambda *_: {"onnxscript": model.SerializeToString()})
+
+    def simplified(_: Any, failed: dict[str, str], seconds: float) -> dict[str, bytes]:
+        failed["onnxsim"] = "no such operator"
+        assert 0 < seconds <= file_times.OTHERS * 30, "a share of what the search left"
+        return {"onnxscript": model.SerializeToString()}
+
+    monkeypatch.setattr(file_times, "simplified", simplified)
+    monkeypatch.setattr(file_times, "INSTANCES", 2)
     asked: list[list[str]] = []
 
     def in_turns(functions: dict[str, Any], *_: Any, **__: Any) -> Any:
         assert all("y" in run() for run in functions.values()), "every form runs"
+        assert {len(run.runs) for run in functions.values()} == {2}, "one would tell where it lies"
         asked.append(list(functions))
         winner = first if len(asked) == 1 else again
         fast, slow = np.linspace(1.0, 1.1, 30), np.linspace(1.9, 2.2, 30)
@@ -241,12 +249,18 @@ def test_the_fastest_form_that_is_faster_than_the_file_is_written(
         )
 
     monkeypatch.setattr(file_times, "in_turns", in_turns)
-    monkeypatch.setattr(command, "optimize_network", lambda network, *_, **__: claimed(network))
+
+    def optimize_network(network: Network, _: str, budget: float, **__: Any) -> Any:
+        assert budget == 30 * (1 - command.FILES), "the forms are within the budget as well"
+        return claimed(network)
+
+    monkeypatch.setattr(command, "optimize_network", optimize_network)
     assert cli.main(["optimize", "in.onnx", "-o", "out.onnx"]) == 0
     assert asked == [["file", *FORMS], *([["file", first]] if first else [])]
     said, written = capsys.readouterr().out, onnx.load("out.onnx")
     same = Path("out.onnx").read_bytes() == Path("in.onnx").read_bytes()
     assert same == (fastest is None) == ("but not than the file" in said)
+    assert "onnxsim took no part: no such operator" in said
     assert (written.doc_string == "simplified") == (fastest == "onnxscript") == ("the file is onnxscript's" in said)
     assert ("nodes stay as they were" in said) == (fastest == "edited")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.onnx", "out.onnx"], "nothing else is left"

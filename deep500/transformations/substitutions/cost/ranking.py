@@ -26,7 +26,7 @@ MOST = 200
 ALIKE = 0.5
 """Guess of the time to compile a second network beside the first, with which it has parts in common."""
 TWINS, QUICK = 3, 0.1
-"""So often a network is built whose executor is made within so many seconds."""
+"""So often a network is built, where an executor is made within so many seconds; else less often."""
 BLOCK = 1e-3
 """Seconds that a sample should take: long against the clock and a look at it."""
 
@@ -186,8 +186,16 @@ class _Twins:
         return self.now()
 
 
-def twins(make: Callable[[], Callable[[], object]], seed: int) -> Callable[[], object]:
+def twins(
+    make: Callable[[], Callable[[], object]], seed: int, most: int = TWINS, seconds: float | None = None
+) -> Callable[[], object]:
     """A function, made several times where that is quick: where its arrays lie is chance, and makes some percent.
+
+    Args:
+        make: makes the function once more.
+        seed: of the order in which those run.
+        most: so often at most.
+        seconds: that making all may take, as far as the first tells.
 
     Example:
         >>> twins(lambda: lambda: 3, seed=0)()
@@ -196,9 +204,9 @@ def twins(make: Callable[[], Callable[[], object]], seed: int) -> Callable[[], o
     begin, spent = time.perf_counter(), cpu_seconds()
     first = make()
     # On a busy machine more time passes, and several threads spend more than passes.
-    if min(time.perf_counter() - begin, cpu_seconds() - spent) > QUICK:
-        return first
-    return _Twins([first, *(make() for _ in range(TWINS - 1))], seed)
+    taken = min(time.perf_counter() - begin, cpu_seconds() - spent)
+    more = min(most, int((QUICK * most if seconds is None else seconds) / max(taken, 1e-9))) - 1
+    return _Twins([first, *(make() for _ in range(more))], seed) if more > 0 else first
 
 
 def _repeat(run: Callable[[], object], calls: int) -> Callable[[], object]:
