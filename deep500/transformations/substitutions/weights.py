@@ -8,7 +8,7 @@ back, and says so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,6 +29,7 @@ class WeightPlace:
         name: of the parameter there; empty where it went into constants while the network was read, as the variance of
             a normalization does.
         axis, begin, end: the part of it; an axis of None is all of it.
+        axes: order of the parameter's axes in that part, where it lies turned; empty: as they are.
         mixed: whether it was computed with: added to others, or multiplied by them.
     """
 
@@ -37,6 +38,7 @@ class WeightPlace:
     begin: int = 0
     end: int = 0
     mixed: bool = False
+    axes: tuple[int, ...] = ()
 
 
 def weight_places(
@@ -79,7 +81,9 @@ def _leaves(store: Store, value: StoreValue, place: WeightPlace) -> Iterator[tup
     node = store.node(value)
     if not node.inputs:
         yield value, place
-    elif node.op == "concat" and place.axis is None and not place.mixed:
+    elif node.op == "transpose" and not place.mixed and not place.axes:
+        yield from _leaves(store, node.inputs[0], replace(place, axes=tuple(node.parameter("perm"))))
+    elif node.op == "concat" and place.axis is None and not place.mixed and not place.axes:
         axis, begin = node.parameter("axis"), 0
         for part in parts(store, value, axis):
             end = begin + store.shape(part)[axis]
@@ -87,7 +91,7 @@ def _leaves(store: Store, value: StoreValue, place: WeightPlace) -> Iterator[tup
             begin = end
     else:
         for operand in node.inputs:
-            yield from _leaves(store, operand, WeightPlace(place.name, place.axis, place.begin, place.end, True))
+            yield from _leaves(store, operand, replace(place, mixed=True, axes=()))
 
 
 def merged_weights(
@@ -132,5 +136,6 @@ def original_weights(
             raise InputError(f"got no weight {whole.name!r}; expected all of the optimized network's: add it")
         array = np.asarray(weights[whole.name])
         part = array if whole.axis is None else array.take(range(whole.begin, whole.end), whole.axis)
+        part = part.transpose(np.argsort(whole.axes)) if whole.axes else part
         cut[name] = part.reshape(np.shape(network.parameters[name].value))
     return cut
