@@ -21,7 +21,7 @@ SLACK = {"float16": 2e-3, "float32": 1e-5, "float64": 1e-10}
 BARE = {"float64": 1e-6}
 """ONNX Runtime's kernels of Erf and Resize compute float64 no better."""
 FLOOR = 1e-10
-"""What is left of numbers of the order of one that cancel."""
+"""Rest of numbers of the order of one that cancel."""
 GRADIENT = 1e-8
 """The bar for gradients, as a share of the largest."""
 TIMES = 20.0
@@ -29,7 +29,7 @@ TIMES = 20.0
 
 
 LOSS = "loss of outputs"
-"""What training runs add: the sum of all outputs, each element with a weight."""
+"""Name of what training runs add: the sum of all outputs, each element with a weight."""
 
 
 class Finding(NamedTuple):

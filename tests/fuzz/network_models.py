@@ -179,7 +179,7 @@ def _array_as_input(case: Case, draw: Draw) -> Case | None:
 
 
 def _inner_output(case: Case, draw: Draw) -> Case | None:
-    """What lies between becomes an output too: no pattern may swallow it."""
+    """Make what lies between an output too: no pattern may swallow it."""
     model = onnx.shape_inference.infer_shapes(onnx.load_model_from_string(case.model))
     outputs = {value.name for value in model.graph.output}
     inner = [value for value in model.graph.value_info if value.name not in outputs]

@@ -128,7 +128,7 @@ def _sound(model: onnx.ModelProto) -> bool:
 
 
 def _cut(model: onnx.ModelProto, feeds: Arrays, outputs: list[onnx.ValueInfoProto], frozen: Arrays) -> State:
-    """What some outputs need; frozen values become inputs."""
+    """Return the part of a model that some outputs need; frozen values become inputs."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     nodes, wanted = _needed(model.graph.node, {value.name for value in outputs}, set(frozen))

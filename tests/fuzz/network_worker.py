@@ -1,4 +1,4 @@
-"""What processes of :mod:`tests.fuzz.networks` do with a model: run it on a backend, on a bare session, or disturbed.
+"""Processes of :mod:`tests.fuzz.networks`: they run a model on a backend, on a bare session, or disturbed.
 
 Every process answers (function, arguments) with a value; it is ended and started again by its parent when it hangs or
 dies. Nothing here judges.
@@ -272,7 +272,7 @@ def values(model: bytes, feeds: Arrays) -> Outcome:
 
 
 def poles(model: bytes, feeds: Arrays, seed: int) -> bool:
-    """Whether anything on the way to the gradients is infinite or no number, behind rounding too: 0 times it is NaN."""
+    """Return whether something on the way to the gradients is infinite or NaN behind rounding, too: 0 times it is NaN."""
     network = training_network(model, feeds, seed, straight=True)
     emitted = network.with_gradient(LOSS, network.trainable())
     return any(not np.isfinite(v).all() for v in _values(emitted, feeds).values() if v.dtype.kind == "f")
@@ -380,4 +380,4 @@ FUNCTIONS = {
     f.__name__: f
     for f in (case, operator_case, bare, witness, plain, trained, trust, slopes, values, poles, kinks, undefined)
 }
-"""What a process answers to."""
+"""Questions that a process answers."""

@@ -129,7 +129,7 @@ class Sketch:
         return name in self.schema.attributes
 
     def takes(self, place: int) -> bool:
-        """Whether there is an operand at this place."""
+        """Return whether there is an operand at this place."""
         return len(self.schema.inputs) > place
 
     def sizes_or(self, name: str, place: int, values: Any, share: float = 1.0) -> bool:

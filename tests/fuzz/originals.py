@@ -1,4 +1,4 @@
-"""What is damaged: sound results folders of several kinds, and files of every other format."""
+"""Files to be damaged: sound results folders of several kinds, and files of every other format."""
 
 from __future__ import annotations
 

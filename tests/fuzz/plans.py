@@ -89,7 +89,7 @@ def divided(case: Case, division: Division, again: Any = ()) -> Arrays:
 
 
 def wishes_of(draw: random.Random, case: Case, joint: JointNetwork, ranks: int) -> Wishes:
-    """What is asked of the plan."""
+    """Wishes that the plan is asked for."""
     graph, pins = StepGraph(joint, ranks), dict[str, str]()
     share = draw.choice((0.0, 0.0, 0.03, 0.1, 0.3))
     for node in graph.nodes:
@@ -155,7 +155,7 @@ def differs(expected: Arrays, got: Arrays, names: Any) -> str:
 
 
 def moves(case: Case, expected: Arrays) -> bool:
-    """Whether rounding alone changes the serial step: a tie, or a number that others cancel to."""
+    """Return whether rounding alone changes the serial step: a tie, or a number that others cancel to."""
     for seed in range(4):
         rng, network = np.random.default_rng(seed), case.network.copy()
         for name in network.trainable():
@@ -170,7 +170,7 @@ def moves(case: Case, expected: Arrays) -> bool:
 
 
 def judge(case: Case, draw: random.Random) -> str:
-    """What is wrong; empty if nothing is. Raises Refused."""
+    """Say what is wrong; empty if nothing is. Raises Refused."""
     ranks = draw.choice((2, 2, 3))
     try:
         expected = serial(case)
@@ -204,7 +204,7 @@ def _line(error: Exception) -> str:
 
 
 def _rows(case: Case) -> bool:
-    """Whether all inputs have rows of the batch."""
+    """Return whether all inputs have rows of the batch."""
     shapes = [about.shape or () for about in case.network.inputs.values()]
     return bool(shapes) and all(shape and isinstance(shape[0], str) for shape in shapes)
 

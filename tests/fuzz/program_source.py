@@ -55,7 +55,7 @@ class Program:
 
     @property
     def alone(self) -> bool:
-        """Whether a block may be refused, which would take its neighbours with it."""
+        """Return whether a block may be refused, which would take its neighbours with it."""
         return any(KINDS[kind].doubtful for kind, _ in self.blocks)
 
     def reduced(self, numbers: tuple[int, ...]) -> Program:

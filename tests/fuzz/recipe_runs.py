@@ -129,7 +129,7 @@ COUNTS: Mapping[str, Mapping[str, Any]] = {
     "classes of some": {"ignore_index": IGNORED},
     "smooth": {"ignore_index": IGNORED, "label_smoothing": 0.1},
 }
-"""What counts in the loss, with options of a cross entropy. Of small pieces of a batch nothing may."""
+"""Ways to say what counts in the loss, with options of a cross entropy. Of small pieces of a batch nothing may."""
 TOKENS = ("language", "dropout")
 MIXES = ("resnet",)
 """Models whose samples see each other: batch normalization."""

@@ -161,7 +161,7 @@ def _absent(*names: str) -> Callable[[Drawn], bool]:
 
 
 def _divisible(drawn: Drawn) -> bool:
-    """Whether samples do not see each other, draw nothing, and what is computed does not depend on who does it."""
+    """Return whether samples do not see each other, draw nothing, and all who compute them compute the same."""
     scheme = getattr(drawn.keys.get("scheme"), "__name__", "")
     plain = drawn.model not in MIXES and drawn.model != "dropout" and scheme not in OTHER_SCHEMES
     return plain and not {"memory", "precision"} & drawn.keys.keys()
@@ -172,7 +172,7 @@ def _serial(drawn: Drawn) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value can be written as a word."""
+    """Return whether a value can be written as a word."""
     try:
         return bool(ast.literal_eval(repr(value)) == value)
     except (ValueError, SyntaxError):

@@ -1,4 +1,4 @@
-"""What `python -m tests.fuzz.networks` found, reduced: each graph in every backend against the reference in float64."""
+"""Findings of `python -m tests.fuzz.networks`, reduced: each in every backend against the reference in float64."""
 
 from __future__ import annotations
 

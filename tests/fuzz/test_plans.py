@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def judged(number: int, kind: Callable[[random.Random], Case | None] = drawn) -> str:
-    """What is wrong with one number; empty for nothing and what is refused."""
+    """Say what is wrong with one number; empty for nothing and what is refused."""
     draw = random.Random(f"1:{number}")
     made = kind(draw)
     try:
@@ -66,7 +66,7 @@ def one_layer(name: str) -> Case:
 
 
 def split_at_batch(case: Case, **pins: str) -> str:
-    """What is wrong where the input is split along the batch."""
+    """Say what is wrong where the input is split along the batch."""
     plan = plans.plan_of(case, 2, plans.Wishes(pins={"x": "S0", **pins}, model=plans.CHEAP))
     got = plans.divided(case, plan.division(case.network))
     return plans.differs(plans.serial(case), got, got)

@@ -65,7 +65,8 @@ class Equivalence:
     def __str__(self) -> str:
         if self.outputs is None:
             return f"outputs within {self.own_precision:.2g} in their own precision, on {self.backend}"
-        return f"outputs within {self.outputs:.2g} in float64"
+        gradients = "" if self.gradients is None else f", gradients within {self.gradients:.2g}"
+        return f"outputs within {self.outputs:.2g}{gradients} in float64"
 
 
 def relative_error(got: Any, expected: Any) -> float:

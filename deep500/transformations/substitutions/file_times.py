@@ -160,9 +160,9 @@ def _as_files(
 
     files, begin = {FILE: source.path, **forms}, cpu_seconds()
     # Sessions of one file lie some percent apart, by where their arrays lie: one of each would tell just that.
-    each = BUILDING * limit / len(files)
+    seconds = BUILDING * limit / len(files)
     functions = {
-        name: twins(partial(build, path), seed + n, INSTANCES, each) for n, (name, path) in enumerate(files.items())
+        name: twins(partial(build, path), seed + n, INSTANCES, seconds) for n, (name, path) in enumerate(files.items())
     }
     return in_turns(functions, seed, limit - (cpu_seconds() - begin), clock=deployment(optimized.backend).clock())
 

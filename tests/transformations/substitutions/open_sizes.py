@@ -257,7 +257,7 @@ def feeds(network: Network, sizes: Mapping[str, int], seed: int) -> dict[str, np
 
 
 def rewritten(network: Network, draw: Draw, steps: int) -> tuple[Network, int]:
-    """What some matches of any rules make of a network, one after the other; how many were taken."""
+    """Return what some matches of any rules make of a network, one after the other, and how many were taken."""
     imported = import_network(network)
     graph, taken = imported.graph, 0
     for _ in range(steps):
@@ -276,7 +276,7 @@ def choices(draw: Draw, count: int) -> Iterator[dict[str, int]]:
 
 
 def differences(seed: int, count: int = 6) -> tuple[list[str], int, int]:
-    """What differs, in words; rewrites that were taken; sizes at which the drawn network runs."""
+    """Return what differs, in words, how many rewrites were taken, and at how many sizes the drawn network runs."""
     drawn = Drawing(seed)
     network, draw = drawn.network, random.Random(seed)
     if not network.outputs:

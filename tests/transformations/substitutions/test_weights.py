@@ -55,6 +55,25 @@ def test_what_lies_side_by_side_comes_back_to_the_bit() -> None:
         original_weights(network, result.history, {})
 
 
+def test_what_lies_turned_comes_back_to_the_bit() -> None:
+    """As a linear layer of PyTorch, exported without folding: alone, and side by side with another."""
+    rng, network = np.random.default_rng(0), Network("linear")
+    network.add_input("x", (4, 6))
+    for name in "qkv":
+        network.add_parameter(name, rng.normal(size=(5, 6)).astype("float32"))
+        network.add_node("Transpose", [name], [f"{name}.turned"], perm=[1, 0])
+        network.add_node("MatMul", ["x", f"{name}.turned"], [f"{name}.product"])
+        network.add_output(f"{name}.product")
+    for result in (optimized(network), optimized(network, budget=0)):
+        weights = checkpoint(network)
+        merged = merged_weights(network, result.history, weights)
+        back = original_weights(network, result.history, merged)
+        assert all(np.array_equal(back[name], weights[name]) for name in "qkv")
+    places = weight_places(network, optimized(network).history)
+    assert {place.axes for (place,) in places.values()} == {(1, 0)}
+    assert len({place.name for (place,) in places.values()}) == 1, "they were merged"
+
+
 def test_what_was_computed_with_has_no_way_back_and_says_so() -> None:
     network = acnet(1, 4, 6)
     result = optimized(network)

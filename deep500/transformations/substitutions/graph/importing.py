@@ -154,8 +154,8 @@ class Importer:
         described = self.described.get(name, TensorDescriptor(None, None))
         if name not in self.shapes:
             shape: Any = described.shape
-            known = shape is not None and all(isinstance(size, int) and size > 0 for size in shape)
-            self.shapes[name] = self._open(name, tuple(shape)) if known else UNKNOWN
+            fixed = shape is not None and all(isinstance(size, int) and size > 0 for size in shape)
+            self.shapes[name] = self._open(name, tuple(shape)) if fixed else UNKNOWN
         return self.shapes[name], str(described.dtype)
 
     def _open(self, name: str, shape: Shape) -> Shape:
@@ -164,16 +164,16 @@ class Importer:
         if symbols is None or len(symbols) != len(shape):
             symbols = (None,) * len(shape)
         sizes = list(shape)
-        for axis, known in enumerate(symbols):
-            if not isinstance(known, int):
-                sizes[axis] = symbol(known, sizes[axis]) if known in self.sizes else unknown(sizes[axis], name, axis)
+        for axis, size in enumerate(symbols):
+            if not isinstance(size, int):
+                sizes[axis] = symbol(size, sizes[axis]) if size in self.sizes else unknown(sizes[axis], name, axis)
         return tuple(sizes)
 
     def _followed(self, node: Node, inputs: Sequence[StoreValue]) -> None:
         """Let open sizes of what an opaque node gives be those of its inputs, where ONNX says that they are."""
-        known = {name: self._type(name)[0] for name in node.writes}
+        written_shapes = {name: self._type(name)[0] for name in node.writes}
         schema = find_schema(node.op_type, node.domain)
-        if schema is None or all(map(can_be_read, (size for shape in known.values() for size in shape))):
+        if schema is None or all(map(can_be_read, (size for shape in written_shapes.values() for size in shape))):
             return
         marks, types, data = dict[Size, str](), dict[str, onnx.TypeProto](), dict[str, onnx.TensorProto]()
         for name, value in zip(node.reads, inputs, strict=False):
@@ -192,8 +192,8 @@ class Importer:
         sizes = {mark: size for size, mark in marks.items()}
         for name, described in inferred.items():
             dims = described.tensor_type.shape.dim
-            if len(dims) == len(known[name]):
-                both = zip(dims, known[name], strict=True)
+            if len(dims) == len(written_shapes[name]):
+                both = zip(dims, written_shapes[name], strict=True)
                 self.shapes[name] = tuple(sizes.get(dim.dim_param, dim.dim_value or size) for dim, size in both)
 
     def _again(self, node: Node, values: Mapping[str, StoreValue]) -> Sequence[StoreValue]:
@@ -208,20 +208,20 @@ class Importer:
         form = _form(node) if not node.domain else None
         # What a computed target asks for is known by what it gives.
         needed = (*(node.inputs[:1] if node.op_type == "Reshape" else node.inputs), *node.outputs)
-        if form and not node.graphs and all(not n or self.known(n) for n in needed):
+        if form and not node.graphs and all(not n or self.computable(n) for n in needed):
             try:
                 values = form(self, node)
             except ShapeMismatch:
                 values = None  # broadcasting and the like, which the rule language does not have
         for name, value in zip(node.writes, values or (), strict=False):
-            (shape, dtype), (known, kind) = self._type_of(value), self._type(name)
-            if (numbers(shape), dtype) != (numbers(known), kind):
+            (shape, dtype), (expected, kind) = self._type_of(value), self._type(name)
+            if (numbers(shape), dtype) != (numbers(expected), kind):
                 raise NetworkError(
                     f"got other shapes than ONNX's for node {node.name!r}; expected the same; report this"
                 )
         return values or self._opaque(node)
 
-    def known(self, name: str) -> bool:
+    def computable(self, name: str) -> bool:
         """Return whether a value is something specifications can compute with: float of known shape, or a constant."""
         shape, dtype = self._type(name)
         value = self.values.get(name)
@@ -241,7 +241,7 @@ class Importer:
         parameters = (("digest", digest), ("op_type", node.op_type))
         matrix = self._matrix(node, inputs)
         if matrix is not None:
-            (dtype,), (shape,) = ([kind for _, kind in types], [known for known, _ in types])
+            (dtype,), (shape,) = ([kind for _, kind in types], [result_shape for result_shape, _ in types])
             product = self.store.opaque([matrix, *inputs[1:]], [self.store.shape(matrix)], [dtype], parameters)
             return self.store.add("reshape", product[0], shape=shape)
         return self.store.opaque(inputs, [shape for shape, _ in types], [dtype for _, dtype in types], parameters)
@@ -467,10 +467,10 @@ def window(g: Importer, node: Node, kernel: Shape) -> dict[str, Any] | None:
 
 def _conv(g: Importer, node: Node) -> Values:
     kernel = g.shape(node, 1)
-    known = window(g, node, kernel[2:])
-    if known is None:
+    settings = window(g, node, kernel[2:])
+    if settings is None:
         return None
-    image = g.store.add("conv", g.value(node, 0), g.value(node, 1), **known, groups=node.attribute("group"))
+    image = g.store.add("conv", g.value(node, 0), g.value(node, 1), **settings, groups=node.attribute("group"))
     if len(node.inputs) < 3 or not node.inputs[2]:
         return image
     return g.store.add("bias", image[0], g.value(node, 2), axis=1)
@@ -478,13 +478,13 @@ def _conv(g: Importer, node: Node) -> Values:
 
 def _pool(op: str) -> Callable[[Importer, Node], Values]:
     def form(g: Importer, node: Node) -> Values:
-        known = window(g, node, tuple(node.attribute("kernel_shape")))
+        settings = window(g, node, tuple(node.attribute("kernel_shape")))
         plain = not node.attribute("ceil_mode") and not node.attribute("storage_order", 0) and len(node.writes) == 1
-        if known is None or not plain or known.pop("dilations") != (1, 1):
+        if settings is None or not plain or settings.pop("dilations") != (1, 1):
             return None
         if op == "avgpool":
-            known["count_padding"] = bool(node.attribute("count_include_pad"))
-        return g.store.add(op, g.value(node, 0), **known)
+            settings["count_padding"] = bool(node.attribute("count_include_pad"))
+        return g.store.add(op, g.value(node, 0), **settings)
 
     return form
 
@@ -546,8 +546,8 @@ def _reshape(g: Importer, node: Node) -> Values:
     constant = len(node.inputs) < 2 or not node.inputs[1] or array is not None
     if constant and any(map(is_open, whole)):
         places = [node.attribute("axis")] if node.op_type == "Flatten" else [] if array is None else array.tolist()
-        known, shape = shape, reshaped(node.op_type, whole, places)
-        if numbers(shape) != numbers(known):
+        expected, shape = shape, reshaped(node.op_type, whole, places)
+        if numbers(shape) != numbers(expected):
             return None
     if not can_be_asked(shape):
         return None
