@@ -272,7 +272,7 @@ def values(model: bytes, feeds: Arrays) -> Outcome:
 
 
 def poles(model: bytes, feeds: Arrays, seed: int) -> bool:
-    """Return whether something on the way to the gradients is infinite or NaN behind rounding, too: 0 times it is NaN."""
+    """Return whether anything on the way to the gradients is infinite or NaN, which times 0 is NaN; rounding counts."""
     network = training_network(model, feeds, seed, straight=True)
     emitted = network.with_gradient(LOSS, network.trainable())
     return any(not np.isfinite(v).all() for v in _values(emitted, feeds).values() if v.dtype.kind == "f")
