@@ -241,10 +241,101 @@ def normalized(d: Drawing, x: str) -> None:
     d.node(kind, x, *arrays, **({"num_groups": 2} if kind.startswith("Group") else {}))
 
 
+def scores(d: Drawing, x: str) -> None:
+    """A product of two values, as attention's scores and what it does with them."""
+    other = d.draw.choice((x, d.draw.choice(d.values)))
+    order = list(range(len(d.shape(other))))
+    order[-2:] = order[-1:-3:-1]
+    (turned,) = d.node("Transpose", other, perm=order)
+    (y,) = d.node("MatMul", x, turned)
+    if d.draw.random() < 0.5:
+        (y,) = d.node("Softmax", y, axis=d.draw.choice((-1, -1, 1)))
+    if d.draw.random() < 0.5:
+        d.node("MatMul", y, other)
+
+
+def padded(d: Drawing, x: str) -> None:
+    rank = len(d.shape(x))
+    before, after = (d.draw.choices((0, 0, 1, 2), k=rank) for _ in range(2))
+    d.node("Pad", x, d.ints(*before, *after), mode=d.draw.choice(("constant", "constant", "edge", "reflect")))
+
+
+def gathered(d: Drawing, x: str) -> None:
+    axis, rank = d.draw.randint(0, len(d.shape(x)) - 1), d.draw.randint(0, 1)
+    d.count += 1
+    index = np.array(d.draw.choices((0, 1, 0, 2, -1), k=3) if rank else d.draw.choice((0, -1)), np.int64)
+    d.network.add_parameter(f"i{d.count}", index, trainable=False)
+    d.node("Gather", x, f"i{d.count}", axis=axis)
+
+
+def tiled(d: Drawing, x: str) -> None:
+    d.node("Tile", x, d.ints(*d.draw.choices((1, 1, 2, 3), k=len(d.shape(x)))))
+
+
+def layered(d: Drawing, x: str) -> None:
+    """A normalization of the last axis, by one operator or in pieces."""
+    width = int(d.shape(x)[-1] or 0)
+    if d.draw.random() < 0.5:
+        d.node("LayerNormalization", x, d.array(width), d.array(width), axis=-1)
+        return
+    (mean,) = d.node("ReduceMean", x, d.ints(-1))
+    (centred,) = d.node("Sub", x, mean)
+    (square,) = d.node("Mul", centred, centred)
+    (variance,) = d.node("ReduceMean", square, d.ints(-1))
+    (deviation,) = d.node("Sqrt", d.node("Add", variance, d.array())[0])
+    d.node("Mul", d.node("Div", centred, deviation)[0], d.array(width))
+
+
+def summed(d: Drawing, x: str) -> None:
+    rank = len(d.shape(x))
+    kind = d.draw.choice(("ReduceSum", "ReduceMax", "GlobalAveragePool", "CumSum"))
+    if kind == "GlobalAveragePool":
+        d.node(kind, x)
+    elif kind == "CumSum":
+        d.node(kind, x, d.ints(d.draw.randint(0, rank - 1)))
+    else:
+        axes = d.draw.sample(range(rank), d.draw.randint(1, min(2, rank)))
+        d.node(kind, x, d.ints(*axes), keepdims=d.draw.randint(0, 1))
+
+
+def spread(d: Drawing, x: str) -> None:
+    """Convolutions that see far, and those that grow an image."""
+    channels = int(d.shape(x)[1] or 0)
+    if d.draw.random() < 0.5:
+        step = d.draw.choice((2, 3))
+        several = d.draw.choice((1, 2))
+        for _ in range(several):
+            (y,) = d.node("Conv", x, d.array(4, channels, 3, 3), pads=(step,) * 4, dilations=(step, step))
+        if several == 2:
+            d.node("Add", d.values[-2], y)
+    else:
+        stride = d.draw.choice((1, 2))
+        for _ in range(2):
+            (y,) = d.node("ConvTranspose", x, d.array(channels, 4, 2, 2), strides=(stride, stride))
+        d.node("Add", d.values[-2], y)
+
+
+def viewed(d: Drawing, x: str) -> None:
+    """Rows of a view by sizes that are read one by one and joined, as the newer exporter writes them."""
+    rank = len(d.shape(x))
+    (sizes,) = d.node("Shape", x)
+    parts = [d.node("Gather", sizes, d.ints(axis), axis=0)[0] for axis in range(rank - 1)]
+    merged = [d.node("Mul", *parts[:2])[0], *parts[2:]] if rank > 2 and d.draw.random() < 0.7 else parts
+    (target,) = d.node("Concat", *merged, d.ints(-1), axis=0)
+    for name in {sizes, target, *parts, *merged}:
+        d.values.remove(name)
+    (y,) = d.node("Reshape", x, target)
+    if d.draw.random() < 0.5:
+        (back,) = d.node("Shape", x)
+        d.values.remove(back)
+        d.node("Reshape", d.node("Relu", y)[0], back)
+
+
 SHAPED = (joined, split, cut, reshape, flatten, turned, stretched, reduced, asked, like)
+LATER = (scores, padded, gathered, tiled, summed, viewed, layered)
 COMMON = (elementwise, vector, scalar, together)
-IMAGE = (*(conv,) * 10, *(pool,) * 4, *COMMON * 2, normalized, normalized, *SHAPED)
-ROWS = (*(product,) * 10, *COMMON * 2, *SHAPED)
+IMAGE = (*(conv,) * 10, *(pool,) * 4, *COMMON * 2, normalized, normalized, spread, spread, *SHAPED, *LATER)
+ROWS = (*(product,) * 10, *COMMON * 2, *SHAPED, *LATER * 2)
 MATCHER = Matcher(read())
 
 

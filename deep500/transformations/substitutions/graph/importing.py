@@ -421,7 +421,7 @@ def _matmul(g: Importer, node: Node) -> Values:
         return None
     if len(shape) == 2:
         return g.store.add("matmul", left, right)
-    if not can_be_asked(shape[:-1]):
+    if not can_be_asked((*shape[:-1], width[-1])):
         return None
     rows = total(shape[:-1])
     (flat,) = g.store.add("reshape", left, shape=(rows, shape[-1]))

@@ -14,7 +14,7 @@ from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.transformations.substitutions.graph.attention import fused
 from deep500.transformations.substitutions.graph.importing import Imported, named
-from deep500.transformations.substitutions.graph.sizes import Size, is_open, numbers, symbol
+from deep500.transformations.substitutions.graph.sizes import Size, is_open, numbers, reshaped, symbol
 from deep500.transformations.substitutions.graph.stacked import unstacked
 from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, Store, StoredGraph, StoreValue, parts
 from deep500.transformations.substitutions.graph.units import Unit, Units, ordered
@@ -236,7 +236,8 @@ class Writer:
         return [helper.make_node("Split", [*inputs, sizes], outputs, axis=settings["axis"])]
 
     def _reshape(self, unit: Unit, inputs: list[str], outputs: list[str]) -> list[NodeProto]:
-        shape, whole = list(dict(unit.settings)["shape"]), self.store.shape(unit.inputs[0])
+        target, whole = dict(unit.settings)["shape"], self.store.shape(unit.inputs[0])
+        shape = list(target)
         places = [] if self.alone else [axis for axis, size in enumerate(shape) if is_open(size)]
         if len(places) > 1:  # 0: as it is in what is read
             stay = [axis for axis in places if axis < len(whole) and whole[axis] == shape[axis]]
@@ -244,13 +245,16 @@ class Writer:
             places = [axis for axis in places if axis not in stay]
         follow = [axis for axis in places if shape[axis] not in self.symbols] or places[: len(places) == 1]
         if len(follow) > 1:
+            for axis in range(len(whole) + 1):
+                if reshaped("Flatten", whole, (axis,)) == tuple(target):
+                    return [helper.make_node("Flatten", inputs, outputs, axis=axis)]
             raise NetworkError(f"got shape {shape}, of which {len(follow)} sizes follow; expected one; report this")
         for axis in follow:
             shape[axis] = -1
         if len(places) > len(follow):
             return self._reshape_by_inputs(inputs[0], outputs[0], shape)
-        target = self.array(np.array(shape, np.int64))
-        return [helper.make_node("Reshape", [inputs[0], target], outputs)]
+        written = self.array(np.array(shape, np.int64))
+        return [helper.make_node("Reshape", [inputs[0], written], outputs)]
 
     def _reshape_by_inputs(self, whole: str, result: str, shape: list[int]) -> list[NodeProto]:
         """Sizes that more than one symbol has are read from the inputs' shapes when the network runs."""

@@ -13,6 +13,7 @@ from deep500.networks import Network
 from deep500.registry import load_backend
 from deep500.transformations.substitutions.graph.importing import import_network
 from deep500.transformations.substitutions.graph.sizes import Size, is_open, quotient, symbol, unknown
+from deep500.transformations.substitutions.graph.writing import export_network
 from tests.transformations.substitutions.open_sizes import differences
 
 
@@ -102,6 +103,25 @@ def test_what_a_computed_target_asks_for_is_a_reshape(batch: int | str) -> None:
     for size in (1, 5) if batch == "N" else (2,):
         x = rng.normal(size=(size, 6, 8)).astype("float32")
         want, got = (load_backend("reference").from_model(one).inference({"x": x})["y"] for one in (network, result))
+        np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def test_two_sizes_that_are_products_are_written() -> None:
+    """Scores of every token against all tokens of all samples: both sides of the matrix are N times S."""
+    network = Network("scores")
+    network.add_input("x", ("S", "N", 6))
+    network.add_parameter("target", np.array([-1, 6]), trainable=False)
+    network.add_node("Reshape", ["x", "target"], ["rows"])
+    network.add_node("Transpose", ["rows"], ["columns"], perm=[1, 0])
+    network.add_node("MatMul", ["x", "columns"], ["scores"])
+    network.add_node("Softmax", ["scores"], ["weights"], axis=-1)
+    network.add_node("MatMul", ["weights", "rows"], ["y"])
+    network.add_output("y")
+    imported = import_network(network)
+    written = export_network(imported, imported.graph, wide=False)
+    for sizes in ((2, 3), (1, 5)):
+        x = np.random.default_rng(0).normal(size=(*sizes, 6)).astype("float32")
+        want, got = (load_backend("reference").from_model(one).inference({"x": x})["y"] for one in (network, written))
         np.testing.assert_allclose(got, want, atol=1e-5)
 
 
