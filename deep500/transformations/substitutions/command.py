@@ -27,7 +27,7 @@ from deep500.transformations.substitutions.optimize import optimize_network, pre
 from deep500.transformations.substitutions.report import save_page
 from deep500.transformations.substitutions.result import History
 
-FILES = 0.3
+FILES = 0.2
 """Share of the budget for the result as a file, beside that which was given; what the search leaves comes to it."""
 STOPPED = 5.0
 """Seconds for that where the user asked for an end."""
@@ -116,13 +116,7 @@ def _execute(args: argparse.Namespace) -> int:
         return deliver(result, history, source, path, **versions, rules=args.rules or None)
 
     if args.replay is not None:
-        history = History.load(args.replay)
-        result = replay_history(network, history, args.rules or None, args.unproved)
-        write(result, history)
-        sys.stdout.write(f"{len(network.nodes)} -> {len(result.nodes)} operators, as {args.replay} says\n")
-        if history.unproved:
-            sys.stdout.write(f"NOT PROVED: rules {', '.join(history.unproved)} were applied without a proof\n")
-        return 0
+        return _replay(args, network, write)
     files = FILES if args.budget > 0 and not args.no_measure else 0.0
     if files:
         prepare(args.backend)
@@ -159,6 +153,16 @@ def _execute(args: argparse.Namespace) -> int:
         else f"{optimized}\n{words}\n{args.out}"
     )
     sys.stdout.write(summary + "\n")
+    return 0
+
+
+def _replay(args: argparse.Namespace, network: Network, write: Callable[[Network, History], str]) -> int:
+    history = History.load(args.replay)
+    result = replay_history(network, history, args.rules or None, args.unproved)
+    write(result, history)
+    sys.stdout.write(f"{len(network.nodes)} -> {len(result.nodes)} operators, as {args.replay} says\n")
+    if history.unproved:
+        sys.stdout.write(f"NOT PROVED: rules {', '.join(history.unproved)} were applied without a proof\n")
     return 0
 
 

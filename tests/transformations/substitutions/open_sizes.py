@@ -56,8 +56,9 @@ class Drawing:
             move(self, self.draw.choice(self.values[-3:]))
             described = self.network.descriptors()
             executor = load_backend("reference").from_model(self.outputs())
-            executor.inference(feeds(self.network, dict.fromkeys(SYMBOLS, 12), 0))
-            fits = all(0 not in (described[name].shape or (0,)) for name in self.values[known:])
+            computed = executor.inference(feeds(self.network, dict.fromkeys(SYMBOLS, 12), 0))
+            fits = all(np.size(value) for value in computed.values())  # a kernel above its image gives nothing
+            fits &= all(0 not in (described[name].shape or (0,)) for name in self.values[known:])
         except (Deep500Error, IndexError, TypeError, ValueError):
             fits = False
         if not fits:
