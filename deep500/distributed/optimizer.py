@@ -51,7 +51,7 @@ def _observed(step: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, An
         check_shares(self.comm, self.samples)
         self._within_step = True
         base = innermost(self.base_optimizer)
-        before, backprops, base.updated = base.steps, base.backprops, False
+        before, backprops, modifications, base.updated = base.steps, base.backprops, base.modifications, False
         try:
             outputs = step(self, inputs)
         finally:
@@ -61,6 +61,13 @@ def _observed(step: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, An
                 f"got {type(self).__name__}, whose step calls the executor, with accumulate={base.accumulate}; "
                 "expected it to call self.base_optimizer.backprop(inputs), which runs the batch in pieces: change the "
                 "scheme, or leave accumulate out"
+            )
+        unmodified = [name for name in ("gradient_modifier", "gradient_transform") if getattr(base, name) is not None]
+        if unmodified and base.updated and base.modifications == modifications:
+            raise InputError(
+                f"got {type(self).__name__}, whose step applies update_rule itself, with {' and '.join(unmodified)}; "
+                "expected it to call self.base_optimizer.apply_gradients(names, parameters, gradients), which modifies "
+                "them: change the scheme, or leave that out"
             )
         if base.updated and base.steps == before:
             base.count_update()  # the scheme applied the rule itself; a rank that made no update counts none

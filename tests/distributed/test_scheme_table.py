@@ -15,6 +15,7 @@ import pytest
 
 from deep500.distributed import DistributedOptimizer, Threads, compression, schemes
 from deep500.distributed.schemes import ModelAverage
+from deep500.errors import InputError
 from tests.conftest import load_backend
 from tests.distributed.scheme_table import (
     BY_NAME,
@@ -25,9 +26,12 @@ from tests.distributed.scheme_table import (
     STEPS,
     Outcome,
     SchemeRow,
+    batches,
     digest,
     digest_and_weights,
     flat,
+    make_base,
+    parameters,
     serial,
     train,
 )
@@ -202,3 +206,52 @@ def test_schemes_on_mpi(ranks: int, on_ranks: Callable[..., list[Any]]) -> None:
         assert len({result[name][0] for result in results}) == 1, f"{name}: replicas differ"
         assert np.abs(np.array(results[0][name][1]) - want[name][1]).max() < 1e-12, name
         assert results[0][name][2] == want[name][2], name
+
+
+def nothing(names: Any, gradients: Any) -> list[Any]:
+    return [0 * gradient for gradient in gradients]
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [row for row in SCHEMES + RANKS_DIFFER if "native" not in row.check and "asyn" not in row.check],
+    ids=lambda scheme: scheme.name,
+)
+def test_gradients_are_modified_in_every_scheme_or_refused(scheme: SchemeRow) -> None:
+    """Scaled to nothing, gradient descent must stand still."""
+
+    def work(comm: Any) -> tuple[str, bool]:
+        base = make_base("reference", kind="GradientDescent", gradient_transform=nothing)
+        before = parameters(base)
+        try:
+            optimizer = scheme.make(base, comm)
+            optimizer.step(batches([3, 4], 1, comm.rank)[0])
+        except InputError as error:
+            return str(error), True
+        with optimizer.evaluation():
+            return "", deviation(parameters(base), before) < 1e-14
+
+    for refusal, still in Threads(2).run(work):
+        assert still and (not refusal or "gradient_transform" in refusal), refusal
+
+
+class ByHand(DistributedOptimizer):
+    """As the guide has it: the step applies the rule itself."""
+
+    def step(self, inputs: Any) -> Any:
+        base = self.base_optimizer
+        outputs = base.backprop(inputs)
+        for name, gradient_name in self.network.gradient(base.loss):
+            value, gradient = self.network.fetch_tensors([name, gradient_name])
+            self.network.feed_tensor(name, base.update_rule(self.communication.mean(gradient), value, name))
+        return outputs
+
+
+@pytest.mark.parametrize("option", ["gradient_modifier", "gradient_transform"])
+def test_a_step_that_applies_the_rule_itself_cannot_modify_gradients(option: str) -> None:
+    scheme = ByHand(make_base("reference", **{option: nothing}))
+    with pytest.raises(
+        InputError, match=rf"got ByHand, whose step applies update_rule itself, with {option}; .*apply_"
+    ):
+        scheme.step(batches([3])[0])
+    ByHand(make_base("reference")).step(batches([3])[0])

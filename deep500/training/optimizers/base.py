@@ -124,7 +124,7 @@ class Optimizer(Exchange, Tunable, declares=False):
         self.numbers: Mapping[str, float] = dict(self.begins_with)
         self._pairs: tuple[int, list[str], list[str]] | None = None
         self._take(values, hyperparameters)
-        self.accumulate, self.backprops = accumulate, 0
+        self.accumulate, self.backprops, self.modifications = accumulate, 0, 0
         if type(accumulate) is not int or accumulate != 1:
             from deep500.training.accumulation import warn_of_pieces  # here, because most runs are of whole batches
 
@@ -286,6 +286,7 @@ class Optimizer(Exchange, Tunable, declares=False):
 
         Here, and nowhere else, gradients of this process become those of all.
         """
+        self.modifications += 1
         if self.exchange.exchanges_gradients:
             gradients = self.exchange.agreed_gradients(names, gradients)
         if self.gradient_modifier is not None:
