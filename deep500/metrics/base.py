@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
+import numpy as np
+
 from deep500.events import Event
 
 Direction = Literal["higher", "lower"]
@@ -69,6 +71,26 @@ class Metric(abc.ABC):
     @abc.abstractmethod
     def measure(self, statistics: Any) -> float | None:
         """The number, from a :class:`deep500.training.statistics.TrainingStatistics`; None if it was not measured."""
+
+    def measured(self, statistics: Any) -> float | None:
+        """:meth:`measure`'s number as a float; None, and the reason, where it gives anything but a finite number.
+
+        Example:
+            >>> class Ratio(Metric):
+            ...     name = "ratio"
+            ...     def measure(self, statistics): return float("inf")
+            >>> metric = Ratio()
+            >>> metric.measured(None), metric.reason
+            (None, 'got inf from Ratio.measure; expected a finite number or None')
+        """
+        value = self.measure(statistics)
+        if value is None:
+            return None
+        array = np.asarray(value)
+        if array.ndim == 0 and array.dtype.kind in "iuf" and np.isfinite(array):
+            return float(array)
+        self.reason = f"got {value!r:.80} from {type(self).__name__}.measure; expected a finite number or None"
+        return None
 
     def combine(self, values: Sequence[float | None], lasted: Sequence[float | None] = ()) -> Combined:
         """One value of several runs: the median with the smallest and the largest; nothing if one was not measured.

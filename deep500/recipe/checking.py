@@ -6,10 +6,11 @@ import copy
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from deep500.errors import RecipeError
 from deep500.metrics import Metric
+from deep500.metrics.base import Direction, Kind
 from deep500.recipe.calls import parameters
 from deep500.recipe.describing import describe, source_of
 from deep500.recipe.options import AUTO, Options
@@ -107,6 +108,12 @@ def _checked_metrics(metrics: Any) -> list[tuple[Any, float | None]]:
                 else "such as (d5.TestAccuracy(), 93.0)"
             )
             raise RecipeError(f"METRICS: got {entry!r}; expected (metric, target or None); {hint}")
+        for word, fits in (("direction", get_args(Direction)), ("kind", get_args(Kind))):
+            if getattr(metric, word) not in fits:
+                raise RecipeError(
+                    f"METRICS: got {word} {getattr(metric, word)!r} of {metric.name!r}; expected one of "
+                    f"{', '.join(map(repr, fits))}: set it in {type(metric).__name__}"
+                )
         is_number = isinstance(target, (int, float)) and not isinstance(target, bool) and not math.isnan(target)
         if target is not None and not is_number:
             raise RecipeError(

@@ -273,7 +273,7 @@ class Session:
             statistics, wall = self._train(record, seed, parts, [*metrics, *unasked])
             if statistics.stopped_by is not None:
                 self.console.say(f"seed {seed} stopped before its last epoch: {statistics.stopped_by}")
-            measured = [metric.measure(statistics) for metric in (*metrics, *unasked)][: len(metrics)]
+            measured = [metric.measured(statistics) for metric in (*metrics, *unasked)][: len(metrics)]
             if seed == self.plan.seeds[0] and self.comm.rank == 0:
                 shown = [exhibit for metric in metrics for exhibit in getattr(metric, "exhibits", ())]
                 add_exhibits(record.path, seed, shown)
@@ -281,9 +281,7 @@ class Session:
                 if lacking := getattr(getattr(dataset, "unreadable", None), "sentence", str)():
                     self.console.warn(f"{dataset.name}: {lacking}")
             self.trained += 1
-            values = {
-                name: None if value is None else float(value) for name, value in zip(names, measured, strict=True)
-            }
+            values = dict(zip(names, measured, strict=True))
             notes = {
                 metric.name: {"reason": metric.reason, "details": dict(metric.details)}
                 for metric in (*metrics, *unasked)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 class Regression(Task):
     """Floating-point labels of the output's shape; the loss is the mean squared error.
 
-    Qualities: ``r2`` = 1 - (sum of squared errors) / (sum of squared differences from the labels' mean), over all
-    numbers of all batches together, as scikit-learn's ``r2_score`` of flattened arrays, and ``mean_squared_error``.
-    Sums of squares are taken around the first label seen by no one, 0: labels whose mean is huge beside their spread
-    lose digits there, so standardize them.
+    Qualities: ``r2`` = 1 - (sum of squared errors) / (sum of squared differences from the labels' mean) over all
+    samples, for labels of shape (N, outputs) the mean of that of each output, as scikit-learn's ``r2_score``; labels of
+    more axes are numbers of one kind. And ``mean_squared_error``. Sums of squares are taken around 0: labels whose mean
+    is huge beside their spread lose digits there, so standardize them.
 
     Example:
         >>> task = Regression(output="y")
@@ -38,28 +38,31 @@ class Regression(Task):
         return add_loss(network, "mean_squared_error", self.output, self.label, self.loss)
 
     def zero(self) -> dict[str, np.ndarray]:
-        """No number seen."""
-        return {name: np.zeros(()) for name in ("errors", "labels", "squares", "judged")}
+        """No number seen: rows of an output's place, and what :meth:`judge` adds up."""
+        return {"outputs": np.zeros((0, 5))}
 
     def judge(self, batch: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
-        """Sums over the numbers of a batch: squared errors, labels, squared labels, and how many."""
+        """Of each output, the sums over a batch: squared errors, labels, squared labels, and how many."""
         got, expected = (outputs.get(self.output) if self.output else None), batch.get(self.label)
         if got is None or expected is None or got.shape != expected.shape:
             return {}
-        expected = expected.astype(np.float64)
-        error = got - expected
-        return {
-            "errors": np.sum(error * error),
-            "labels": expected.sum(),
-            "squares": np.sum(expected * expected),
-            "judged": expected.size,
-        }
+        columns = expected.shape[1] if expected.ndim == 2 else 1
+        expected = expected.astype(np.float64).reshape(-1, columns)
+        error = got.reshape(-1, columns) - expected
+        parts = np.square(error).sum(0), expected.sum(0), np.square(expected).sum(0), np.full(columns, len(expected))
+        return {"outputs": np.stack([np.arange(columns), *parts], 1)}
 
     def measure(self, sums: Sums, loss: float | None) -> dict[str, float | None]:
-        """R^2, None where all labels are equal, and the mean squared error."""
-        judged = float(sums["judged"])
-        if not judged:
+        """R^2, None where the labels of every output are equal, and the mean squared error.
+
+        An output whose labels alone are equal counts 1 if all are met, else 0.
+        """
+        rows = sums["outputs"]
+        if not rows[:, 4].sum():
             return {"r2": None, "mean_squared_error": None}
-        errors = float(sums["errors"])
-        spread = float(sums["squares"]) - float(sums["labels"]) ** 2 / judged
-        return {"r2": 1 - errors / spread if spread > 0 else None, "mean_squared_error": errors / judged}
+        _, place = np.unique(rows[:, 0], return_inverse=True)
+        errors, labels, squares, judged = (np.bincount(place, column) for column in rows[:, 1:].T)
+        spread = squares - labels**2 / judged
+        explained = np.where(spread > 0, 1 - errors / np.where(spread > 0, spread, 1), errors == 0)
+        r2 = float(explained.mean()) if (spread > 0).any() else None
+        return {"r2": r2, "mean_squared_error": float(errors.sum() / judged.sum())}

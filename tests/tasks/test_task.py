@@ -62,17 +62,23 @@ def split_over(ranks, task_of, batches):
     return tallies
 
 
-def test_regression_is_scikit_learns():
+@pytest.mark.parametrize("shape", [(11,), (11, 1), (11, 2), (11, 3, 2)])
+@pytest.mark.parametrize("constant", [False, True])
+def test_regression_is_scikit_learns(shape, constant):
+    """Outputs of other levels explain nothing of each other."""
     from sklearn.metrics import mean_squared_error, r2_score
 
     rng, task = np.random.default_rng(0), tally(Regression())
-    labels, guesses = rng.normal(3, 2, (11, 2)), rng.normal(3, 2, (11, 2))
+    labels, guesses = (rng.normal(3, 2, shape) + 100 * np.arange(shape[-1]) * (len(shape) > 1) for _ in range(2))
+    if constant and shape == (11, 2):
+        labels[:, 1] = 5
     for begin in range(0, 11, 4):
         part = slice(begin, begin + 4)
         task.add(0, {"label": labels[part]}, {"y": guesses[part], "loss": np.float64(1)})
     got = task.qualities()
-    assert got["r2"] == pytest.approx(r2_score(labels.ravel(), guesses.ravel()), rel=1e-12)
-    assert got["mean_squared_error"] == pytest.approx(mean_squared_error(labels, guesses), rel=1e-12)
+    numbers = (labels, guesses) if len(shape) < 3 else (labels.ravel(), guesses.ravel())
+    assert got["r2"] == pytest.approx(r2_score(*numbers), rel=1e-9)
+    assert got["mean_squared_error"] == pytest.approx(mean_squared_error(*numbers), rel=1e-12)
     assert task.accuracy() is None
 
 
