@@ -12,7 +12,7 @@ from deep500.errors import RecipeError
 from deep500.metrics import Metric
 from deep500.metrics.base import Direction, Kind
 from deep500.recipe.calls import parameters
-from deep500.recipe.describing import describe, source_of
+from deep500.recipe.describing import describe, sources_of
 from deep500.recipe.options import AUTO, Options
 from deep500.recipe.plan import RunPlan
 from deep500.recipe.schema import BASES, KEYS
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
 def check(plan: RunPlan) -> RunPlan:
     """Check values and metrics, fill in defaults, and list the seeds; raises RecipeError for what is wrong."""
-    for key in ("model", "executor"):  # objects that a file of the user's holds, which no name says
-        source = source_of(key, plan.values[key])
-        if source is not None and source not in plan.sources:
-            plan.sources.append(source)
+    for key in (key for key in KEYS if KEYS[key].named and key in plan.values):  # of files that no name says
+        plan.sources += [source for source in sources_of(key, plan.values[key]) if source not in plan.sources]
     _check_values(plan.values)
     plan.values = with_defaults(plan.values)
     if plan.options.dry_run:
@@ -35,8 +33,7 @@ def check(plan: RunPlan) -> RunPlan:
     repeat = plan.options.repeat
     plan.seeds = [plan.values["seed"] + number for number in range(1 if isinstance(repeat, str) else repeat)]
     plan.metrics = _checked_metrics(plan.metrics)
-    notes = [source_of("METRICS", metric) for metric, _ in plan.metrics]
-    plan.sources += [note for note in notes if note is not None and note not in plan.sources]
+    plan.sources += [s for s in sources_of("METRICS", [m for m, _ in plan.metrics]) if s not in plan.sources]
     plan.repetition = _repetition(plan.options)
     return plan
 

@@ -88,6 +88,36 @@ def source_of(key: str, value: Any) -> dict[str, str | None] | None:
     return None if digest is None else {"key": key, "name": _qualified(maker), "sha256": digest}
 
 
+def sources_of(key: str, value: Any) -> list[dict[str, str | None]]:
+    """:func:`source_of` of a value, or of each in a list or dict, and the files beside it from which it imports."""
+    elements = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else [value]
+    sources: list[dict[str, str | None]] = []
+    for element in elements:
+        first = source_of(key, element)
+        if first is not None:
+            maker = element.func if isinstance(element, functools.partial) else element
+            module = sys.modules[(maker if hasattr(maker, "__qualname__") else type(maker)).__module__]
+            others = [{"key": key, "name": path.name, "sha256": digest_of(other)} for path, other in _beside(module)]
+            sources += [source for source in (first, *others) if source not in sources]
+    return sources
+
+
+def _beside(module: ModuleType) -> list[tuple[Path, ModuleType]]:
+    """Modules in a module's folder from which it imports, directly or through others."""
+    start = Path(str(module.__file__))
+    seen, todo = {start: module}, [module] if "site-packages" not in start.parts else []
+    while todo:
+        for value in list(vars(todo.pop()).values()):
+            name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+            other = sys.modules.get(name) if isinstance(name, str) else None
+            path = Path(getattr(other, "__file__", None) or "/")
+            if other is not None and path.parent == start.parent and path not in seen:
+                seen[path] = other
+                todo.append(other)
+    del seen[start]
+    return sorted(seen.items())
+
+
 def digest_of(module: ModuleType | None) -> str | None:
     """SHA-256 of a module's file, None where it has none."""
     path = getattr(module, "__file__", None)

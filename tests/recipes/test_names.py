@@ -172,6 +172,22 @@ def test_a_metric_that_a_recipe_imports_is_noted_and_said_to_be_unjudged(folder,
     assert any("value of epochs is 0.5; 2.0 follows" in problem for problem in verify(run))
 
 
+def test_files_that_a_recipe_imports_are_noted_with_what_they_import(folder):
+    (folder / "signs_of_mine.py").write_text("import numbers_of_mine\n" + MINE)
+    (folder / "numbers_of_mine.py").write_text("HALF = 0.5\n")
+    (folder / "job.py").write_text("from signs_of_mine import LastFirst, SignDescent, Stop\n" + JOB % "")
+    recipe = load_recipe(folder / "job.py")
+    mine = {"optimizer": recipe.SignDescent, "train_sampler": recipe.LastFirst, "events": [recipe.Stop()]}
+    plan = make_plan(recipe.FIXED, {**recipe.MUTABLE, **mine}, [], parse_options([]), folder)
+    names = {"train_sampler": "LastFirst", "optimizer": "SignDescent", "events": "Stop"}
+    assert {(own["key"], own["name"]) for own in plan.sources} == {
+        *((key, f"signs_of_mine:{name}") for key, name in names.items()),
+        *((key, "numbers_of_mine.py") for key in names),
+    }
+    digest = hashlib.sha256(b"HALF = 0.5\n").hexdigest()
+    assert {own["sha256"] for own in plan.sources if own["name"] == "numbers_of_mine.py"} == {digest}
+
+
 def test_a_run_is_not_resumed_with_another_file(folder, capsys):
     assert cli.main(["run", str(folder / "job.py"), "optimizer=mine.py:SignDescent", "--dry-run", "--quiet"]) == 0
     (run,) = Path("results/job").glob("20*")
