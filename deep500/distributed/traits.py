@@ -62,7 +62,8 @@ class Traits:
     def on_other_ranks(cls) -> str:
         """In words, how a run that goes on on another number of ranks relates to one that was never stopped."""
         same = cls.waits == "together" and cls.consistent
-        return f"{'' if same else 'not '}equal to a run that was never stopped{', up to the order of sums' * same}"
+        but = ", up to the order of sums, and to Dropout's draws and batch statistics, which are each rank's" * same
+        return f"{'' if same else 'not '}equal to a run that was never stopped{but}"
 
     @classmethod
     def put_together(cls, states: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -18,6 +18,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 
@@ -41,6 +42,7 @@ Registered = TypeVar("Registered", bound=Factory)
 
 _factories: dict[str, Factory] = {}
 _pure: set[str] = set()
+_living: dict[str, WeakSet[CustomOp]] = {}
 _loaded: dict[Path, ModuleType] = {}
 
 
@@ -90,7 +92,7 @@ def register_op(name: str, *, pure: bool = False) -> Callable[[Registered], Regi
             )
         _factories[name] = factory
         (_pure.add if pure else _pure.discard)(name)
-        _make.cache_clear()
+        forget_operators()
         return factory
 
     return enter
@@ -183,7 +185,18 @@ class _Attributes:
 def _make(name: str, factory: Factory, attributes: _Attributes, inputs: tuple[Any, ...]) -> CustomOp:
     op = _call(name, factory, attributes.values, inputs)
     op.make_again = lambda: _call(name, factory, attributes.values, inputs)
+    _living.setdefault(name, WeakSet()).add(op)
     return op
+
+
+def living_operators(names: Iterable[str]) -> list[CustomOp]:
+    """Made operators of these names that something still holds."""
+    return [op for name in names for op in _living.get(name, ())]
+
+
+def forget_operators() -> None:
+    """Make new operators from here on: a run begins with none that an earlier one has called."""
+    _make.cache_clear()
 
 
 def _call(name: str, factory: Factory, attributes: Mapping[str, Any], inputs: tuple[Any, ...]) -> CustomOp:

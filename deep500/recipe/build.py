@@ -23,7 +23,7 @@ from deep500.measure.allocation import set_allocator
 from deep500.networks.drawing import undrawn
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.networks.network import Network
-from deep500.operators.registry import load_plugin
+from deep500.operators.registry import forget_operators, load_plugin
 from deep500.recipe.calls import accepts, check_call, parameters
 from deep500.recipe.describing import describe
 from deep500.recipe.model import LOSS, make_native, make_network, make_task
@@ -274,6 +274,7 @@ def make_parts(
 ) -> Parts:
     """All objects of one run with one seed; everything that can be wrong is found here, before training."""
     train, validation, *test = data
+    forget_operators()  # those of an earlier seed
     comm = comm or Serial()
     train_sampler = make_sampler(values, "train_sampler", train, seed, dry_run, comm)
     validation_sampler = make_sampler(values, "validation_sampler", validation, seed, dry_run, comm)

@@ -1,4 +1,4 @@
-"""State that a user's optimizer or scheme keeps in attributes, which no checkpoint has: a resumed run differs.
+"""State of a user's optimizer, scheme or operator in attributes, which no checkpoint has: resumed, a run differs.
 
 One step is watched: an attribute that it reads before it writes it, and leaves changed, is state. Which attributes are
 Deep500's own shows in the code of its classes.
@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import dis
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
+
+from deep500.operators.base import CustomOp
+from deep500.operators.python_op import CustomPythonOp
+from deep500.operators.registry import DOMAIN, living_operators
 
 OWN = "deep500."
 SAVES = ("state_dict", "own_state", "number_arrays")
@@ -36,7 +40,8 @@ def watching_steps(optimizer: Any) -> Callable[[Mapping[str, Any]], dict[str, An
     """
     parts = [part for part in (optimizer, getattr(optimizer, "base_optimizer", None)) if part is not None]
     parts = [part for part in parts if not type(part).__module__.startswith(OWN) and not _saves(type(part))]
-    if not parts or optimizer.steps > 1:
+    custom = {node.op_type for node in optimizer.network.nodes if node.domain == DOMAIN}
+    if not (parts or custom) or optimizer.steps > 1:
         return optimizer.step
     watched = False
 
@@ -44,7 +49,8 @@ def watching_steps(optimizer: Any) -> Callable[[Mapping[str, Any]], dict[str, An
         nonlocal watched
         if watched or optimizer.steps != 1:
             return optimizer.step(inputs)
-        watched, watches = True, [_StepWatch(part) for part in parts]
+        watched = True
+        watches: list[Any] = [*map(_StepWatch, parts), *map(_OperatorWatch, _own_operators(custom))]
         try:
             return optimizer.step(inputs)
         finally:
@@ -83,6 +89,36 @@ class _StepWatch:
                 f"{cls.__name__}: got {', '.join(map(repr, carried))}, which a step reads as the last left it and "
                 "no checkpoint has, so that a resumed run would differ; expected arrays in self.slot(...) and numbers "
                 "in begins_with and next_numbers(), or own_state() and load_own_state() of a scheme: keep it there",
+                UnsavedStateWarning,
+                stacklevel=5,
+            )
+
+
+def _own_operators(names: Iterable[str]) -> list[Any]:
+    operators = living_operators(names)
+    return [op for op in operators if isinstance(op, CustomPythonOp) and not type(op).__module__.startswith(OWN)]
+
+
+class _OperatorWatch:
+    """Memory of an operator from call to call."""
+
+    def __init__(self, operator: Any) -> None:
+        self.operator, self.before = operator, self._values(operator)
+
+    @staticmethod
+    def _values(operator: Any) -> dict[str, Any]:
+        ours = {name for base in (CustomPythonOp, CustomOp) for name in _names(base)} | {"_seen"}
+        return {name: image(value) for name, value in vars(operator).items() if name not in ours}
+
+    def end(self) -> None:
+        """Warn of what calls have changed."""
+        after = self._values(self.operator)
+        changed = sorted(name for name in after if after[name] != self.before.get(name))
+        if changed:
+            warnings.warn(
+                f"operator {self.operator.name!r}: got {', '.join(map(repr, changed))}, which calls change and no "
+                "checkpoint has, so that a resumed run would differ; expected an operator without memory: take random "
+                "numbers from an input that a RandomNormalLike or RandomUniformLike node makes",
                 UnsavedStateWarning,
                 stacklevel=5,
             )

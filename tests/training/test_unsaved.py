@@ -10,9 +10,18 @@ import warnings
 import numpy as np
 import pytest
 
+from deep500.frameworks import reference
+from deep500.metrics import TrainingLoss
+from deep500.networks import add_loss, create
+from deep500.operators import CustomPythonOp, register_op
+from deep500.recipe import run_recipe
+from deep500.training.data import NumpyDataset
+from deep500.training.data.samplers import ShuffleSampler
 from deep500.training.optimizers import AdamOptimizer
 from deep500.training.optimizers.base import UpdateRuleOptimizer
+from deep500.training.trainer import Trainer
 from deep500.training.unsaved import UnsavedStateWarning, image
+from tests.recipes.common import quick
 from tests.training.test_trainer import make_trainer
 
 
@@ -98,6 +107,56 @@ def test_it_is_said_if_and_only_if_a_resumed_run_may_differ(way):
         for t in (whole, resumed)
     ]
     assert (kept[0] != kept[1]) == way.endswith("1")
+
+
+class Noisy(CustomPythonOp):
+    """Noise from a generator of its own, or from an input."""
+
+    def __init__(self, own=True):
+        super().__init__()
+        self.own, self.rng, self.table = own, np.random.default_rng(0), np.ones(3)
+
+    def forward(self, inputs):
+        return inputs[0] * (self.rng.random() if self.own else self.table[0])
+
+    def backward(self, grads, fwd_inputs, fwd_outputs):
+        return grads[0]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_an_operator_that_remembers_is_said(own):
+    register_op("TestNoisy")(Noisy)
+    executor = reference.from_model(add_loss(noisy(3, (4,), 0, own)))
+    rng = np.random.default_rng(0)
+    data = NumpyDataset(rng.normal(size=(40, 4)).astype("float32"), labels=np.arange(40) % 3)
+    batches = ShuffleSampler(data, 8)
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        Trainer(batches, None, executor, AdamOptimizer(executor)).run(2, [])
+    texts = [str(note.message) for note in notes if note.category is UnsavedStateWarning]
+    assert [text.split(",")[0] for text in texts] == ["operator 'Noisy': got 'rng'"] * own
+
+
+def test_each_seed_of_a_run_has_operators_of_its_own(tmp_path):
+    """What a generator gave the first seed, it gives the second: they are the runs that each would be alone."""
+    register_op("TestNoisy")(Noisy)
+
+    def losses(*words):
+        recipe = quick("reference", model=noisy, model_kwargs=None, epochs=1, metrics=[(TrainingLoss(), None)])
+        with pytest.warns(UnsavedStateWarning, match="operator 'Noisy'"):
+            return run_recipe(*recipe, argv=[*words, "--out", str(tmp_path)]).metrics[0].values
+
+    assert losses("--repeat", "2") == [*losses(), *losses("--seed", "1")]
+
+
+def noisy(classes, shape, seed, own=True):
+    """Noise behind the whole network."""
+    network = create("mlp", classes=classes, shape=shape, seed=seed, hidden=(4,))
+    (output,) = network.outputs
+    network.add_node("TestNoisy", [output], ["noisy"], domain="deep500", own=own)
+    network.remove_output(output)
+    network.add_output("noisy")
+    return network
 
 
 @pytest.mark.parametrize("optimizer", [Stored, AdamOptimizer])
