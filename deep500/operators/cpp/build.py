@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 
 from deep500.errors import CacheError, CompileError
@@ -134,10 +135,23 @@ def _job(
 def _entered(job: Job, folder: Path, key: str) -> Path:
     """Move a library that is finished to its place, and list what it was made from."""
     included = [path for path in _included(job.listing, job.place) if not path.is_relative_to(job.place)]
+    included += _asked_for(job.spec, included)
     target = folder / _with_contents(key, included)
     enter(job.library, target, key)
     write_text(folder / f"{key}.json", json.dumps([_portable(path, job.spec) for path in included]))
     return target / job.library.name
+
+
+def _asked_for(spec: BuildSpec, included: list[Path]) -> list[Path]:
+    """Files beside a source of which it, or what it includes, asks whether there are some: later there may be."""
+    files = [Path(name) for name in (*([spec.file] if spec.file else []), *spec.other_files)]
+    files += [path for path in included if not path.is_relative_to(INCLUDE)]
+    texts = [file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file()]
+    names = {name for text in texts for name in _HAS_INCLUDE.findall(text)}
+    return sorted({(file.parent / name).resolve() for file in files for name in names} - set(included))
+
+
+_HAS_INCLUDE = re.compile(r'__has_include\s*\(\s*"([^"\n]+)"')
 
 
 def _included(listing: Path, place: Path) -> list[Path]:

@@ -94,6 +94,19 @@ def test_a_changed_header_means_a_new_build(tmp_path: Path, folder: Path, monkey
     assert value(moved) == 1 and len(done) == 2, "the library for the old contents is still there"
 
 
+def test_a_header_that_appears_where_one_was_asked_for_means_a_new_build(tmp_path: Path, folder: Path) -> None:
+    asks = '#if __has_include("value.h")\n#include "value.h"\n#else\n#define VALUE 1\n#endif\n'
+    (tmp_path / "op.cpp").write_text(simple("y[0] = VALUE;", asks), encoding="utf-8")
+    values = []
+    for text in (None, "#define VALUE 2\n", None):
+        (tmp_path / "value.h").unlink(missing_ok=True)
+        if text is not None:
+            (tmp_path / "value.h").write_text(text, encoding="utf-8")
+        op = d5.compile_custom_cppop("simple", tmp_path / "op.cpp", VECTOR, VECTOR)
+        values.append(float(op(np.zeros(1, "float32"))[0]))
+    assert values == [1, 2, 1]
+
+
 def test_a_changed_header_of_another_source_too(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "value.h").write_text("#define VALUE 1\n", encoding="utf-8")
     (tmp_path / "value.cpp").write_text('#include "value.h"\nfloat value() { return VALUE; }\n', encoding="utf-8")
