@@ -13,6 +13,7 @@ import numpy as np
 
 from deep500.errors import Deep500Error
 from deep500.networks import Network
+from deep500.networks.dtype import to_dtype
 from deep500.registry import load_backend
 from deep500.transformations.substitutions.graph.importing import import_network
 from deep500.transformations.substitutions.graph.writing import export_network
@@ -283,7 +284,8 @@ def layered(d: Drawing, x: str) -> None:
     (centred,) = d.node("Sub", x, mean)
     (square,) = d.node("Mul", centred, centred)
     (variance,) = d.node("ReduceMean", square, d.ints(-1))
-    (deviation,) = d.node("Sqrt", d.node("Add", variance, d.array())[0])
+    d.network.add_parameter(f"e{d.count}", np.array(0.1, "float32"), trainable=False)
+    (deviation,) = d.node("Sqrt", d.node("Add", variance, f"e{d.count}")[0])
     d.node("Mul", d.node("Div", centred, deviation)[0], d.array(width))
 
 
@@ -370,14 +372,14 @@ def choices(draw: Draw, count: int) -> Iterator[dict[str, int]]:
 def differences(seed: int, count: int = 6) -> tuple[list[str], int, int]:
     """Return what differs, in words, how many rewrites were taken, and at how many sizes the drawn network runs."""
     drawn = Drawing(seed)
-    network, draw = drawn.network, random.Random(seed)
+    network, draw = to_dtype(drawn.network, "float64"), random.Random(seed)
     if not network.outputs:
         return [], 0, 0
     other, taken = rewritten(network, draw, draw.choice((0, 2, 8, 20)))
     before, after = (load_backend("reference").from_model(one) for one in (network, other))
     wrong, ran = list[str](), 0
     for sizes in choices(draw, count):
-        fed = feeds(network, sizes, seed)
+        fed = {name: array.astype("float64") for name, array in feeds(network, sizes, seed).items()}
         try:
             want = before.inference(fed)
         except (Deep500Error, ValueError):
@@ -390,7 +392,7 @@ def differences(seed: int, count: int = 6) -> tuple[list[str], int, int]:
             continue
         for name, value in want.items():
             scale = float(np.abs(np.nan_to_num(value, posinf=0, neginf=0)).max(initial=1.0))
-            near = value.shape == got[name].shape and np.allclose(got[name], value, atol=1e-4 * scale, equal_nan=True)
+            near = value.shape == got[name].shape and np.allclose(got[name], value, atol=1e-6 * scale, equal_nan=True)
             if not near:
                 wrong.append(f"{seed} at {sizes}: {name} {value.shape} {got[name].shape}")
     return wrong, taken, ran

@@ -146,6 +146,29 @@ def reshaped(op_type: str, whole: Sequence[int], places: Sequence[int]) -> tuple
     return tuple(size if size != -1 or left is None else left for size in sizes)
 
 
+def ones_between(before: Sequence[int], after: Sequence[int]) -> tuple[str, list[int]] | None:
+    """The operator, and its axes, that makes one shape of another by axes of one element alone; None where none does.
+
+    Example:
+        >>> n, h = symbol("N", 5), symbol("H", 7)
+        >>> ones_between((n, h), (1, n, 1, h)), ones_between((n, 1, h), (n, h)), ones_between((n, h), (h, n))
+        (('Unsqueeze', [0, 2]), ('Squeeze', [1]), None)
+    """
+    for op_type, few, many in (("Unsqueeze", before, after), ("Squeeze", after, before)):
+        rest, axes = list(few), list[int]()
+        for axis, size in enumerate(many):
+            if rest and rest[0] == size:
+                rest.pop(0)
+            elif size == 1:
+                axes.append(axis)
+            else:
+                break
+        else:
+            if axes and not rest:
+                return op_type, axes
+    return None
+
+
 def total(sizes: Iterable[int]) -> int:
     """The product of sizes; NumPy's would forget what they stand for."""
     return math.prod(sizes)

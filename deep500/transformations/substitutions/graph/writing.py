@@ -14,7 +14,7 @@ from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.transformations.substitutions.graph.attention import fused
 from deep500.transformations.substitutions.graph.importing import Imported, named
-from deep500.transformations.substitutions.graph.sizes import Size, is_open, numbers, reshaped, symbol
+from deep500.transformations.substitutions.graph.sizes import Size, is_open, numbers, ones_between, reshaped, symbol
 from deep500.transformations.substitutions.graph.stacked import unstacked
 from deep500.transformations.substitutions.graph.store import INPUT, OPAQUE, Store, StoredGraph, StoreValue, parts
 from deep500.transformations.substitutions.graph.units import Unit, Units, ordered
@@ -249,6 +249,10 @@ class Writer:
                 if reshaped("Flatten", whole, (axis,)) == tuple(target):
                     return [helper.make_node("Flatten", inputs, outputs, axis=axis)]
             raise NetworkError(f"got shape {shape}, of which {len(follow)} sizes follow; expected one; report this")
+        ones = ones_between(whole, target) if follow else None
+        if ones is not None:  # what follows from nothing where a size is 0 is no number
+            axes = self.array(np.array(ones[1], np.int64))
+            return [helper.make_node(ones[0], [inputs[0], axes], outputs)]
         for axis in follow:
             shape[axis] = -1
         if len(places) > len(follow):

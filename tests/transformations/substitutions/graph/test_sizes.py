@@ -125,6 +125,27 @@ def test_two_sizes_that_are_products_are_written() -> None:
         np.testing.assert_allclose(got, want, atol=1e-5)
 
 
+def test_axes_of_one_element_come_and_go_around_nothing() -> None:
+    """Half of one row has none: a reshape could not tell what follows from nothing."""
+    network = Network("halves")
+    network.add_input("x", ("N", 4, "H", "W"))
+    for name, axis in (("axis", 3), ("end", -1)):
+        network.add_parameter(name, np.array([axis]), trainable=False)
+    network.add_node("Split", ["x"], ["a", "b"], axis=0, num_outputs=2)
+    network.add_node("Unsqueeze", ["b", "axis"], ["y"])
+    network.add_node("ReduceMean", ["b", "end"], ["mean"], keepdims=1)
+    network.add_node("Squeeze", ["mean", "end"], ["z"])
+    for name in "ayz":
+        network.add_output(name)
+    imported = import_network(network)
+    written = export_network(imported, imported.graph, wide=False)
+    for sizes in ((1, 4, 3, 12), (4, 4, 1, 1)):
+        x = np.random.default_rng(0).normal(size=sizes).astype("float32")
+        want, got = (load_backend("reference").from_model(one).inference({"x": x}) for one in (network, written))
+        for name, value in want.items():
+            np.testing.assert_array_equal(got[name], value)
+
+
 def test_rewrites_hold_at_every_size() -> None:
     """Any rules, whatever they cost; sizes are drawn with every rest of strides, one, primes, above all constants."""
     wrong, taken, ran = list[str](), 0, 0
