@@ -108,7 +108,7 @@ def compare_qualities(
     facts = [
         {m.get("name"): m for m in (manifest.get("resolved") or {}).get("metrics") or ()} for manifest in manifests
     ]
-    shared = [name for name in facts[0] if name in facts[1] and facts[0][name].get("kind") == "quality"]
+    shared = [name for name in facts[0] if name in facts[1] and _is_compared(facts[0][name], facts[1][name])]
     families: dict[bool, list[tuple[QualityComparison, float | None, str]]] = {True: [], False: []}
     for name in shared:
         sides = [_by_seed(manifest, summary, name) for manifest, summary in zip(manifests, summaries, strict=True)]
@@ -119,6 +119,11 @@ def compare_qualities(
             families[any(side[name].get("target") is not None for side in facts)].append((quality, least, seeds))
     judged = {quality.metric: quality for family in families.values() for quality in _corrected(family)}
     return tuple(judged[name] for name in shared if name in judged)
+
+
+def _is_compared(*facts: Mapping[str, Any]) -> bool:
+    """Whether a metric is one of quality whose values by seed are of what it is called: those of a variance are not."""
+    return all(side.get("kind") == "quality" and side.get("unit_of_seeds") is None for side in facts)
 
 
 def _corrected(family: Sequence[tuple[QualityComparison, float | None, str]]) -> list[QualityComparison]:

@@ -47,6 +47,8 @@ class Metric(abc.ABC):
         kind: how numbers of several runs may be combined: a ``cost`` (seconds) by the arithmetic mean, a ``rate``
             (samples/s) only through its cost, a ``ratio`` by the geometric mean, a ``count`` exactly, a ``quality``
             (accuracy, loss) by its median.
+        unit_of_seeds: unit of what :meth:`measure` gives, where :meth:`combine` makes another quantity of it, such as a
+            variance: values of single seeds are then shown with it, and neither judged nor compared.
         reason: after :meth:`measure` gave None: why, if there is more to say than that it was not measured.
         details: after :meth:`measure`: the numbers behind the value, in its unit where nothing else is said; what the
             record keeps and the report shows beside it.
@@ -65,6 +67,7 @@ class Metric(abc.ABC):
     unit: str = ""
     direction: Direction = "higher"
     kind: Kind = "quality"
+    unit_of_seeds: str | None = None
     reason: str = ""
     details: Mapping[str, Any] = {}  # replaced, never written to
 

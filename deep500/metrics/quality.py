@@ -202,7 +202,7 @@ class VarianceOverSeeds(Metric):
                 f"got {metric!r}, which watches the run; expected one of statistics: name it by itself too"
             )
         self.metric, self.name = metric, f"variance_of_{metric.name}"
-        self.unit = f"{metric.unit}²" if metric.unit else ""
+        self.unit, self.unit_of_seeds = f"{metric.unit}²" if metric.unit else "", metric.unit
 
     def measure(self, statistics: Any) -> float | None:
         """The other metric's value."""

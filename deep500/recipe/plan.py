@@ -171,5 +171,6 @@ def _facts(metric: Any) -> dict[str, Any]:
     facts = {name: getattr(metric, name, None) for name in ("name", "unit", "direction", "kind")}
     configured = {"arguments": metric.arguments} if getattr(metric, "arguments", None) else {}
     plain = (type(metric).combine, type(metric).passes) == (Metric.combine, Metric.passes)
+    configured |= {} if getattr(metric, "unit_of_seeds", None) is None else {"unit_of_seeds": metric.unit_of_seeds}
     configured |= {"over_seeds": "median"} if plain and not type(metric).__module__.startswith("deep500.") else {}
     return {"class": describe(type(metric)), **facts, **configured}

@@ -34,7 +34,7 @@ from deep500.results.rules import CLAIMS, FAIL, MISSING, NOT_APPLICABLE, PASS, R
 from deep500.results.rules.claim_types import sound
 from deep500.results.scaling import Scaling
 from deep500.results.stats import STATS
-from deep500.results.verdict import TWO_SPLITS, repetition_sentence, standing_words
+from deep500.results.verdict import TWO_SPLITS, repetition_sentence, standing_words, unit_of_seeds
 
 ENOUGH = 20
 """Series with fewer samples are not plotted."""
@@ -96,7 +96,10 @@ def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | N
             status: sum(rule["status"] == status for rule in rules.values())
             for status in (PASS, FAIL, MISSING, NOT_APPLICABLE)
         },
-        "metrics": [metric_row(metric) for metric in summary["metrics"]],
+        "metrics": [
+            {**metric_row(metric), "unit_of_seeds": unit_of_seeds(manifest, metric["name"])}
+            for metric in summary["metrics"]
+        ],
         "series": {name: {**stat, "sentence": sentence(stat)} for name, stat in series.items() if stat["estimates"]},
         "headline": _headline(series),
         "disturbed": disturbed(epochs, manifest),

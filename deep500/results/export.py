@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from deep500.results.export_mllog import write_mllog
 from deep500.results.export_tensorboard import write_tensorboard
 from deep500.results.files import read_json, read_lines, write_atomic, writing
 from deep500.results.layout import check_layout
-from deep500.results.record import METRICS, SUMMARY
+from deep500.results.record import MANIFEST, METRICS, SUMMARY
 from deep500.results.samples import SampleStore
 from deep500.results.stats import STATS
+from deep500.results.verdict import UNJUDGED, unit_of_seeds, verdict_of_seed
 
 FORMATS = ("csv", "mllog", "tensorboard", "mlflow")
 
@@ -26,8 +27,9 @@ def export(path: Path, to: str, out: Path) -> list[Path]:
 
     Args:
         path: results folder.
-        to: ``"csv"``: ``metrics.csv``, ``curve.csv``, ``samples.csv``, ``estimates.csv``; ``"mllog"``: MLPerf's log, a
-            file per seed; ``"tensorboard"``: event files (needs tensorboardX); ``"mlflow"``: MLflow's file store.
+        to: ``"csv"``: ``metrics.csv``, ``curve.csv``, ``samples.csv`` (whose launches are named by their seeds) and
+            ``estimates.csv``; ``"mllog"``: MLPerf's log, a file per seed; ``"tensorboard"``: event files (needs
+            tensorboardX); ``"mlflow"``: MLflow's file store.
         out: folder, made if absent.
 
     Returns:
@@ -54,7 +56,7 @@ def export(path: Path, to: str, out: Path) -> list[Path]:
 
 def _csv(path: Path, out: Path) -> list[Path]:
     tables = {
-        "metrics": metric_rows(read_json(path / SUMMARY)),
+        "metrics": metric_rows(read_json(path / MANIFEST), read_json(path / SUMMARY)),
         "curve": [dict(flattened(line)) for line in read_lines(path / METRICS)],
         "samples": list(_samples(path)),
         "estimates": list(estimate_rows(path)),
@@ -78,21 +80,26 @@ def flattened(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def metric_rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row per metric and seed."""
-    return [
-        {
-            "metric": m["name"],
-            "unit": m["unit"],
-            "seed_number": i,
-            "value": value,
-            "target": m["target"],
-            "verdict": m["verdict"],
-            "labels": "; ".join(summary.get("labels", [])),
-        }
-        for m in summary.get("metrics", [])
-        for i, value in enumerate(m["values"])
-    ]
+def metric_rows(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row per metric and seed: ``verdict`` is on the value that stands beside it, which has no target where the
+    metric is another quantity over the seeds; ``verdict_over_seeds`` is the run's."""
+    rows = []
+    for m in summary.get("metrics", []):
+        unit = unit_of_seeds(manifest, m["name"])
+        for number, (seed, value) in enumerate(zip(manifest["seeds"], m["values"], strict=True)):
+            rows.append(
+                {
+                    "metric": m["name"],
+                    "unit": m["unit"] if unit is None else unit,
+                    "seed": seed,
+                    "value": value,
+                    "target": m["target"] if unit is None else None,
+                    "verdict": verdict_of_seed(m, number) if unit is None else UNJUDGED,
+                    "verdict_over_seeds": m["verdict"],
+                    "labels": "; ".join(summary.get("labels", [])),
+                }
+            )
+    return rows
 
 
 def _samples(path: Path) -> Iterator[dict[str, Any]]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from deep500.results.files import read_json, read_lines, to_json, write_atomic, writing
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
+from deep500.results.verdict import unit_of_seeds, verdict_of_seed
 
 FINISHED, FAILED = 3, 4
 """MLflow's codes of how a run ended."""
@@ -61,8 +62,8 @@ def write_mlflow(path: Path, out: Path) -> list[Path]:
         _write(run / "meta.yaml", _yaml(_meta(run, experiment, path, seed, summary, times)))
         for kind, values in (
             ("params", params),
-            ("tags", _tags(manifest, summary, path, seed)),
-            ("metrics", _metrics(summary, lines, number, times)),
+            ("tags", _tags(manifest, summary, path, number)),
+            ("metrics", _metrics(manifest, summary, lines, number, times)),
         ):
             for name, text in values.items():
                 _write(run / kind / _name(name), text)
@@ -107,10 +108,11 @@ def _milliseconds(summary: Mapping[str, Any], began: int) -> int:
         return began
 
 
-def _tags(manifest: Mapping[str, Any], summary: Mapping[str, Any], path: Path, seed: int) -> dict[str, str]:
+def _tags(manifest: Mapping[str, Any], summary: Mapping[str, Any], path: Path, number: int) -> dict[str, str]:
+    seed = manifest["seeds"][number]
     # fmt: off
     tags = {
-        "mlflow.runName": _title(path, seed, summary), "verdict": summary["verdict"],
+        "mlflow.runName": _title(path, seed, summary), "verdict over seeds": summary["verdict"],
         "labels": ", ".join(summary["labels"]), "division": manifest["division"], "seed": str(seed),
         "backend": str(manifest.get("backend")), "device": str(manifest["device"]["used"]),
         "environment_sha256": str(manifest.get("environment_sha256")), "results": path.name,
@@ -120,6 +122,8 @@ def _tags(manifest: Mapping[str, Any], summary: Mapping[str, Any], path: Path, s
     tags |= {"tags": ", ".join(manifest["tags"])} if "tags" in manifest else {}
     for metric in summary["metrics"]:
         value = "not measured" if metric["value"] is None else f"{metric['value']:.6g} {metric['unit']}".strip()
+        if metric["target"] is not None and unit_of_seeds(manifest, metric["name"]) is None:
+            tags[f"{metric['name']} verdict"] = verdict_of_seed(metric, number)
         tags[f"{metric['name']} over seeds"] = f"{value} (median, {metric['standing']}): {metric['verdict']}"
     return tags
 
@@ -133,7 +137,9 @@ def _times(lines: list[dict[str, Any]], summary: Mapping[str, Any], began: int) 
     return [round(1000 * known[0][0]), *(round(1000 * (begin + lasted)) for begin, lasted in known)]
 
 
-def _metrics(summary: Mapping[str, Any], lines: list[dict[str, Any]], number: int, times: list[int]) -> dict[str, str]:
+def _metrics(
+    manifest: Mapping[str, Any], summary: Mapping[str, Any], lines: list[dict[str, Any]], number: int, times: list[int]
+) -> dict[str, str]:
     """Per name its lines ``time value step``; the time is when the epoch had ended."""
     lines_of: dict[str, str] = {}
     for line, ended in zip(lines, times[1:], strict=True):
@@ -142,7 +148,9 @@ def _metrics(summary: Mapping[str, Any], lines: list[dict[str, Any]], number: in
                 lines_of[key] = lines_of.get(key, "") + f"{ended} {value!r} {line['epoch']}\n"
     for metric in summary["metrics"]:
         if metric["values"][number] is not None:
-            unit = f" in {metric['unit']}" if metric["unit"] else ""
+            of_seed = unit_of_seeds(manifest, metric["name"])
+            unit = metric["unit"] if of_seed is None else of_seed
+            unit = f" in {unit}" if unit else ""
             lines_of[f"final {metric['name']}{unit}"] = f"{times[-1]} {metric['values'][number]!r} {len(lines)}\n"
     return lines_of
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from deep500.results.files import read_json, read_lines, write_atomic
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
-from deep500.results.verdict import UNJUDGED
+from deep500.results.verdict import PASSED, UNJUDGED, unit_of_seeds, verdict_of_seed
 
 
 def write_mllog(path: Path, out: Path) -> list[Path]:
@@ -32,7 +32,10 @@ def write_mllog(path: Path, out: Path) -> list[Path]:
     for number, seed in enumerate(manifest["seeds"]):
         rows = [row for row in curve if row["seed"] == seed]
         begins = _begins(rows, datetime.datetime.fromisoformat(manifest["started"]).timestamp())
-        lines = [*_setup(manifest, seed, begins[0] if begins else 0), *_run(rows, begins, _status(summary, number))]
+        lines = [
+            *_setup(manifest, seed, begins[0] if begins else 0),
+            *_run(rows, begins, _status(manifest, summary, number)),
+        ]
         written.append(out / f"result_{number}.txt")
         write_atomic(written[-1], "".join(f"{line}\n" for line in lines))
     return written
@@ -81,13 +84,12 @@ def _run(rows: list[dict[str, Any]], begins: list[int], status: str) -> list[str
     return [*lines, _line("INTERVAL_END", "run_stop", None, now, status=status)]
 
 
-def _status(summary: Mapping[str, Any], number: int) -> str:
-    """``success`` where this seed reached every target, in a run that could be judged: MLPerf judges single runs."""
-    judged = [metric for metric in summary["metrics"] if metric["target"] is not None]
-    reached = bool(judged) and not summary["verdict"].startswith(UNJUDGED)
-    for metric in judged:
-        value, sign = metric["values"][number], 1 if metric["direction"] == "higher" else -1
-        reached = reached and value is not None and sign * (value - metric["target"]) >= 0
+def _status(manifest: Mapping[str, Any], summary: Mapping[str, Any], number: int) -> str:
+    """``success`` where this seed reached every target, in a run that could be judged: MLPerf judges single runs, and
+    none by a variance over them."""
+    of_seeds = [metric for metric in summary["metrics"] if unit_of_seeds(manifest, metric["name"]) is None]
+    judged = [verdict_of_seed(metric, number) for metric in of_seeds if metric["target"] is not None]
+    reached = PASSED in judged and set(judged) <= {PASSED} and not summary["verdict"].startswith(UNJUDGED)
     return "success" if reached else "aborted"
 
 

@@ -15,6 +15,7 @@ from deep500.errors import ResultsError
 from deep500.results.files import read_json, read_lines, writing
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
 from deep500.results.samples import SampleStore
+from deep500.results.verdict import unit_of_seeds
 
 
 def write_tensorboard(path: Path, out: Path) -> list[Path]:
@@ -42,7 +43,7 @@ def write_tensorboard(path: Path, out: Path) -> list[Path]:
             try:
                 _samples(writer, SampleStore(path), seed, began)
                 _epochs(writer, [line for line in curve if line["seed"] == seed], began)
-                _metrics(writer, summary["metrics"], number, began)
+                _metrics(writer, manifest, summary["metrics"], number, began)
                 writer.add_text("verdict", _summary_text(manifest, summary), 0, walltime=began)
             finally:
                 writer.close()
@@ -69,8 +70,11 @@ def _epochs(writer: Any, lines: list[dict[str, Any]], began: float) -> None:
                 writer.add_scalar(f"epoch/{key}", value, line["epoch"], walltime=began)
 
 
-def _metrics(writer: Any, metrics: list[dict[str, Any]], number: int, began: float) -> None:
+def _metrics(
+    writer: Any, manifest: Mapping[str, Any], metrics: list[dict[str, Any]], number: int, began: float
+) -> None:
     for metric in metrics:
+        unit = unit_of_seeds(manifest, metric["name"])
         if metric["values"][number] is not None:
             writer.add_scalar(
                 f"metric/{metric['name']}",
@@ -78,13 +82,13 @@ def _metrics(writer: Any, metrics: list[dict[str, Any]], number: int, began: flo
                 0,
                 walltime=began,
                 display_name=metric["name"],
-                summary_description=f"unit: {metric['unit']}",
+                summary_description=f"unit: {metric['unit'] if unit is None else unit}",
             )
 
 
 def _summary_text(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     """Verdict and metrics over all seeds, as Markdown, which is what TensorBoard shows texts in."""
-    lines = [f"recipe {manifest['recipe']}, {manifest['division']} division: {summary['verdict']}"]
+    lines = [f"recipe {manifest['recipe']}, {manifest['division']} division, all seeds: {summary['verdict']}"]
     for metric in summary["metrics"]:
         value = "not measured" if metric["value"] is None else f"{metric['value']:.4g} {metric['unit']}"
         lines.append(

@@ -39,8 +39,8 @@ def query(folder: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
 
     Tables: ``runs`` (path, name, tags, recipe, verdict, started, backend, division, environment, and a column for each
     key that a recipe sets, such as batch_size and optimizer_kwargs_lr), ``metrics`` (path, metric, unit,
-    seed_number, value, target, verdict, labels), ``curve`` (path, and the numbers of every epoch), ``estimates`` (path,
-    series, q, value, low, high, n_eff, ...).
+    seed, value, target, verdict, verdict_over_seeds, labels), ``curve`` (path, and the numbers of every epoch, among
+    them its seed), ``estimates`` (path, series, q, value, low, high, n_eff, ...).
 
     Returns:
         column names and rows.
@@ -107,7 +107,7 @@ def _collect(path: Path, tables: dict[str, list[dict[str, Any]]]) -> None:
     facts |= {key: manifest.get(key) for key in ("name", "recipe", "started", "backend", "division")}
     facts["environment"] = manifest.get("environment_sha256")
     tables["runs"].append({**facts, **{k: v for k, v in _configuration(manifest).items() if k not in facts}})
-    tables["metrics"] += [{**at, **row} for row in metric_rows(summary)]
+    tables["metrics"] += [{**at, **row} for row in metric_rows(manifest, summary)]
     tables["curve"] += [
         {**at, **{k: v for k, v in line.items() if not isinstance(v, (dict, list))}}
         for line in read_lines(path / METRICS)

@@ -142,6 +142,32 @@ def judge(
     )
 
 
+def unit_of_seeds(manifest: Mapping[str, Any], name: str) -> str | None:
+    """The unit of a metric's values by seed, where over the seeds it is another quantity (a variance); else None.
+
+    Example:
+        >>> facts = {"name": "variance_of_test_accuracy", "unit": "%²", "unit_of_seeds": "%"}
+        >>> unit_of_seeds({"resolved": {"metrics": [facts]}}, "variance_of_test_accuracy")
+        '%'
+    """
+    declared = (manifest.get("resolved") or {}).get("metrics") or ()
+    return next((facts.get("unit_of_seeds") for facts in declared if facts.get("name") == name), None)
+
+
+def verdict_of_seed(metric: Mapping[str, Any], number: int) -> str:
+    """The verdict on one seed's value of a metric in ``summary.json``; UNJUDGED where that of all seeds is.
+
+    Example:
+        >>> metric = {"verdict": "PASSED", "target": 90.0, "direction": "higher", "values": [95.0, 80.0, 91.0]}
+        >>> [verdict_of_seed(metric, number) for number in range(3)]
+        ['PASSED', 'FAILED', 'PASSED']
+    """
+    if metric["verdict"] not in (PASSED, FAILED) or metric["target"] is None:
+        return UNJUDGED
+    value, sign = metric["values"][number], 1 if metric["direction"] == "higher" else -1
+    return PASSED if value is not None and sign * (value - metric["target"]) >= 0 else FAILED
+
+
 def overall(metrics: Sequence[MetricResult]) -> str:
     """FAILED if one failed, else PASSED if one passed, else UNJUDGED with the first reason."""
     if any(m.verdict == FAILED for m in metrics):

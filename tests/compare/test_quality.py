@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from deep500.compare.quality import NO_LOSS, WORSE, compare_qualities
+from deep500.metrics import TestAccuracy, VarianceOverSeeds
+from deep500.recipe.plan import _facts
 
 
 def compare(first, second, direction="higher", seeds=None, words=(None, None)):
@@ -99,3 +101,11 @@ def test_another_metric_does_not_blind_the_test_of_a_target():
     assert {q.verdict for q in two_metrics(values).values()} == {"not tested"}
     found = two_metrics(values, target=60.0)
     assert {q.verdict for q in found.values()} == {WORSE} and found["accuracy"].p == compare(values, [0.0] * 6).p
+
+
+def test_seeds_of_a_variance_are_not_compared_as_variances():
+    """Its values by seed are accuracies, of which more is better, whereas its direction is "lower"."""
+    facts = _facts(VarianceOverSeeds(TestAccuracy()))
+    manifest = {"resolved": {"metrics": [facts]}, "seeds": list(range(8))}
+    runs = [{"metrics": [{"name": facts["name"], "values": [v + s for s in range(8)]}]} for v in (50.0, 80.0)]
+    assert facts["direction"] == "lower" and compare_qualities([manifest] * 2, runs) == ()

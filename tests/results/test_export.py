@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 
 from deep500 import cli
 from deep500.errors import InputError, ResultsError, TrainingError
+from deep500.metrics import TestAccuracy, VarianceOverSeeds
 from deep500.recipe import run_recipe
 from deep500.results.export import FORMATS, export
+from deep500.results.query import query
 from deep500.results.rules import NOT_APPLICABLE, check
 from tests.recipes.common import quick
 from tests.results.report_cases import HOSTILE, finished
@@ -93,6 +96,11 @@ def test_a_seed_that_misses_the_target_is_no_success(tmp_path):
         for file in export(record.path, "mllog", tmp_path)
     ]
     assert [end["metadata"]["status"] for end in ends] == ["success", "aborted"]
+    (_, second) = export(record.path, "mlflow", tmp_path / "flow")
+    assert (second / "tags" / "test_accuracy verdict").read_text() == "FAILED"
+    export(record.path, "csv", tmp_path)
+    words = [(row["verdict"], row["verdict_over_seeds"]) for row in table(tmp_path / "metrics.csv")]
+    assert words == [("PASSED", "PASSED"), ("FAILED", "PASSED")]
     record.write_summary({**summary, "verdict": "UNJUDGED (stand-in data)"})
     (first, _) = export(record.path, "mllog", tmp_path)
     assert '"aborted"' in first.read_text().splitlines()[-1]
@@ -216,11 +224,36 @@ def test_times_are_unix_time_and_those_of_each_seed(tmp_path):
         assert [int(words[0]) for words in written] == ends
 
 
+def table(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_seed_is_the_same_seed_in_every_table_and_has_its_own_unit_and_verdict(tmp_path):
+    """Tables are joined on it: what stands beside a seed is what the curve of that seed ended with."""
+    metrics = [(TestAccuracy(), 0.0), (VarianceOverSeeds(TestAccuracy()), 1e9)]
+    recipe = quick("reference", epochs=1, metrics=metrics)
+    path = Path(run_recipe(*recipe, argv=["--repeat", "2", "--seed", "5", "--quiet", "--out", str(tmp_path)]).path)
+    export(path, "csv", tmp_path)
+    ends = {row["seed"]: row["test_accuracy"] for row in table(tmp_path / "curve.csv")}
+    assert len({*ends.values()}) == 2 and {row["launch"] for row in table(tmp_path / "samples.csv")} == {"5", "6"}
+    rows = table(tmp_path / "metrics.csv")
+    assert [(row["seed"], row["value"], row["unit"]) for row in rows] == 2 * [(s, v, "%") for s, v in ends.items()]
+    assert [(row["target"], row["verdict"]) for row in rows] == 2 * [("0.0", "PASSED")] + 2 * [("", "UNJUDGED")]
+    joined = "SELECT count(*) FROM metrics m JOIN curve c USING (path, seed) WHERE m.value = c.test_accuracy"
+    assert query(tmp_path, joined)[1] == [(4,)]
+    (first, _), runs = export(path, "mllog", tmp_path / "log"), export(path, "mlflow", tmp_path / "flow")
+    assert '"success"' in first.read_text() and [(run / "tags" / "seed").read_text() for run in runs] == ["5", "6"]
+    names = {file.name for run in runs for file in (run / "metrics").glob("final *")}
+    assert names == {"final test_accuracy in _", "final variance_of_test_accuracy in _"}
+    page = (path / "report.html").read_text()
+    assert " %²</td>" in page and page.count(" %</td>") > 1 and not re.search(r"\d, [\d.]+ %²", page)
+
+
 def test_the_curve_is_a_flat_table(tmp_path):
     path = Path(run_recipe(*quick("reference", epochs=2), argv=["--quiet", "--out", str(tmp_path)]).path)
     export(path, "csv", tmp_path / "csv")
-    with (tmp_path / "csv" / "curve.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = table(tmp_path / "csv" / "curve.csv")
     assert not any(text.startswith(("{", "[")) for row in rows for text in row.values())
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     assert [float(row["clock.wall_seconds"]) for row in rows] == [line["clock"]["wall_seconds"] for line in lines]
