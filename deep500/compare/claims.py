@@ -27,13 +27,15 @@ def run_claims(
     for compared in series:
         base = medians[compared.series][0]
         if base is not None:
-            ends = {"seconds": base["value"], "low": base["ci"]["low"], "high": base["ci"]["high"]}
+            size, text = compared.samples[0], "the first run" + ", a sample" * compared.by_sample
+            known = {"seconds": base["value"], "low": base["ci"]["low"], "high": base["ci"]["high"]}
+            ends = {name: None if end is None else end / size for name, end in known.items()}
             claims.append(
                 {
                     "type": "speedup",
                     "of": compared.series,
                     "value": 1 / compared.ratio.median,
-                    "base": {"kind": "other", "text": "the first run", **ends},
+                    "base": {"kind": "other", "text": text, **ends},
                 }
             )
     return claims

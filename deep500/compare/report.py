@@ -24,7 +24,16 @@ from deep500.compare.runs import (
 )
 from deep500.errors import ResultsError
 from deep500.measure.comparison import FASTER, MARGIN, SLOWER, UNRESOLVED
-from deep500.measure.launches import LAUNCHES, WITHIN, basis, launches_differ, over_launches
+from deep500.measure.launches import (
+    LAUNCHES,
+    SHARED,
+    WITHIN,
+    basis,
+    launches_differ,
+    launches_needed,
+    over_launches,
+    own_quantile,
+)
 from deep500.measure.quantiles import Estimate
 from deep500.progress import progress
 from deep500.report.claims import plot_claims
@@ -141,7 +150,10 @@ def _unlike(base: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     work = [
         (name, *(side[name].get("samples_each") for side in declared)) for name in declared[0] if name in declared[1]
     ]
-    words = "their times are of different work. The verdict is by sample, tables and plots show times as they are."
+    words = (
+        "their times are of different work. Ratios, their plot and the verdict are of one sample; medians and all "
+        "other plots show times as they are."
+    )
     return [
         f"One {name} is {before} samples in {base['name']} and {after} in {other['name']}: {words}"
         for name, before, after in work
@@ -212,7 +224,10 @@ def _figures(comparison: RunComparison, other: str) -> list[Figure]:
             for store, stat in zip(stores, stats, strict=True)
         ]
         if all(sum(map(len, side)) >= ENOUGH and min(launch.min() for launch in side) > 0 for side in samples):
-            figures.append(quantile_differences(compared.series, *samples))
+            shared = any(
+                (_median(stat, compared.series) or {"ci": {}})["ci"].get("cluster") == SHARED for stat in stats
+            )
+            figures.append(quantile_differences(compared.series, samples[0], samples[1], shared))
     return figures
 
 
@@ -226,8 +241,12 @@ def _ratios(comparison: RunComparison, other: str) -> Figure:
         for compared in comparison.series
     ]
     ends = [v for row in rows for v in row if v is not None and math.isfinite(v)]
-    names = place_names([compared.series for compared in comparison.series])
-    text = ", ".join(f"{compared.series} {100 * (compared.ratio.median - 1):+.3g} %" for compared in comparison.series)
+    titles = [compared.series + ", by sample" * compared.by_sample for compared in comparison.series]
+    names = place_names(titles)
+    text = ", ".join(
+        f"{title} {100 * (compared.ratio.median - 1):+.3g} %"
+        for title, compared in zip(titles, comparison.series, strict=True)
+    )
     plot = Plot(
         Axis.around([*ends, 0, 100 * MARGIN, -100 * MARGIN], "change of the median time (%)"),
         Axis(-len(rows) + 0.5, 0.5, "", labels=names),
@@ -253,28 +272,38 @@ def _ratios(comparison: RunComparison, other: str) -> Figure:
     )
 
 
-def quantile_differences(series: str, first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> Figure:
+def quantile_differences(
+    series: str, first: Sequence[np.ndarray], second: Sequence[np.ndarray], shared: bool = False
+) -> Figure:
     """By how much every quantile of the second differs: a difference of the medians may hide one of the tails.
 
-    The band holds over launches where both runs have enough of them, else within those that were measured; there is
-    none where few launches differ among themselves.
+    Quantiles are those that tables report: of launches, where both runs have enough of them. The band holds over these,
+    else within those that were measured; there is none where few launches differ among themselves.
 
     Args:
         series: its name.
         first, second: positive samples of every launch in the order in which they were taken, after the warm-up.
+        shared: whether launches of a run share a process, so that nothing holds over launches.
     """
     differ = [launches_differ(side) for side in (first, second)]
     pairs_of_estimates = [
-        [over_launches(side, q, PAIRWISE, p) for side, p in zip((first, second), differ, strict=True)]
+        [over_launches(side, q, PAIRWISE, p, shared=shared) for side, p in zip((first, second), differ, strict=True)]
         for q in QUANTILES
     ]
-    over = all(estimate.cluster == LAUNCHES for estimate in pairs_of_estimates[MEDIAN])
+    over = not shared and min(len(first), len(second)) >= launches_needed()
     fits = [
         all(estimate.standing != "observation" and (estimate.cluster == LAUNCHES) >= over for estimate in pair)
         for pair in pairs_of_estimates
     ]
     pairs = [(a.estimate, b.estimate) for a, b in pairs_of_estimates]
-    middle = [100 * (b.value / a.value - 1) for a, b in pairs]
+    values = [
+        [
+            _of_launches(side, q, one.value) if over else one.value
+            for side, one in zip((first, second), pair, strict=True)
+        ]
+        for q, pair in zip(QUANTILES, pairs, strict=True)
+    ]
+    middle = [100 * (b / a - 1) for a, b in values]
     percent = [100 * q for q in QUANTILES]
     bands = _bands(pairs, fits)
     ends = [end for _, low, high in bands for end in (*low, *high)]
@@ -307,6 +336,13 @@ def quantile_differences(series: str, first: Sequence[np.ndarray], second: Seque
         min(sizes),
         0.95,
     )
+
+
+def _of_launches(launches: Sequence[np.ndarray], q: float, otherwise: float) -> float:
+    """Median of the launches' own quantiles; something else where one has too few samples for it."""
+    values = [own_quantile(launch, q) for launch in launches]
+    known = [value for value in values if value is not None]
+    return float(np.median(known)) if len(known) == len(values) else otherwise
 
 
 def _bands(

@@ -63,6 +63,7 @@ class SeriesComparison:
         reason: why there can be no verdict; empty if nothing but the figures stands against one.
         test: what the p value belongs to; empty without one.
         medians: of the first and the second, in seconds (in turns: over the launches of the pairs).
+        samples: of data in one time of each; where they are not alike, ratio and medians are those of one sample.
     """
 
     series: str
@@ -73,6 +74,12 @@ class SeriesComparison:
     reason: str = ""
     test: str = ""
     medians: tuple[float, float] = (math.nan, math.nan)
+    samples: tuple[float, float] = (1.0, 1.0)
+
+    @property
+    def by_sample(self) -> bool:
+        """Whether the times of both are of different work, so that those of one sample are compared."""
+        return self.samples[0] != self.samples[1]
 
     def __str__(self) -> str:
         return self.sentence(self.reason)
@@ -156,7 +163,11 @@ class RunComparison:
                 "high": s.ratio.high,
                 "p": s.p,
                 "test": s.test,
-                "times": {"first": s.medians[0], "second": s.medians[1], "unit": "s"},
+                "times": {
+                    "first": s.medians[0],
+                    "second": s.medians[1],
+                    "unit": "s per sample" if s.by_sample else "s",
+                },
                 "verdict": s.verdict,
                 "basis": s.basis,
                 "reason": s.reason,
@@ -303,7 +314,8 @@ def _compare_apart(
         word, sizes = verdict(compared.ratio, p, 0.0, margin), _work(name, runs)[0]
         first, second = (run.median(name) / size for run, size in zip(runs, sizes, strict=True))
         about = compared.basis, compared.reason, compared.test
-        comparisons.append(SeriesComparison(name, compared.ratio, p, word, *about, (first, second)))
+        work = sizes[0], sizes[1]
+        comparisons.append(SeriesComparison(name, compared.ratio, p, word, *about, (first, second), work))
     return tuple(comparisons)
 
 
@@ -375,15 +387,18 @@ def look_at(paths: Sequence[Path], apart: Sequence[int], margin: float = MARGIN)
 
 
 def _compare_turns(runs: Sequence[FinishedRun], shared: Sequence[str], margin: float) -> tuple[SeriesComparison, ...]:
-    times, units = [{} for _ in runs], {}  # type: ignore[var-annotated]
+    times, units, work = [{} for _ in runs], {}, {}  # type: ignore[var-annotated]
     apart = {seed for run in runs for seed in run.manifest[TURNS].get("apart", ())}
     for name in shared:
         (first, second), units[name] = _work(name, runs[:2])
+        work[name] = first, second
         for run, size, side in zip(runs, (first, second, first), times, strict=False):
             side[name] = {seed: median / size for seed, median in run.by_launch(name).items() if seed not in apart}
     busy = any(run.disturbed(name) for run in runs for name in shared)
     compared = compare_pairs(times[0], times[1], margin, times[2] if len(times) > 2 else None, busy)
-    return tuple(dataclasses.replace(series, basis=series.basis + units[series.series]) for series in compared)
+    return tuple(
+        dataclasses.replace(one, basis=one.basis + units[one.series], samples=work[one.series]) for one in compared
+    )
 
 
 def compare_pairs(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from deep500.measure.launches import WITHIN, basis
 from deep500.measure.units import unit_for
 from deep500.report.plot import Axis, Plot
 from deep500.results.samples import SampleStore
@@ -72,18 +73,30 @@ def series_figures(store: SampleStore, series: str, stat: Mapping[str, Any]) -> 
     whole = np.concatenate(list(steady.values()))
     factor, unit = unit_for(float(np.median(whole)))
     ordered = np.sort(whole) * factor
+    middle = _reported_median(stat, factor, ordered)
     return [
-        _over_time({launch: values * factor for launch, values in raw.items()}, cuts, ordered, unit, series),
+        _over_time({launch: values * factor for launch, values in raw.items()}, cuts, middle, unit, series),
         _distribution(ordered, stat, factor, unit, series),
         _violins({launch: values * factor for launch, values in steady.items()}, ordered, unit, series),
-        _tail(ordered, stat, factor, unit, series),
+        _tail(ordered, stat, factor, unit, series, middle),
         *_dependence(max(steady.values(), key=len), stat, series),
         _normal(ordered, stat, unit, series),
     ]
 
 
+def _reported_median(stat: Mapping[str, Any], factor: float, ordered: np.ndarray) -> tuple[float, str]:
+    """The median that tables show, and what it is over, in words; that of all samples where they show none.
+
+    Over launches it is the median of theirs, from which that of all samples together differs.
+    """
+    known = next((estimate for estimate in stat["estimates"] if estimate["q"] == 0.5), None)
+    if known is None:
+        return float(np.median(ordered)), "of all samples"
+    return known["value"] * factor, basis(known.get("launches") or 1, known["ci"].get("cluster") or WITHIN)
+
+
 def _over_time(
-    raw: Mapping[int, np.ndarray], cuts: Mapping[int, int], ordered: np.ndarray, unit: str, series: str
+    raw: Mapping[int, np.ndarray], cuts: Mapping[int, int], middle: tuple[float, str], unit: str, series: str
 ) -> Figure:
     total = sum(values.size for values in raw.values())
     every = np.concatenate(list(raw.values()))  # warm-up included: that it is slower is what the plot shows
@@ -94,7 +107,7 @@ def _over_time(
         Axis(0, max(total, 1), "sample", whole=True),
         Axis.around(shown, unit),
         f"{total} samples of {series} in the order in which they were taken, {len(raw)} launches, the first "
-        f"{warm} of them warm-up; median {np.median(ordered):.4g} {unit}",
+        f"{warm} of them warm-up; median {middle[0]:.4g} {unit}, {middle[1]}",
         "y",
     )
     begin, most = 0, max(40, MOST_POINTS // len(raw))
@@ -121,8 +134,8 @@ def _distribution(ordered: np.ndarray, stat: Mapping[str, Any], factor: float, u
     plot = Plot(
         Axis.around(ordered, unit, log=log),
         Axis(0, 1, "share of samples"),
-        f"cumulative distribution of {series}: from {ordered[0]:.4g} to {ordered[-1]:.4g} {unit}, half of the "
-        f"samples within {np.median(ordered):.4g} {unit}",
+        f"cumulative distribution of {series}: from {ordered[0]:.4g} to {ordered[-1]:.4g} {unit}, half of "
+        f"all samples together within {np.median(ordered):.4g} {unit}",
         "x",
     )
     places = np.unique(np.linspace(0, ordered.size - 1, min(ordered.size, MOST_CURVE)).astype(int))
@@ -179,8 +192,8 @@ def _violin(plot: Plot, place: int, values: np.ndarray, top: float) -> None:
         density = gaussian_kde(shown)(grid)
         half = 0.42 * density / density.max()
         plot.area(np.append(place - half, (place + half)[::-1]), np.append(grid, grid[::-1]), place)
-    plot.line([place, place], [within[0], low], 0, "ink")
-    plot.line([place, place], [high, within[-1]], 0, "ink")
+    plot.line([place, place], [min(within[0], low), low], 0, "ink")  # of few samples none may lie beyond a quartile
+    plot.line([place, place], [high, max(high, within[-1])], 0, "ink")
     side = 0.13
     plot.line(
         [place - side, place + side, place + side, place - side, place - side], [low, low, high, high, low], 0, "ink"
@@ -188,7 +201,9 @@ def _violin(plot: Plot, place: int, values: np.ndarray, top: float) -> None:
     plot.line([place - side, place + side], [middle, middle], 0, "ink thick")
 
 
-def _tail(ordered: np.ndarray, stat: Mapping[str, Any], factor: float, unit: str, series: str) -> Figure:
+def _tail(
+    ordered: np.ndarray, stat: Mapping[str, Any], factor: float, unit: str, series: str, middle: tuple[float, str]
+) -> Figure:
     """The quantile function far out: the time that one sample in n exceeds."""
     n = ordered.size
     rarity = n / (n - np.arange(n))  # sample i of n (from 0): n - i of n samples take at least as long
@@ -198,7 +213,7 @@ def _tail(ordered: np.ndarray, stat: Mapping[str, Any], factor: float, unit: str
         Axis(1, max(2.0, n * 1.15), "one in ... samples takes at least", log=True),
         Axis.around(ordered[n // 2 :] if log else np.append(ordered, 0.0), unit, log=log),
         f"tail of {series}: the largest of {n} samples is {ordered[-1]:.4g} {unit}, "
-        f"{ordered[-1] / max(float(np.median(ordered)), 1e-300):.3g} times the median",
+        f"{ordered[-1] / max(middle[0], 1e-300):.3g} times the median {middle[1]}",
         "y",
     )
     plot.points(rarity[places], ordered[places], size=3)
@@ -220,7 +235,7 @@ def _tail(ordered: np.ndarray, stat: Mapping[str, Any], factor: float, unit: str
 
 
 def _dependence(values: np.ndarray, stat: Mapping[str, Any], series: str) -> list[Figure]:
-    """Autocorrelation of "is it above the median?": where n_eff comes from; none if few samples."""
+    """Autocorrelation of "is it above the median?", whose size does not count: where n_eff comes from; none if few."""
     n, lags = values.size, min(40, values.size // 2)
     if lags < 3:
         return []
@@ -232,16 +247,17 @@ def _dependence(values: np.ndarray, stat: Mapping[str, Any], series: str) -> lis
     worth = min((estimate["n_eff"] for estimate in stat["estimates"]), default=float("nan"))
     plot = Plot(
         Axis(0, lags + 1, "samples apart", whole=True),
-        Axis.around(np.concatenate([correlation, [0, 1, -limit]]), "correlation"),
-        f"autocorrelation of {series} up to {lags} samples apart: {correlation[0]:.2g} one apart",
+        Axis.around(np.concatenate([correlation, [0, 1, -limit]]), "correlation of being above the median"),
+        f"autocorrelation of whether {series} is above the median of its launch, up to {lags} samples apart: "
+        f"{correlation[0]:.2g} one apart",
     )
     plot.area([0, lags + 1, lags + 1, 0], [-limit, -limit, limit, limit], 7)
     plot.rule(y=0.0)
     for lag, value in enumerate(correlation, 1):
         plot.line([lag, lag], [0.0, value])
     caption = (
-        f"n = {n} (the longest launch); grey: 95 % of independent samples; all launches: n_eff {worth:.4g} of "
-        f"{stat['n']}"
+        f"n = {n} (the longest launch); of whether a sample is above the median, not of its size; grey: 95 % of "
+        f"independent samples; all launches: n_eff {worth:.4g} of {stat['n']}"
     )
     return [Figure.from_plot("Does a slow moment last?", plot, caption, n, 0.95)]
 

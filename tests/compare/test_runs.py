@@ -10,6 +10,7 @@ import pytest
 
 from deep500 import cli
 from deep500.compare import report
+from deep500.compare.claims import run_claims
 from deep500.compare.runs import InvalidComparison, compare_pairs, compare_runs
 from deep500.measure.launch_comparison import Floor
 from deep500.results.samples import SampleStore
@@ -250,6 +251,13 @@ def test_steps_of_different_batches_are_compared_by_sample(tmp_path):
     first, second = make(tmp_path / "a", launches=12), make(tmp_path / "b", 0.5, launches=12, seed=1, each=32)
     (step,) = compare_runs(first, second).series
     assert step.verdict == "equivalent" and step.basis == "over 12 launches, per sample of 64 and 32 a step"
+    (said,) = compare_runs(first, second).as_dict()["series"]
+    assert said["times"]["unit"] == "s per sample" and said["times"]["first"] == reported(first) / 64
+    estimates = [
+        json.loads((path / "stats.json").read_text())["series"]["step"]["estimates"][0] for path in (first, second)
+    ]
+    base = next(claim for claim in run_claims([step], {"step": estimates}) if claim["type"] == "speedup")
+    assert base["base"]["seconds"] / base["value"] == pytest.approx(reported(second) / 32)
 
 
 def test_launches_that_differ_among_themselves_resolve_nothing(tmp_path):

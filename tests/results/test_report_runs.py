@@ -14,6 +14,7 @@ from deep500 import cli
 from deep500.compare.report import PAIRWISE, quantile_differences, render_runs
 from deep500.compare.runs import compare_runs
 from deep500.errors import ResultsError
+from deep500.measure.launches import over_launches
 from deep500.measure.quantiles import quantile
 from deep500.report.plot import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
 from tests.report.test_page import check_accessible
@@ -62,6 +63,21 @@ def test_times_of_different_work_are_told_apart(runs, tmp_path):
     other = finished(tmp_path, samples_each=64).path
     page = render_runs([runs[0], other])
     assert re.search(r"One step is 32 samples in [^<]+ and 64 in [^<]+: their times are of different work", page)
+    step = compare_runs(runs[0], other).series[0]
+    change = f"{100 * (step.ratio.median - 1):+.3g} %"  # of a sample: half of what medians of the steps say
+    assert f"step, by sample {change}" in page and f"{step.ratio.median:.3f}</span> by sample" in page
+    assert step.ratio.median == pytest.approx(0.5, rel=0.02)
+
+
+@pytest.mark.parametrize(("launches", "shared"), [(5, False), (6, False), (7, False), (8, True)])
+def test_quantiles_are_those_of_the_tables(launches, shared):
+    """With six launches tables have a median over launches, though the two intervals of a band need seven."""
+    rng = np.random.default_rng(launches)
+    sides = [[rng.uniform(1, 1.1, 60 + 40 * k) * (1 + k) for k in range(launches)] for _ in range(2)]
+    sides[1][-1] = sides[1][-1] * 3
+    a, b = (over_launches(side, shared=shared).estimate.value for side in sides)
+    figure = quantile_differences("step", *sides, shared=shared)
+    assert f"{100 * (b / a - 1):+.3g} % at the median" in unescape(figure.plot)
 
 
 def test_three_runs_are_each_compared_with_the_first(runs):
