@@ -42,8 +42,8 @@ class TestAccuracy(_FieldMetric):
     """Accuracy in percent after the final epoch, on the test data of three splits, else on the validation data.
 
     Args:
-        max_acc: take the best epoch instead. That picks the epoch by the very data that judge it, which flatters; the
-            name says ``best_test_accuracy``.
+        max_acc: take the best epoch instead, on the validation data, also of three splits. That picks the epoch by the
+            very data that judge it, which flatters; the name says ``best_test_accuracy``.
     """
 
     field, unit, direction = "test_accuracy", "%", "higher"
@@ -62,7 +62,7 @@ class TrainingAccuracy(_FieldMetric):
 
 
 class TestLoss(_FieldMetric):
-    """Mean loss on the validation data, after the final or (``best``) at the best epoch."""
+    """Mean loss on the data of :class:`TestAccuracy`, after the final or (``best``) at the best epoch."""
 
     field, direction = "test_loss", "lower"
 

@@ -18,7 +18,7 @@ from deep500.results import MetricResult, RecipeResult
 from deep500.results.files import read_json, to_json
 from deep500.results.record import MANIFEST
 from deep500.results.rules import FAIL, FLAGGED, MISSING, NOT_APPLICABLE, PASS, RULES, RULES_FILE
-from deep500.results.verdict import PASSED, TWO_SPLITS, repetition_sentence
+from deep500.results.verdict import PASSED, repetition_sentence, splits_remark
 from deep500.training.listeners import ProgressBar
 
 
@@ -153,10 +153,9 @@ def rules_lines(path: Path) -> list[str]:
 
 
 def splits_sentence(path: Path) -> str:
-    """The remark beside a verdict on data that have no third split; empty where they have one."""
+    """The remark beside a verdict about the data that qualities are of; empty where names say it."""
     manifest = path / MANIFEST
-    data = read_json(manifest).get("data", {}) if manifest.exists() else {}
-    return TWO_SPLITS if data and "test" not in data else ""
+    return splits_remark(read_json(manifest)) if manifest.exists() else ""
 
 
 def _named(rules: Sequence[str]) -> str:

@@ -34,7 +34,7 @@ from deep500.results.rules import CLAIMS, FAIL, MISSING, NOT_APPLICABLE, PASS, R
 from deep500.results.rules.claim_types import sound
 from deep500.results.scaling import Scaling
 from deep500.results.stats import STATS
-from deep500.results.verdict import TWO_SPLITS, repetition_sentence, standing_words, unit_of_seeds
+from deep500.results.verdict import repetition_sentence, splits_remark, standing_words, unit_of_seeds
 
 ENOUGH = 20
 """Series with fewer samples are not plotted."""
@@ -103,7 +103,7 @@ def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | N
         "series": {name: {**stat, "sentence": sentence(stat)} for name, stat in series.items() if stat["estimates"]},
         "headline": _headline(series),
         "disturbed": disturbed(epochs, manifest),
-        "splits": "" if "test" in manifest["data"] or not summary["metrics"] else TWO_SPLITS,
+        "splits": splits_remark(manifest) if summary["metrics"] else "",
         "repetition": _repetition(summary),
         "figures": {
             name: series_figures(record.samples, name, stat)

@@ -17,7 +17,7 @@ from deep500.results.layout import check_layout
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
 from deep500.results.samples import SampleStore
 from deep500.results.stats import STATS
-from deep500.results.verdict import UNJUDGED, unit_of_seeds, verdict_of_seed
+from deep500.results.verdict import UNJUDGED, data_of, unit_of_seeds, verdict_of_seed
 
 FORMATS = ("csv", "mllog", "tensorboard", "mlflow")
 
@@ -85,12 +85,13 @@ def metric_rows(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> list
     metric is another quantity over the seeds; ``verdict_over_seeds`` is the run's."""
     rows = []
     for m in summary.get("metrics", []):
-        unit = unit_of_seeds(manifest, m["name"])
+        unit, data = unit_of_seeds(manifest, m["name"]), data_of(manifest, m["name"])
         for number, (seed, value) in enumerate(zip(manifest["seeds"], m["values"], strict=True)):
             rows.append(
                 {
                     "metric": m["name"],
                     "unit": m["unit"] if unit is None else unit,
+                    "data": data,
                     "seed": seed,
                     "value": value,
                     "target": m["target"] if unit is None else None,

@@ -16,7 +16,7 @@ from typing import Any
 
 from deep500.results.files import read_json, read_lines, to_json, write_atomic, writing
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
-from deep500.results.verdict import unit_of_seeds, verdict_of_seed
+from deep500.results.verdict import splits_remark, unit_of_seeds, verdict_of_seed
 
 FINISHED, FAILED = 3, 4
 """MLflow's codes of how a run ended."""
@@ -118,6 +118,7 @@ def _tags(manifest: Mapping[str, Any], summary: Mapping[str, Any], path: Path, n
         "environment_sha256": str(manifest.get("environment_sha256")), "results": path.name,
     }
     # fmt: on
+    tags |= {"splits": splits_remark(manifest)} if splits_remark(manifest) else {}
     tags |= {"name": manifest["name"]} if "name" in manifest else {}
     tags |= {"tags": ", ".join(manifest["tags"])} if "tags" in manifest else {}
     for metric in summary["metrics"]:

@@ -15,7 +15,7 @@ from deep500.errors import ResultsError
 from deep500.results.files import read_json, read_lines, writing
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
 from deep500.results.samples import SampleStore
-from deep500.results.verdict import unit_of_seeds
+from deep500.results.verdict import splits_remark, unit_of_seeds
 
 
 def write_tensorboard(path: Path, out: Path) -> list[Path]:
@@ -89,6 +89,7 @@ def _metrics(
 def _summary_text(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     """Verdict and metrics over all seeds, as Markdown, which is what TensorBoard shows texts in."""
     lines = [f"recipe {manifest['recipe']}, {manifest['division']} division, all seeds: {summary['verdict']}"]
+    lines += [splits_remark(manifest)] if splits_remark(manifest) else []
     for metric in summary["metrics"]:
         value = "not measured" if metric["value"] is None else f"{metric['value']:.4g} {metric['unit']}"
         lines.append(

@@ -39,8 +39,8 @@ def query(folder: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
 
     Tables: ``runs`` (path, name, tags, recipe, verdict, started, backend, division, environment, and a column for each
     key that a recipe sets, such as batch_size and optimizer_kwargs_lr), ``metrics`` (path, metric, unit,
-    seed, value, target, verdict, verdict_over_seeds, labels), ``curve`` (path, and the numbers of every epoch, among
-    them its seed), ``estimates`` (path, series, q, value, low, high, n_eff, ...).
+    data, seed, value, target, verdict, verdict_over_seeds, labels), ``curve`` (path, and the numbers of every epoch,
+    its seed among them), ``estimates`` (path, series, q, value, low, high, n_eff, ...).
 
     Returns:
         column names and rows.

@@ -142,6 +142,56 @@ def judge(
     )
 
 
+def judged_by_validation(facts: Mapping[str, Any]) -> bool:
+    """Whether a metric is of the validation data though there may be test data: the best epoch, the time to a quality.
+
+    Args:
+        facts: what the manifest says of the metric.
+    """
+    module, _, kind = str(facts.get("class", "")).partition(":")
+    name = str(facts.get("name", "")).removeprefix("variance_of_")
+    of_epochs = name.startswith("best_test_") or kind in ("TimeToAccuracy", "TimeToQuality")
+    return module.startswith("deep500.metrics.") and of_epochs
+
+
+def data_of(manifest: Mapping[str, Any], name: str) -> str | None:
+    """The data that a quality of the trained network is of: ``"test"`` or ``"validation"``; None for all else.
+
+    Example:
+        >>> names, made_by = ("test_loss", "best_test_loss"), "deep500.metrics.quality:TestLoss"
+        >>> facts = [{"name": name, "class": made_by} for name in names]
+        >>> manifest = {"data": {"train": {}, "validation": {}, "test": {}}, "resolved": {"metrics": facts}}
+        >>> [data_of(manifest, name) for name in names]
+        ['test', 'validation']
+    """
+    declared = (manifest.get("resolved") or {}).get("metrics") or ()
+    facts: Mapping[str, Any] = next((each for each in declared if each.get("name") == name), {})
+    if judged_by_validation(facts):
+        return "validation"
+    is_known = str(facts.get("class", "")).startswith("deep500.metrics.quality:")
+    if not is_known or name.removeprefix("variance_of_").startswith(("train_", "best_train_")):
+        return None
+    return "test" if "test" in (manifest.get("data") or {}) else "validation"
+
+
+def splits_remark(manifest: Mapping[str, Any]) -> str:
+    """Which data qualities are of, where their names do not say it; empty where they do.
+
+    Example:
+        >>> facts = {"name": "best_test_accuracy", "class": "deep500.metrics.quality:TestAccuracy"}
+        >>> splits_remark({"data": {"train": {}, "test": {}}, "resolved": {"metrics": [facts]}}).partition(";")[0]
+        'three splits: best_test_accuracy is of the validation data, as epochs are'
+    """
+    data, declared = manifest.get("data") or {}, (manifest.get("resolved") or {}).get("metrics") or ()
+    if not data or "test" not in data:
+        return TWO_SPLITS if data else ""
+    names = [str(facts["name"]) for facts in declared if judged_by_validation(facts)]
+    if not names:
+        return ""
+    said = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} of the validation data, as epochs are"
+    return f"three splits: {said}; the test data are judged once, after them"
+
+
 def unit_of_seeds(manifest: Mapping[str, Any], name: str) -> str | None:
     """The unit of a metric's values by seed, where over the seeds it is another quantity (a variance); else None.
 

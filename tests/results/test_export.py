@@ -14,7 +14,7 @@ import pytest
 
 from deep500 import cli
 from deep500.errors import InputError, ResultsError, TrainingError
-from deep500.metrics import TestAccuracy, VarianceOverSeeds
+from deep500.metrics import TestAccuracy, TestLoss, TimeToAccuracy, VarianceOverSeeds
 from deep500.recipe import run_recipe
 from deep500.results.export import FORMATS, export
 from deep500.results.query import query
@@ -248,6 +248,25 @@ def test_a_seed_is_the_same_seed_in_every_table_and_has_its_own_unit_and_verdict
     assert names == {"final test_accuracy in _", "final variance_of_test_accuracy in _"}
     page = (path / "report.html").read_text()
     assert " %²</td>" in page and page.count(" %</td>") > 1 and not re.search(r"\d, [\d.]+ %²", page)
+
+
+def test_what_is_called_test_and_is_of_the_validation_data_is_said_to_be(tmp_path, capsys):
+    """With three splits the best epoch and the time to a quality are of the data that epochs are judged by."""
+    metrics = [(metric, None) for metric in (TestAccuracy(), TestAccuracy(True), TestLoss(True), TimeToAccuracy(1.0))]
+    recipe = quick("reference", validation_split=0.2, metrics=metrics)
+    path = Path(run_recipe(*recipe, argv=["--out", str(tmp_path)]).path)
+    export(path, "csv", tmp_path)
+    curve, values = table(tmp_path / "curve.csv"), json.loads((path / "seeds.json").read_text())["0"]
+    by_name = {row["metric"]: row for row in table(tmp_path / "metrics.csv")}
+    best, last = by_name["best_test_accuracy"], by_name["test_accuracy"]
+    assert (best["data"], best["value"]) == ("validation", max((row["test_accuracy"] for row in curve), key=float))
+    assert (last["data"], float(last["value"])) == ("test", values["final"]["test_accuracy"])
+    said = "best_test_accuracy, best_test_loss, time_to_accuracy_1 are of the validation data"
+    page = (path / "report.html").read_text()
+    assert said in page and said in capsys.readouterr().out and ">validation accuracy</th>" in page
+    assert ">test accuracy</th>" not in page
+    (run,) = export(path, "mlflow", tmp_path / "flow")
+    assert said in (run / "tags" / "splits").read_text()
 
 
 def test_the_curve_is_a_flat_table(tmp_path):
