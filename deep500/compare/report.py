@@ -296,14 +296,10 @@ def quantile_differences(
         for pair in pairs_of_estimates
     ]
     pairs = [(a.estimate, b.estimate) for a, b in pairs_of_estimates]
-    values = [
-        [
-            _of_launches(side, q, one.value) if over else one.value
-            for side, one in zip((first, second), pair, strict=True)
-        ]
-        for q, pair in zip(QUANTILES, pairs, strict=True)
+    middle = [
+        100 * (_of_launches(second, q, b.value, over) / _of_launches(first, q, a.value, over) - 1)
+        for q, (a, b) in zip(QUANTILES, pairs, strict=True)
     ]
-    middle = [100 * (b / a - 1) for a, b in values]
     percent = [100 * q for q in QUANTILES]
     bands = _bands(pairs, fits)
     ends = [end for _, low, high in bands for end in (*low, *high)]
@@ -338,11 +334,11 @@ def quantile_differences(
     )
 
 
-def _of_launches(launches: Sequence[np.ndarray], q: float, otherwise: float) -> float:
-    """Median of the launches' own quantiles; something else where one has too few samples for it."""
-    values = [own_quantile(launch, q) for launch in launches]
+def _of_launches(launches: Sequence[np.ndarray], q: float, pooled: float, over: bool) -> float:
+    """Median of the launches' own quantiles, where tables take it and all have one; else that of all samples."""
+    values = [own_quantile(launch, q) for launch in launches] if over else [None]
     known = [value for value in values if value is not None]
-    return float(np.median(known)) if len(known) == len(values) else otherwise
+    return float(np.median(known)) if len(known) == len(values) else pooled
 
 
 def _bands(

@@ -396,9 +396,8 @@ def _compare_turns(runs: Sequence[FinishedRun], shared: Sequence[str], margin: f
             side[name] = {seed: median / size for seed, median in run.by_launch(name).items() if seed not in apart}
     busy = any(run.disturbed(name) for run in runs for name in shared)
     compared = compare_pairs(times[0], times[1], margin, times[2] if len(times) > 2 else None, busy)
-    return tuple(
-        dataclasses.replace(one, basis=one.basis + units[one.series], samples=work[one.series]) for one in compared
-    )
+    bases = {series.series: series.basis + units[series.series] for series in compared}
+    return tuple(dataclasses.replace(s, basis=bases[s.series], samples=work[s.series]) for s in compared)
 
 
 def compare_pairs(

@@ -12,24 +12,42 @@ def leaderboard(views: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Rows for the page, ordered by the first metric that all runs have.
 
     A run's place is one more than the number of runs whose whole interval is better than its own: runs whose intervals
-    overlap share a place. A run with an observation only, or without the metric, has none.
+    overlap share a place. A run with an observation only, or without the metric, has none, nor has one that was judged
+    on other data than the first, or by another loss where a loss is compared: it stands behind the others.
 
     Args:
         views: of :func:`deep500.report.page.view`, in the order in which they were asked for.
 
     Returns:
         ``metrics``: names of the columns, ``rows``: ``place`` (None without one), ``number`` of the run on the page
-        from 1 on, its ``view`` and its ``cells``, a metric each, None where it lacks one.
+        from 1 on, its ``view`` and its ``cells``, a metric each, None where it lacks one; ``unlike``: how many were
+        judged otherwise than the first.
     """
     by_name = [{metric["name"]: metric for metric in view["metrics"]} for view in views]
     known = list(dict.fromkeys(name for metrics in by_name for name in metrics))
     names = sorted(known, key=lambda name: sum(name not in metrics for metrics in by_name))[:MOST_METRICS]
     first = [metrics.get(names[0]) if names else None for metrics in by_name]
-    rows = [
-        {"place": place(metric, first), "number": number, "view": view, "cells": [metrics.get(name) for name in names]}
-        for number, (view, metrics, metric) in enumerate(zip(views, by_name, first, strict=True), 1)
+    alike = [
+        judged_by(view, metric) == judged_by(views[0], first[0]) for view, metric in zip(views, first, strict=True)
     ]
-    return {"metrics": names, "rows": sorted(rows, key=lambda row: _badness(first[row["number"] - 1]))}
+    rivals = [metric if same else None for metric, same in zip(first, alike, strict=True)]
+    rows = [
+        {"place": place(rival, rivals), "number": number, "view": view, "cells": [metrics.get(name) for name in names]}
+        for number, (view, metrics, rival) in enumerate(zip(views, by_name, rivals, strict=True), 1)
+    ]
+    order = sorted(range(len(rows)), key=lambda place: (not alike[place], _badness(first[place])))
+    return {"metrics": names, "rows": [rows[place] for place in order], "unlike": alike.count(False)}
+
+
+def judged_by(view: Mapping[str, Any], metric: Mapping[str, Any] | None) -> tuple[Any, ...]:
+    """Return what a value is a value of: only where this is the same one run is better than another."""
+    manifest = view["manifest"]
+    data, recipe = manifest.get("data") or {}, (manifest.get("resolved") or {}).get("recipe") or {}
+    half = data.get("test") or data.get("validation") or {}
+    name = "" if metric is None else str(metric["name"])
+    loss = (recipe.get("task"), recipe.get("loss"), recipe.get("model") if recipe.get("loss") is None else None)
+    about = () if metric is None else (name, metric["unit"], metric["direction"])
+    return (half.get("name"), half.get("digest"), *about, *(loss if "loss" in name else ()))
 
 
 def place(metric: Mapping[str, Any] | None, others: Sequence[Mapping[str, Any] | None]) -> int | None:

@@ -96,10 +96,7 @@ def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | N
             status: sum(rule["status"] == status for rule in rules.values())
             for status in (PASS, FAIL, MISSING, NOT_APPLICABLE)
         },
-        "metrics": [
-            {**metric_row(metric), "unit_of_seeds": unit_of_seeds(manifest, metric["name"])}
-            for metric in summary["metrics"]
-        ],
+        "metrics": [metric_row(metric, unit_of_seeds(manifest, metric["name"])) for metric in summary["metrics"]],
         "series": {name: {**stat, "sentence": sentence(stat)} for name, stat in series.items() if stat["estimates"]},
         "headline": _headline(series),
         "disturbed": disturbed(epochs, manifest),
@@ -172,11 +169,16 @@ def _headline(series: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"series": name, "estimate": estimates[0]} if estimates else None
 
 
-def metric_row(metric: Mapping[str, Any]) -> dict[str, Any]:
+def metric_row(metric: Mapping[str, Any], unit_of_seeds: str | None = None) -> dict[str, Any]:
     """A metric with the interval of its median over the seeds, where there are enough of them for one.
 
     A metric that combines seeds otherwise says how in its remark, and brings its own interval if it has one.
+
+    Args:
+        metric: as ``summary.json`` has it.
+        unit_of_seeds: unit of its values by seed, where it is not the metric's.
     """
+    metric = {**metric, "unit_of_seeds": unit_of_seeds}
     values = [value for value in metric["values"] if is_number(value)]
     if metric.get("remark"):
         limits = (metric["low"], metric["high"])

@@ -165,7 +165,7 @@ def data_of(manifest: Mapping[str, Any], name: str) -> str | None:
         ['test', 'validation']
     """
     declared = (manifest.get("resolved") or {}).get("metrics") or ()
-    facts: Mapping[str, Any] = next((each for each in declared if each.get("name") == name), {})
+    facts: Mapping[str, Any] = next((metric for metric in declared if metric.get("name") == name), {})
     if judged_by_validation(facts):
         return "validation"
     is_known = str(facts.get("class", "")).startswith("deep500.metrics.quality:")
@@ -188,8 +188,8 @@ def splits_remark(manifest: Mapping[str, Any]) -> str:
     names = [str(facts["name"]) for facts in declared if judged_by_validation(facts)]
     if not names:
         return ""
-    said = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} of the validation data, as epochs are"
-    return f"three splits: {said}; the test data are judged once, after them"
+    sentence = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} of the validation data, as epochs are"
+    return f"three splits: {sentence}; the test data are judged once, after them"
 
 
 def unit_of_seeds(manifest: Mapping[str, Any], name: str) -> str | None:

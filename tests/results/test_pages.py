@@ -35,6 +35,7 @@ from deep500.race.sweep_command import write_result
 from deep500.race.sweeping import RecipeSweep, SweepOptions, axis_of, cells_of
 from deep500.report import recomputation
 from deep500.report.claims import write_claims
+from deep500.report.leaderboard import leaderboard
 from deep500.results.exhibits import add_exhibits
 from deep500.results.network import write_network
 from deep500.results.rules import write_rules
@@ -313,6 +314,24 @@ def test_places_are_shared_where_intervals_overlap(tmp_path):
     board = text.partition('id="leaderboard"')[2].partition("</section>")[0]
     assert re.findall(r'data-head="place">(\w+)<', board) == ["1", "1", "1", "none"]
     assert "longer-name" in board and board.count("observation") >= 1
+
+
+def test_runs_on_other_data_are_no_rivals():
+    """Nor are losses of other tasks: an interval that is better than all others is no first place among them."""
+    interval = {"direction": "lower", "unit": "", "value": 0.2, "interval": (0.1, 0.3)}
+
+    def view(digest="1", loss="cross_entropy", name="test_loss", **metric):
+        data = {"validation": {"name": "digits", "digest": digest}}
+        about = {"data": data, "resolved": {"recipe": {"task": None, "loss": loss}}}
+        return {"manifest": about, "metrics": [{"name": name, **interval, **metric}]}
+
+    best = {"value": 0.01, "interval": (0.005, 0.015)}
+    for other in ({"digest": "2"}, {"loss": "mean_squared_error"}):
+        board = leaderboard([view(), view(**other, **best), view(value=0.9, interval=(0.8, 1.0))])
+        assert [(row["number"], row["place"]) for row in board["rows"]] == [(1, 1), (3, 2), (2, None)]
+        assert board["unlike"] == 1
+    board = leaderboard([view(name="test_accuracy"), view(name="test_accuracy", loss="mean_squared_error", **best)])
+    assert [row["place"] for row in board["rows"]] == [1, 2] and board["unlike"] == 0
 
 
 def test_the_answer_stands_first(tmp_path):

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import copy
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from deep500.errors import ResultsError
+from deep500.events import StopTraining
 from deep500.measure import Plan, Target
 from deep500.measure.fingerprint import fingerprint, full_environment
 from deep500.results import ledger
 from deep500.results.recomputed import rule_problems
 from deep500.results.record import configuration_hash
 from deep500.results.rules import FAIL, NOT_APPLICABLE, PASS, RULES, RunView, check, summary_of, write_rules
+from deep500.results.rules.twelve_ways import BY_TIME
 from deep500.results.samples import SampleStore
 from deep500.results.stats import plan_to_json
 from deep500.results.verify import write_stats
+from deep500.training.listeners import StopAfter
 
 ENVIRONMENT = {**full_environment(), "cores": 2, "usable_cores": 2}
 # fmt: off
@@ -147,6 +151,32 @@ BAD = {
 # fmt: on
 
 
+LIMIT = "12.5 s reached the limit of 10 s"
+
+
+def stopped(why):
+    """A run that a listener stopped, of a recipe that has one."""
+    return lambda parts: VARIATIONS["F10"](parts) or parts["seeds"]["5"].update(stopped_by=why)
+
+
+@pytest.mark.parametrize(
+    ("why", "status"),
+    [
+        ("no better for 2 epochs", "missing"),
+        ("test accuracy 99.00 % reached the target of 99 %", "fail"),
+        (LIMIT, "pass"),
+    ],
+)
+def test_who_stops_by_data_that_nobody_knows_is_not_passed(why, status, measured, tmp_path):
+    assert check(write(tmp_path, measured, stopped(why)))["F2"].status == status
+    with pytest.raises(StopTraining, match="reached the limit of 1e-09 s") as time:
+        run = SimpleNamespace(statistics=SimpleNamespace(total=lambda *_: 0.0))
+        limit = StopAfter(1e-9)
+        limit.before_run(run)
+        limit.after_epoch(run)
+    assert BY_TIME.search(str(time.value)) and BY_TIME.search(LIMIT)
+
+
 def stand(what, cluster="within launches", kruskal_p=None):
     """A change of what an interval of the steps claims to be."""
 
@@ -214,7 +244,7 @@ VARIATIONS = {
                          parts["summary"]["labels"].append("stand-in data")),
     "F7": edit("manifest", lambda m: m.update(dtype="float32", device={"asked": "gpu", "used": "gpu:0"},
                                               numerics={"float32": "ieee", "deterministic": False})),
-    "F10": lambda parts: (parts["curve"].pop(), parts["seeds"]["5"].update(stopped_by="accuracy of 99 %"),
+    "F10": lambda parts: (parts["curve"].pop(), parts["seeds"]["5"].update(stopped_by=LIMIT),
                           parts["manifest"]["resolved"]["recipe"].update(events=["Stop"])) and headline(parts),
     "D2": lambda parts: (busy(parts), stand("observation")(parts)),
     "F11": claim("scaling", rows=[ROW, {**ROW, "processes": 4, "global_batch": 256}], labels=["weak"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,9 @@ STEPS, FEWEST = 0.5, 5
 TUNING = 2.0
 EARLY = "test "
 """How the reason of a stop begins that looked at validation data, see `deep500.training.listeners.StopAtAccuracy`."""
+
+BY_TIME = re.compile(r" s( before this run)? reached the limit of \S+ s$")
+"""The reason of a stop that looked at the clock alone, see `deep500.training.listeners.StopAfter`."""
 
 MOST_TRIED = 2
 """Settings of hyper-parameters; with more of them it is a search."""
@@ -64,13 +68,21 @@ def f2_test_accuracy(run: RunView) -> RuleFinding:
     tuned = _tuned_on(run)
     if tuned:
         return failed(f"{tuned} by the data that judge the result", "hold out a third split: validation_split=0.1")
+    stop = next((reason for reason in _stops(run) if not BY_TIME.search(reason)), "")
+    if stop:
+        why = f"a listener stopped training ({stop!r}), and nobody knows whether by the data that judge the result"
+        return missing(why, "hold out a third split: validation_split=0.1")
     return passed("quality is reported on data that were not trained on; there is no third split")
+
+
+def _stops(run: RunView) -> list[str]:
+    """Return why seeds stopped before their last epoch."""
+    return [entry["stopped_by"] for entry in run.seeds.values() if entry.get("stopped_by")]
 
 
 def _tuned_on(run: RunView) -> str:
     """Return what of a run of two splits was chosen by its validation data; nothing if nothing was."""
-    stops = [entry.get("stopped_by") or "" for entry in run.seeds.values()]
-    if any(stop.startswith(EARLY) for stop in stops):
+    if any(stop.startswith(EARLY) for stop in _stops(run)):
         return "training was stopped"
     tried = (run.summary.get("tuning") or {}).get("settings") or 0
     return f"{tried} settings of hyper-parameters were compared" if tried > MOST_TRIED else ""
