@@ -35,20 +35,27 @@ class AdaptiveCells:
         self.optuna, self.axes = load_optuna(), list(axes)
         kinds = self.optuna.distributions
         self.kinds = {
-            axis.key: kinds.FloatDistribution(axis.span.low, axis.span.high, log=axis.span.log)
-            if axis.span
-            else kinds.CategoricalDistribution(axis.values)
+            axis.key: self._range(axis.span) if axis.span else kinds.CategoricalDistribution(axis.values)
             for axis in axes
         }
         sampler = self.optuna.samplers.TPESampler(seed=seed + len(records), constant_liar=True)
         self.study, self.asked = self.optuna.create_study(sampler=sampler), dict[int, Any]()
         for _, record in sorted(records.items()):
             texts = dict(word.partition("=")[::2] for word in record["words"])
-            chosen = {axis.key: float(texts[axis.key]) if axis.span else texts[axis.key] for axis in self.axes}
+            chosen = {
+                axis.key: (int if axis.span.whole else float)(texts[axis.key]) if axis.span else texts[axis.key]
+                for axis in self.axes
+            }
             value = cost_of(record)
             state = self.optuna.trial.TrialState.COMPLETE if value is not None else self.optuna.trial.TrialState.FAIL
             trial = self.optuna.trial.create_trial(params=chosen, distributions=self.kinds, value=value, state=state)
             self.study.add_trial(trial)
+
+    def _range(self, span: Any) -> Any:
+        kinds = self.optuna.distributions
+        if span.whole:
+            return kinds.IntDistribution(round(span.low), round(span.high), log=span.log)
+        return kinds.FloatDistribution(span.low, span.high, log=span.log)
 
     def ask(self, cell: int) -> tuple[str, ...]:
         """Return the words of a cell."""

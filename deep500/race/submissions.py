@@ -43,6 +43,7 @@ class Span:
     Attributes:
         low, high: both included.
         log: their logarithms are spread evenly.
+        whole: only whole numbers are meant, such as of a batch size.
 
     Raises:
         RecipeError: nothing lies between them.
@@ -51,6 +52,7 @@ class Span:
     low: float
     high: float
     log: bool = False
+    whole: bool = False
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
@@ -64,10 +66,13 @@ class Span:
         Example:
             >>> Span(1e-4, 1e-2, log=True).at(0.5), Span(0, 10).at(0.25)
             (0.001, 2.5)
+            >>> Span(4, 64, log=True, whole=True).at(0.3)
+            9
         """
+        value = self.low + share * (self.high - self.low)
         if self.log:
-            return float(f"{math.exp(math.log(self.low) + share * math.log(self.high / self.low)):.6g}")
-        return float(f"{self.low + share * (self.high - self.low):.6g}")
+            value = math.exp(math.log(self.low) + share * math.log(self.high / self.low))
+        return round(value) if self.whole else float(f"{value:.6g}")
 
 
 @dataclass(frozen=True)

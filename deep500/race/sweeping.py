@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from deep500.reading import declare, read_json, word
 from deep500.recipe.loader import find_recipe, load_recipe
 from deep500.recipe.options import parse_options
 from deep500.recipe.plan import RecipeFile
+from deep500.recipe.schema import KEYS
 from deep500.recipe.steps import make_plan
 from deep500.results.files import to_json, write_atomic
 from deep500.results.record import Record, full_hash
@@ -80,6 +81,19 @@ def axis_of(text: str) -> SweepAxis:
     span = Span(*numbers, kind == "log")
     shares = [place / (points - 1) for place in range(points)]
     return SweepAxis(key, tuple(f"{span.at(share):g}" for share in shares), span)
+
+
+def _as_in_recipe(axis: SweepAxis, values: Mapping[str, Any]) -> SweepAxis:
+    """The axis, with the whole numbers of its range where the recipe, or a key's default, has a whole number."""
+    key, *path = axis.key.split(".")
+    present = values.get(key, KEYS[key].default if key in KEYS else None)
+    for step in path:
+        present = present.get(step) if isinstance(present, Mapping) else None
+    is_whole = isinstance(present, int) and not isinstance(present, bool)
+    if axis.span is None or not is_whole or axis.span.low % 1 or axis.span.high % 1:
+        return axis
+    span = replace(axis.span, whole=True)
+    return SweepAxis(axis.key, tuple(dict.fromkeys(str(round(float(value))) for value in axis.values)), span)
 
 
 def _parted(value: str) -> list[str]:
@@ -175,7 +189,9 @@ class RecipeSweep:
     @classmethod
     def resolved(cls, options: SweepOptions) -> RecipeSweep:
         """The sweep, after every cell was put into the recipe; without a folder yet."""
-        axes = [axis_of(text) for text in options.words]
+        path = find_recipe(options.recipe)
+        recipe = load_recipe(path, parse_options(options.flags, program="sweep").framework)
+        axes = [_as_in_recipe(axis_of(text), {**recipe.FIXED, **recipe.MUTABLE}) for text in options.words]
         cells = checked = cells_of(axes, options.points, options.seed)
         if options.sampler is not None:
             load_optuna()
@@ -188,8 +204,6 @@ class RecipeSweep:
                 for value in values
             ]
             cells = [() for _ in cells]  # words are asked for when a cell begins
-        path = find_recipe(options.recipe)
-        recipe = load_recipe(path, parse_options(options.flags, program="sweep").framework)
         for cell in checked:
             parsed = parse_options([*cell, *options.flags], program="sweep")
             make_plan(recipe.FIXED, recipe.MUTABLE, recipe.METRICS, parsed, path.parent)

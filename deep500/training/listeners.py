@@ -114,7 +114,7 @@ class CSVWriter(Event):
     def _write(self, run: Run) -> None:
         part = self.path.with_name(self.path.name + ".part")
         with part.open("w", newline="", encoding="utf-8") as file:
-            rows = [record.to_dict() for record in run.statistics.epochs]
+            rows = [{**record.to_dict(), "epoch": record.epoch + 1} for record in run.statistics.epochs]
             writer = csv.DictWriter(file, list(dict.fromkeys([*FIELDS, *(name for row in rows for name in row)])))
             writer.writeheader()
             writer.writerows(rows)

@@ -61,7 +61,7 @@ class Logger(Event, abc.ABC):
 
     def after_epoch(self, run: Run) -> None:
         if run.record is not None:
-            self.write(dict(numbers(run.record.to_dict())), run.step)
+            self.write(dict(numbers({**run.record.to_dict(), "epoch": run.record.epoch + 1})), run.step)
 
     def after_run(self, run: Run) -> None:
         self.close(sys.exc_info()[0] is None)  # the loop says after_run in either case

@@ -186,7 +186,7 @@ class Trainer:
 
     def _run_epoch(self, run: Run, listeners: Events) -> None:
         run.epoch, run.batch = self.epoch, 0
-        run.tally = self._tally(f"training, epoch {run.epoch}")
+        run.tally = self._tally(f"training, epoch {run.epoch + 1}")
         record = EpochRecord(run.epoch)
         skipped = self._skipped()
         self.train_sampler.set_epoch(run.epoch)
@@ -299,7 +299,7 @@ class Trainer:
         self._judge(
             record,
             self._validation_batches(self.validation_sampler, run, listeners),
-            f"validation, epoch {record.epoch}",
+            f"validation, epoch {record.epoch + 1}",
             _length(self.validation_sampler),
         )
         listeners.emit(listeners.after_validation, run)

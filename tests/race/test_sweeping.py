@@ -17,6 +17,7 @@ from scipy.stats import qmc
 
 from deep500 import cli
 from deep500.errors import RecipeError, ResultsError
+from deep500.race.adaptive import AdaptiveCells
 from deep500.race.sweep_command import PAGE, result_of, write_result
 from deep500.race.sweeping import RecipeSweep, SweepOptions, axis_of, cells_of
 from deep500.results.verify import verify
@@ -73,7 +74,7 @@ def test_grids_and_points() -> None:
         (["optimizer_kwargs.lr=log:0..1:3"], {}, "begin above 0"),
         (["optimizer_kwargs.lr=log:1..x:3"], {}, "expected numbers"),
         (["optimizer_kwargs.lr=lin:1..2:1"], {}, "two points or more"),
-        (["seed=lin:0..1:20000"], {}, "got 20000 cells"),
+        (["optimizer_kwargs.lr=lin:0..1:20000"], {}, "got 20000 cells"),
         (["batch_size=64,many"], {}, "got batch_size=many"),
         (["batchsize=64,128"], {}, "'batch_size'"),
         (["epochs=1,2"], {}, "epochs.*--open|--open"),
@@ -86,6 +87,20 @@ def test_bad_input(words, more, says) -> None:
     with pytest.raises(RecipeError, match=says) as error:
         RecipeSweep.begin(SweepOptions(**{"recipe": "job.py", "words": tuple(words), **more}), Path("results"))
     assert "\n" not in str(error.value) and not Path("results").exists()
+
+
+@pytest.mark.parametrize("more", [{}, {"points": 7}, {"points": 7, "sampler": "optuna"}])
+def test_ranges_of_whole_numbers_have_whole_numbers(more) -> None:
+    """Where the recipe has one, or a key's default is one; other ranges keep their fractions."""
+    if "sampler" in more:
+        pytest.importorskip("optuna")
+    words = ("batch_size=log:16..128:4", "data_threads=lin:1..3:3", "optimizer_kwargs.lr=log:0.01..1:3")
+    sweep = RecipeSweep.resolved(SweepOptions("job.py", words, **more))
+    asking = AdaptiveCells(sweep.axes, 0, {}) if "sampler" in more else None
+    cells = sweep.cells if asking is None else [asking.ask(cell) for cell in range(7)]
+    sizes, pieces, rates = ({cell[place].partition("=")[2] for cell in cells} for place in range(3))
+    assert all(16 <= int(size) <= 128 for size in sizes) and {int(piece) for piece in pieces} <= {1, 2, 3}
+    assert any(float(rate) % 1 for rate in rates) and (more or sizes == {"16", "32", "64", "128"})
 
 
 def test_every_cell_is_a_sealed_run_and_a_stop_loses_none() -> None:

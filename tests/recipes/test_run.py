@@ -277,12 +277,12 @@ def test_wrong_recipe_is_an_error_before_anything_is_written(tmp_path, changes, 
 
 def test_not_a_number_ends_the_run_and_keeps_the_last_good_checkpoint(tmp_path):
     spoilt = d5.schedules.TableSchedule({0: 0.1, 2: 1e30})
-    with pytest.raises(TrainingError, match=r"epoch 2, step \d+: got loss (nan|inf)"):
+    with pytest.raises(TrainingError, match=r"epoch 3, step \d+: got loss (nan|inf)"):
         run(tmp_path, epochs=5, schedule=spoilt)
     (folder,) = (tmp_path / "test_run").glob("20*-*")
     summary = json.loads((folder / "summary.json").read_text())
-    assert summary["status"] == "failed" and summary["verdict"] == "FAILED" and "epoch 2" in summary["error"]
-    assert "epoch 2" in (folder / "report.html").read_text()
+    assert summary["status"] == "failed" and summary["verdict"] == "FAILED" and "epoch 3" in summary["error"]
+    assert "epoch 3" in (folder / "report.html").read_text()
     newest = load_checkpoint(list_checkpoints(folder / "checkpoints" / "seed-0")[-1])
     assert newest["epoch"] == 2 and all(np.isfinite(a).all() for a in newest["arrays"].values())
 

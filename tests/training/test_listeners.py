@@ -72,7 +72,7 @@ def test_csv_has_a_row_per_epoch(tmp_path):
     statistics = make_trainer(validate=False).run(3, [CSVWriter(path)])
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [int(row["epoch"]) for row in rows] == [0, 1, 2]
+    assert [int(row["epoch"]) for row in rows] == [1, 2, 3]  # as in metrics.jsonl
     assert [float(row["train_loss"]) for row in rows] == statistics.column("train_loss")
     assert {row["test_loss"] for row in rows} == {""}
     assert list(tmp_path.iterdir()) == [path]

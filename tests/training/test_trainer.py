@@ -247,14 +247,14 @@ class Poison(Event):
 
 
 def test_a_loss_that_is_not_finite_names_epoch_and_step():
-    with pytest.raises(TrainingError, match=r"epoch 1, step 9: got loss nan"):
+    with pytest.raises(TrainingError, match=r"epoch 2, step 9: got loss nan"):
         make_trainer().run(5, [Poison(9)])
 
 
 def test_stop_on_nan_looks_sooner():
     for every, runs in ((1, 3), (4, 4), (100, 7)):
         trainer = make_trainer()
-        with pytest.raises(TrainingError, match="epoch 0, step 2"):
+        with pytest.raises(TrainingError, match="epoch 1, step 2"):
             trainer.run(5, [Poison(2), StopOnNaN(every)])
         assert trainer.executor.runs == runs
 
