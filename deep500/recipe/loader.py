@@ -98,6 +98,8 @@ def find_recipe(name: str) -> Path:
     known = {recipe.name: recipe.path for recipe in list_recipes()}
     if name not in known:
         beside = nearest(path.name, [file.name for file in path.parent.glob(f"*{path.suffix}")] if path.suffix else [])
+        here = [name + ending for ending in (".py", ".toml") if Path(name + ending).is_file()]
+        beside = f"did you mean {here[0]!r}?" if here else beside
         if beside.startswith("did"):  # a file was meant
             raise RecipeError(f"got recipe {name!r}; expected a file: {beside}")
         raise RecipeError(

@@ -23,6 +23,13 @@ def retarget(plan: RunPlan) -> RunPlan:
         RecipeError: the other backend has no object of that name, or the executor belongs to none.
     """
     values, options = plan.values, plan.options
+    for change in plan.overrides:
+        name = ".".join((change.key, *change.path))
+        option, value = {"seed": ("--seed", options.seed), "executor_kwargs.device": ("--device", options.device)}.get(
+            name, ("", None)
+        )
+        if value is not None and change.text != str(value):
+            raise RecipeError(f"got {change} and {option} {value}; expected one of them: leave the other out")
     if options.device is not None:
         plan.open_for(f"--device {options.device}", "executor_kwargs")
         values["executor_kwargs"] = {**values.get("executor_kwargs", {}), "device": to_device(options.device)}

@@ -190,14 +190,14 @@ def by_recipe(
     return held_to({int(size): taken for size, taken in carried.items() if size.isdecimal()}, manifest, curve)
 
 
-def reference_samples(path: Path) -> dict[int, list[float]]:
+def reference_samples(path: str | Path) -> dict[int, list[float]]:
     """Take from a finished run what a recipe may carry under ``references``: samples to the target by batch size.
 
     Raises:
         ResultsError: a run without a target.
     """
-    manifest = read_json(path / MANIFEST)
-    samples = _samples_to(read_lines(path / METRICS), manifest, _judged_metric(manifest))
+    manifest = read_json(Path(path) / MANIFEST)
+    samples = _samples_to(read_lines(Path(path) / METRICS), manifest, _judged_metric(manifest))
     return {_batch_size(manifest): [round(number, 1) for number in samples]}
 
 

@@ -53,7 +53,6 @@ def write_mlflow(path: Path, out: Path) -> list[Path]:
             }
         ),
     )
-    params = {name: _short(value) for name, value in _flat(manifest["resolved"])}
     runs = []
     for number, seed in enumerate(manifest["seeds"]):
         run = folder / hashlib.sha256(f"{path.name} {seed}".encode()).hexdigest()[:32]
@@ -61,7 +60,7 @@ def write_mlflow(path: Path, out: Path) -> list[Path]:
         times = _times(lines, summary, began)
         _write(run / "meta.yaml", _yaml(_meta(run, experiment, path, seed, summary, times)))
         for kind, values in (
-            ("params", params),
+            ("params", _params(manifest["resolved"], seed)),
             ("tags", _tags(manifest, summary, path, number)),
             ("metrics", _metrics(manifest, summary, lines, number, times)),
         ):
@@ -154,6 +153,12 @@ def _metrics(
             unit = f" in {unit}" if unit else ""
             lines_of[f"final {metric['name']}{unit}"] = f"{times[-1]} {metric['values'][number]!r} {len(lines)}\n"
     return lines_of
+
+
+def _params(resolved: Mapping[str, Any], seed: int) -> dict[str, str]:
+    """The resolved recipe, with the seed of this run in place of the first."""
+    own_seed = {"recipe.seed": seed}
+    return {name: _short(own_seed.get(name, value)) for name, value in _flat(resolved)}
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

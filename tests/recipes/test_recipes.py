@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from deep500.cli import main
-from deep500.recipe.loader import list_recipes, load_recipe
+from deep500.errors import RecipeError
+from deep500.recipe.loader import find_recipe, list_recipes, load_recipe
 from deep500.recipe.options import parse_options
 from deep500.recipe.steps import make_plan
 from tests.packages import serve
@@ -111,3 +112,10 @@ def test_a_truncated_cifar10_is_an_error_not_a_stand_in(capsys, cifar10):
     assert main(["run", "cifar10_resnet44", "--dry-run"]) == 3
     err = capsys.readouterr().err
     assert "test_batch.bin" in err and "deep500: error:" in err and "Traceback" not in err
+
+
+def test_a_file_without_its_ending_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("ref.py").write_text("")
+    with pytest.raises(RecipeError, match=r"did you mean 'ref\.py'"):
+        find_recipe("ref")

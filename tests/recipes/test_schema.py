@@ -98,6 +98,8 @@ WRONG_WORDS = [
     (["--repeat", "0"], r"wrong command line: argument --repeat"),
     (["--nonsense"], r"unrecognized arguments: --nonsense"),
     (["--device", "tpu"], r"got device 'tpu'"),
+    (["seed=3", "--seed", "4"], r"got seed=3 and --seed 4; expected one of them"),
+    (["executor_kwargs.device=gpu", "--device", "cpu"], r"device=gpu and --device cpu; expected one"),
     (["--backend", "reference"], r"--backend reference but the executor is .*make_executor"),
 ]
 
@@ -112,6 +114,10 @@ def test_wrong_recipe(halves, message):
 def test_wrong_command_line(words, message):
     with pytest.raises(ValueError, match=message):
         plan(*words)
+
+
+def test_what_is_said_twice_alike_is_taken():
+    assert plan("seed=4", "--seed", "4").seeds == [4]
 
 
 def test_references_are_recorded_with_their_batch_sizes():

@@ -71,4 +71,5 @@ def test_other_recipes_and_runs_without_targets_are_refused(tmp_path):
 
 
 def test_references_are_taken_from_a_run_as_a_recipe_carries_them(tmp_path):
-    assert reference_samples(run(tmp_path / "a", 32, [3000, 3100, 3250])) == {32: [3000.0, 3100.0, 3250.0]}
+    taken = run(tmp_path / "a", 32, [3000, 3100, 3250])
+    assert reference_samples(taken) == reference_samples(str(taken)) == {32: [3000.0, 3100.0, 3250.0]}

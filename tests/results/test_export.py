@@ -244,6 +244,7 @@ def test_a_seed_is_the_same_seed_in_every_table_and_has_its_own_unit_and_verdict
     assert query(tmp_path, joined)[1] == [(4,)]
     (first, _), runs = export(path, "mllog", tmp_path / "log"), export(path, "mlflow", tmp_path / "flow")
     assert '"success"' in first.read_text() and [(run / "tags" / "seed").read_text() for run in runs] == ["5", "6"]
+    assert [(run / "params" / "recipe.seed").read_text() for run in runs] == ["5", "6"]
     names = {file.name for run in runs for file in (run / "metrics").glob("final *")}
     assert names == {"final test_accuracy in _", "final variance_of_test_accuracy in _"}
     page = (path / "report.html").read_text()
