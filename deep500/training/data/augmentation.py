@@ -11,10 +11,12 @@ from __future__ import annotations
 import abc
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from deep500.errors import InputError, nearest
+from deep500.training.data.boxes import PADDING
 
 Size = int | tuple[int, int]
 
@@ -39,6 +41,16 @@ class ImageTransform(abc.ABC):
         """Return new images; ``images`` (N, C, H, W) must stay as they are."""
 
     def __call__(self, batch: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str, np.ndarray]:
+        images = self._images(batch)
+        changed = self.apply(images, rng)
+        if "boxes" in batch and changed.shape[-2:] != images.shape[-2:]:
+            raise InputError(
+                f"{type(self).__name__}: got images of {list(changed.shape)} from {list(images.shape)}, with boxes; "
+                "expected boxes that follow: derive it from GeometricTransform"
+            )
+        return {**batch, self.key: changed}
+
+    def _images(self, batch: dict[str, np.ndarray]) -> np.ndarray:
         if self.key not in batch:
             raise InputError(
                 f"{type(self).__name__}: got no entry {self.key!r} in the batch; {nearest(self.key, batch)}"
@@ -49,13 +61,63 @@ class ImageTransform(abc.ABC):
                 f"{type(self).__name__}: got {self.key!r} of shape {images.shape}; expected (samples, channels, "
                 "height, width); reshape the data or leave the transformation out"
             )
-        return {**batch, self.key: self.apply(images, rng)}
+        return images
 
 
-class Crop(ImageTransform):
+class GeometricTransform(ImageTransform):
+    """Base of transformations that move pixels: what lies on the picture moves with it.
+
+    That is ``boxes`` (N, M, 4), corners in pixels, of which those that are cut away become rows without an object, and
+    every entry (N, ..., height, width) on the same pixels, such as label maps.
+
+    Example:
+        >>> batch = {"input": np.array([[[[1., 2., 3.]]]]), "label": np.array([[[7, 8, 9]]])}
+        >>> Flip(p=1)(batch, np.random.default_rng(0))["label"].tolist()
+        [[[9, 8, 7]]]
+    """
+
+    @abc.abstractmethod
+    def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
+        """How each picture of a batch of this shape moves."""
+
+    @abc.abstractmethod
+    def move(self, pixels: np.ndarray, how: Any) -> np.ndarray:
+        """Return what lies on the pixels (N, ..., height, width), moved; ``pixels`` must stay as they are."""
+
+    @abc.abstractmethod
+    def move_boxes(self, boxes: np.ndarray, shape: tuple[int, ...], how: Any) -> np.ndarray:
+        """Return corners (N, M, 4) of pictures of that shape, moved; they may lie outside."""
+
+    def apply(self, images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return self.move(images, self.draw(images.shape, rng))
+
+    def __call__(self, batch: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str, np.ndarray]:
+        images = self._images(batch)
+        how, place = self.draw(images.shape, rng), (len(images), *images.shape[-2:])
+        moved = {**batch, self.key: self.move(images, how)}
+        for name, array in batch.items():
+            if name != self.key and array.ndim > 2 and (array.shape[0], *array.shape[-2:]) == place:
+                moved[name] = self.move_labels(array, how)
+        if "boxes" in batch:
+            boxes = self.move_boxes(batch["boxes"], images.shape, how)
+            height, width = moved[self.key].shape[-2:]
+            boxes = np.clip(boxes, 0, np.array([width, height] * 2)).astype(batch["boxes"].dtype)
+            seen = (boxes[..., 2:] > boxes[..., :2]).all(axis=-1)
+            moved["boxes"] = np.where(seen[..., None], boxes, 0)
+            if "box_label" in batch:
+                moved["box_label"] = np.where(seen, batch["box_label"], PADDING)
+        return moved
+
+    def move_labels(self, labels: np.ndarray, how: Any) -> np.ndarray:
+        """Return another entry on the same pixels, moved."""
+        return self.move(labels, how)
+
+
+class Crop(GeometricTransform):
     """Cut ``size`` out of each image, after adding ``padding`` pixels of value ``fill`` on every side.
 
-    With ``random`` every sample gets its own uniformly drawn position, else all are cut from the centre.
+    With ``random`` every sample gets its own uniformly drawn position, else all are cut from the centre. Label maps get
+    ``label_fill`` where pixels are added.
     ``Crop(32, padding=4)`` is the usual augmentation of CIFAR-10 (He et al. 2016, section 4.2).
 
     Raises:
@@ -63,15 +125,23 @@ class Crop(ImageTransform):
     """
 
     def __init__(
-        self, size: Size, padding: int = 0, random: bool = True, fill: float = 0, *, key: str = "input"
+        self,
+        size: Size,
+        padding: int = 0,
+        random: bool = True,
+        fill: float = 0,
+        *,
+        key: str = "input",
+        label_fill: int | None = None,
     ) -> None:
         self.size, self.padding, self.random, self.fill, self.key = _pair(size), padding, random, fill, key
+        self.label_fill = label_fill
         if padding < 0:
             raise InputError(f"Crop: got padding={padding}; expected 0 or more; give a smaller size to cut pixels off")
 
-    def apply(self, images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         (height, width), pad = self.size, self.padding
-        count, _, rows, columns = images.shape
+        count, _, rows, columns = shape
         spare = rows + 2 * pad - height, columns + 2 * pad - width
         if min(spare) < 0:
             raise InputError(
@@ -82,18 +152,38 @@ class Crop(ImageTransform):
             tops, lefts = rng.integers(0, spare[0] + 1, count), rng.integers(0, spare[1] + 1, count)
         else:
             tops, lefts = (np.full(count, extra // 2) for extra in spare)
+        return tops - pad, lefts - pad
+
+    def move(self, pixels: np.ndarray, how: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        return self._cut(pixels, how, self.fill)
+
+    def move_labels(self, labels: np.ndarray, how: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        if self.padding and self.label_fill is None:
+            raise InputError(
+                f"Crop: got padding={self.padding} and labels of shape {labels.shape}, on the pixels of the images; "
+                "expected the label of what is added: give label_fill, such as the one that the loss ignores"
+            )
+        return self._cut(labels, how, self.label_fill or 0)
+
+    def _cut(self, pixels: np.ndarray, how: tuple[np.ndarray, np.ndarray], fill: float) -> np.ndarray:
+        height, width = self.size
         # a copy per sample, of what is seen of it: gathering windows of padded images takes twice as long
-        cut = np.empty((*images.shape[:2], height, width), images.dtype)
-        if pad:
-            cut[...] = self.fill
-        for target, image, top, left in zip(cut, images, (tops - pad).tolist(), (lefts - pad).tolist(), strict=True):
+        cut = np.empty((*pixels.shape[:-2], height, width), pixels.dtype)
+        if self.padding:
+            cut[...] = fill
+        for target, image, top, left in zip(cut, pixels, how[0].tolist(), how[1].tolist(), strict=True):
             up, first = max(top, 0), max(left, 0)
-            seen = image[:, up : max(top + height, 0), first : max(left + width, 0)]
-            target[:, up - top : up - top + seen.shape[1], first - left : first - left + seen.shape[2]] = seen
+            seen = image[..., up : max(top + height, 0), first : max(left + width, 0)]
+            rows, columns = seen.shape[-2:]
+            target[..., up - top : up - top + rows, first - left : first - left + columns] = seen
         return cut
 
+    def move_boxes(self, boxes: np.ndarray, shape: tuple[int, ...], how: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        tops, lefts = how
+        return boxes - np.stack([lefts, tops, lefts, tops], 1)[:, None]
 
-class Flip(ImageTransform):
+
+class Flip(GeometricTransform):
     """Mirror each image along ``axis`` (-1: left and right, -2: up and down) with probability ``p``."""
 
     def __init__(self, axis: int = -1, p: float = 0.5, *, key: str = "input") -> None:
@@ -103,10 +193,18 @@ class Flip(ImageTransform):
         if not 0 <= p <= 1:
             raise InputError(f"Flip: got p={p}; expected a probability; give a number from 0 to 1")
 
-    def apply(self, images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        chosen = rng.random(len(images)) < self.p
-        flipped = images.copy()
-        flipped[chosen] = np.flip(images[chosen], self.axis)
+    def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        return rng.random(shape[0]) < self.p
+
+    def move(self, pixels: np.ndarray, how: np.ndarray) -> np.ndarray:
+        flipped = pixels.copy()
+        flipped[how] = np.flip(pixels[how], -1 if self.axis in (-1, 3) else -2)
+        return flipped
+
+    def move_boxes(self, boxes: np.ndarray, shape: tuple[int, ...], how: np.ndarray) -> np.ndarray:
+        first, last = (0, 2) if self.axis in (-1, 3) else (1, 3)
+        flipped, extent = boxes.copy(), shape[self.axis]
+        flipped[how, :, first], flipped[how, :, last] = extent - boxes[how, :, last], extent - boxes[how, :, first]
         return flipped
 
 
@@ -161,16 +259,32 @@ class Normalize(ImageTransform):
         return (images - mean) / std
 
 
-class Resize(ImageTransform):
-    """Bring every image to ``size`` = (height, width), see :func:`resize`."""
+class Resize(GeometricTransform):
+    """Bring every image to ``size`` = (height, width), see :func:`resize`; label maps get the nearest."""
 
     random = False
 
     def __init__(self, size: Size, *, key: str = "input") -> None:
         self.size, self.key = _pair(size), key
 
-    def apply(self, images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return resize(images, self.size)
+    def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> None:
+        return None
+
+    def move(self, pixels: np.ndarray, how: None) -> np.ndarray:
+        return resize(pixels, self.size)
+
+    def move_labels(self, labels: np.ndarray, how: None) -> np.ndarray:
+        if labels.dtype.kind == "f":
+            return resize(labels, self.size)
+        rows, columns = (
+            ((np.arange(new) + 0.5) * old / new).astype(int)
+            for new, old in zip(self.size, labels.shape[-2:], strict=True)
+        )
+        return labels[..., rows[:, None], columns]
+
+    def move_boxes(self, boxes: np.ndarray, shape: tuple[int, ...], how: None) -> np.ndarray:
+        (height, width), (rows, columns) = self.size, shape[-2:]
+        return boxes * np.array([width / columns, height / rows] * 2)
 
 
 def resize(images: np.ndarray, size: Size) -> np.ndarray:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from deep500.errors import InputError
-from deep500.training.data.augmentation import Crop, Cutout, Flip, Normalize, RandomFlip, Resize, resize
+from deep500.training.data.augmentation import Crop, Cutout, Flip, ImageTransform, Normalize, RandomFlip, Resize, resize
 from tests.tolerances import assert_close
 
 SHAPE = (12, 3, 9, 7)  # not square: a transposed image cannot pass
@@ -171,3 +171,73 @@ def test_crops_are_windows_of_the_padded_images(rows, columns, pad, share, rando
     expected = [x[:, t : t + height, le : le + width] for x, t, le in zip(padded, *places, strict=True)]
     cut = Crop((height, width), pad, random, fill=7).apply(images, np.random.default_rng(seed))
     np.testing.assert_array_equal(cut, np.stack(expected))
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    extent=st.tuples(st.integers(3, 9), st.integers(3, 9)),
+    kind=st.sampled_from(["crop", "padded crop", "across", "down", "both"]),
+)
+def test_boxes_and_label_maps_follow_the_picture(seed: int, extent: tuple[int, int], kind: str) -> None:
+    """The oracle: every object has a colour of its own, and its box is what has this colour."""
+    rng = np.random.default_rng(seed)
+    (height, width), count, most = extent, 4, 2
+    pictures, boxes = np.zeros((count, 1, *extent), "float32"), np.zeros((count, most, 4), "float32")
+    labels = np.full((count, most), -1)
+    for number in range(count):
+        for place in range(rng.integers(0, most + 1)):
+            middle = width // 2
+            x1, y1 = rng.integers(0, middle) + place * middle, rng.integers(0, height)
+            x2, y2 = rng.integers(x1 + 1, middle * (place + 1) + 1), rng.integers(y1 + 1, height + 1)
+            pictures[number, :, y1:y2, x1:x2] = place + 1
+            boxes[number, place], labels[number, place] = (x1, y1, x2, y2), place + 1
+    batch = {"input": pictures, "label": pictures[:, 0].astype(int), "boxes": boxes, "box_label": labels}
+    batch["label"][batch["label"] == 0] = 9
+    size = (max(height - 2, 1), max(width - 1, 1))
+    transforms = {
+        "crop": [Crop(size)],
+        "padded crop": [Crop(extent, padding=2, label_fill=9)],
+        "across": [Flip()],
+        "down": [Flip(axis=2)],
+        "both": [Flip(axis=3), Crop(size, random=False), Flip(-2, p=1)],
+    }[kind]
+    before = {name: array.copy() for name, array in batch.items()}
+    moved = batch
+    for transform in transforms:
+        moved = transform(moved, rng)
+    assert all(np.array_equal(batch[name], array) for name, array in before.items()), "the input was written to"
+    np.testing.assert_array_equal(np.where(moved["label"] == 9, 0, moved["label"]), moved["input"][:, 0])
+    for number in range(count):
+        for place in range(most):
+            rows, columns = np.nonzero(moved["input"][number, 0] == place + 1)
+            if not len(rows):
+                assert moved["box_label"][number, place] == -1 and not moved["boxes"][number, place].any()
+                continue
+            expected = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+            assert moved["boxes"][number, place].tolist() == expected
+            assert moved["box_label"][number, place] == place + 1
+
+
+def test_resized_boxes_and_label_maps_are_where_the_picture_is() -> None:
+    picture = np.zeros((1, 1, 6, 8), "float32")
+    picture[0, 0, 2:4, 4:8] = 1
+    boxes = np.array([[[4, 2, 8, 4]]], "float32")
+    batch = {"input": picture, "label": picture[:, 0].astype(int), "boxes": boxes, "box_label": np.array([[3]])}
+    moved = Resize((12, 4))(batch, np.random.default_rng(0))
+    assert moved["boxes"].tolist() == [[[2, 4, 4, 8]]] and moved["boxes"].dtype == np.float32
+    expected = np.zeros((1, 12, 4), int)
+    expected[0, 4:8, 2:4] = 1
+    np.testing.assert_array_equal(moved["label"], expected)
+
+
+def test_labels_that_cannot_follow_are_refused() -> None:
+    maps = {"input": np.zeros((2, 1, 4, 4)), "label": np.zeros((2, 4, 4), int)}
+    with pytest.raises(InputError, match=r"got padding=1 and labels of shape \(2, 4, 4\).*label_fill"):
+        Crop(4, padding=1)(maps, np.random.default_rng(0))
+
+    class Halves(ImageTransform):
+        def apply(self, images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+            return images[..., ::2, ::2]
+
+    with pytest.raises(InputError, match=r"Halves: .*with boxes; expected boxes that follow"):
+        Halves()({"input": np.zeros((1, 1, 4, 4)), "boxes": np.zeros((1, 1, 4))}, np.random.default_rng(0))
