@@ -103,7 +103,7 @@ def match(
 
     An anchor answers for the object that it overlaps most, from ``positive`` on; below ``negative`` it is background,
     in between it is not judged. The anchor that overlaps an object most answers for it in any case (Liu et al. 2016,
-    section 2.2); where it is the best one of several, for the last of them.
+    section 2.2), where one does; where it is the best one of several, for the last of them.
 
     Args:
         boxes: (pictures, objects, 4).
@@ -129,7 +129,7 @@ def match(
     answers[best >= negative] = -2
     np.copyto(answers, which, where=best >= positive)
     nearest = overlap.argmax(axis=0)
-    picture, number = np.nonzero(there)
+    picture, number = np.nonzero(there & (overlap.max(axis=0, initial=0.0) > 0))
     answers[picture, nearest[picture, number]] = number
     return answers
 

@@ -64,10 +64,10 @@ def generate(
     Returns:
         (items, count) int64.
     """
-    if count < 1 or temperature < 0 or tokens.ndim != 2 or not tokens.shape[1]:
+    if count < 1 or not 0 <= temperature < np.inf or tokens.ndim != 2 or not tokens.shape[1]:
         raise InputError(
             f"got count={count}, temperature={temperature}, tokens {tokens.shape}; expected at least one to write, a "
-            "temperature of at least 0, and tokens (items, begun) to begin with"
+            "finite temperature of at least 0, and tokens (items, begun) to begin with"
         )
     rng, begun = np.random.default_rng(seed), tokens.shape[1]
     length = (executor.network.inputs["input"].shape or (None, None))[1]

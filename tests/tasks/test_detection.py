@@ -107,6 +107,13 @@ def test_every_object_is_answered_for():
         assert set(found[picture][found[picture] >= 0]) <= wanted and all(found[picture, at] >= 0 for at in best)
 
 
+def test_an_object_beside_all_anchors_takes_none():
+    """The upper left corner's is the first of many that do not overlap it; it has an object of its own."""
+    anchors = anchor_grid((32, 32), 8, [9.0])
+    boxes = np.array([[anchors[0], [100.0, 100, 110, 110]]])
+    assert match(boxes, np.ones((1, 2), bool), anchors)[0, 0] == 0
+
+
 def slow_suppression(boxes, scores, threshold):
     """The definition."""
     kept = []

@@ -93,7 +93,8 @@ def _soundfile(path: Path):  # type: ignore[no-untyped-def] # an optional packag
 class LogMel:
     """Log-mel features: windows of a signal, power of their spectrum, summed in triangular bands, log.
 
-    Windows are periodic Hann windows; their first begins at the first sample, and a rest that fills none is left out.
+    Windows are periodic Hann windows, padded with zeros to the next power of two (400 samples to 512); their first
+    begins at the first sample, and a rest that fills none is left out.
     The mel scale is 2595 log10(1 + f / 700) (O'Shaughnessy 1987), bands are triangles in mel between equally spaced
     corners, with height 1.
 
@@ -156,6 +157,11 @@ class LogMel:
         from scipy import fft
         from scipy import signal as processing
 
+        if len(signal) < self.window:
+            raise InputError(
+                f"LogMel: got a signal of {len(signal)} samples; expected at least a window of {self.window}: leave it "
+                "out, pad it, or give a smaller window"
+            )
         windows = np.lib.stride_tricks.sliding_window_view(signal, self.window)[:: self.step]
         shaped = windows * processing.get_window("hann", self.window)
         power = np.abs(fft.rfft(shaped, self.size)) ** 2

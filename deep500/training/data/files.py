@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -167,7 +168,7 @@ class ImageFolder(FileListDataset):
         on_error: str = "raise",
     ) -> None:
         folder = Path(path)
-        files = [(name, path) for name in _subfolders(folder) for path in _images(folder / name)]
+        files = [(name, path) for name in _subfolders(folder) for path in files_below(folder / name, SUFFIXES)]
         self.class_names = list(class_names) if class_names else sorted({name for name, _ in files})
         number = {name: i for i, name in enumerate(self.class_names)}
         strange = sorted({name for name, _ in files} - set(number))
@@ -293,5 +294,10 @@ def _subfolders(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
-def _images(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
+    """Files of these kinds in a folder and its sub-folders, in the order of their paths; hidden folders are passed."""
+    below: list[Path] = []
+    for place, names, files in os.walk(folder, followlinks=True):
+        names[:] = [name for name in names if not name.startswith(".")]
+        below += [Path(place, name) for name in files if Path(name).suffix.lower() in suffixes]
+    return sorted(below)

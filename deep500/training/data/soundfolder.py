@@ -10,6 +10,7 @@ from typing import Any
 from deep500.errors import DataError
 from deep500.tasks.alphabet import Alphabet
 from deep500.training.data.audio import SUFFIXES, LogMel
+from deep500.training.data.files import files_below
 from deep500.training.data.utterances import AudioFiles
 
 SETTINGS = tuple(field.name for field in fields(LogMel))
@@ -42,7 +43,7 @@ def _classes(folder: Path) -> dict[str, list[Path]]:
     if not folder.is_dir():
         raise DataError(f"{folder}: got no such folder; expected one with sub-folders of sound files: check the path")
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    files = {name: sorted(f for f in (folder / name).iterdir() if f.suffix.lower() in SUFFIXES) for name in names}
+    files = {name: files_below(folder / name, SUFFIXES) for name in names}
     empty = [name for name, sounds in files.items() if not sounds]
     if empty or not files:
         got = f"class {empty[0]!r} without samples" if empty else "no sub-folders"

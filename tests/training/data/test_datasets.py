@@ -202,6 +202,10 @@ def test_image_folder(folder):
     before = train.digest()
     save(folder / "train" / "cat" / "0.png", np.zeros((5, 4, 3), np.uint8))
     assert ImageFolder(folder / "train", (3, 5, 4)).digest() != before == train.digest()
+    for place in ("train/cat/more/still", "train/cat/.thumbnails"):  # what lies deeper counts, what is hidden does not
+        (folder / place).mkdir(parents=True)
+        save(folder / place / "deep.png", np.zeros((5, 4, 3), np.uint8))
+    assert len(ImageFolder(folder / "train", (3, 5, 4))) == 7
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8), (1, 4, 4), None])
