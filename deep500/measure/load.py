@@ -41,8 +41,8 @@ ROOTS = Roots()
 COUNTERS = ("busy", "steal", "own", "pressure", "throttled", "thermal_events", "swapped_pages")
 """Counters of a reading, since the machine, or this process, began; the first five in seconds."""
 
-STATES = ("load_average", "running", "mhz", "celsius")
-"""Facts of a reading about its moment."""
+STATES = ("load_average", "running", "mhz", "celsius", "resident_bytes")
+"""Facts of a reading about its moment; the last one is the memory of this process."""
 
 
 def read_load(roots: Roots | None = None, cpus: Iterable[int] | None = None) -> dict[str, Any]:
@@ -73,6 +73,7 @@ def read_load(roots: Roots | None = None, cpus: Iterable[int] | None = None) -> 
         "running": _field(_text(at.proc / "stat"), r"^procs_running (\d+)"),
         "mhz": _mhz(at, counting),
         "celsius": _celsius(at.sys),
+        "resident_bytes": _resident(),
     }
 
 
@@ -237,6 +238,11 @@ def _swapped(proc: Path) -> int | None:
     text = _text(proc / "vmstat")
     into, out = _field(text, r"^pswpin (\d+)"), _field(text, r"^pswpout (\d+)")
     return None if into is None or out is None else into + out
+
+
+def _resident() -> int | None:
+    kilobytes = _field(_text(Path("/proc/self/status")), r"^VmRSS:\s+(\d+) kB")
+    return None if kilobytes is None else 1024 * kilobytes
 
 
 def _load_average(proc: Path) -> float | None:

@@ -49,6 +49,7 @@ def hardware() -> dict[str, Any]:
         "smt": _read(CPU / "smt/control"),
         "product": _read(Path("/sys/class/dmi/id/product_name")),
         "gpus": _gpus(),
+        "power_counters": [_read(path) for path in sorted(Path("/sys/class/powercap").glob("intel-rapl:?/name"))],
         "swap_bytes": _meminfo("SwapTotal"),
     }
 

@@ -216,22 +216,24 @@ def count_flops(network: Graph, batch: int = 1) -> dict[str, int | None]:
     descriptors = _concrete(network, batch).descriptors()
 
     def sizes(name: str) -> Sizes | None:
-        shape = descriptors[name].shape if name else _ABSENT
+        shape = descriptors[name].shape
         if shape is None or None in shape:
             return None
         return tuple(batch if isinstance(size, str) else size for size in shape if size is not None)
 
-    counts: dict[str, int | None] = {}
-    for node in network.nodes:
-        formula = FORMULAS.get(node.op_type) if not node.domain else None
-        if formula is _MOVE:
-            counts[node.name] = 0
-            continue
-        inputs, outputs = [sizes(n) for n in node.inputs], [sizes(n) for n in node.outputs]
-        known_in, known_out = [s for s in inputs if s is not None], [s for s in outputs if s is not None]
-        complete = len(known_in) == len(inputs) and len(known_out) == len(outputs)
-        counts[node.name] = formula(node, known_in, known_out) if formula and complete else None
-    return counts
+    return {node.name: operations_of(node, sizes) for node in network.nodes}
+
+
+def operations_of(node: Node, sizes: Callable[[str], Sizes | None]) -> int | None:
+    """Operations of a node; None where its operator, or a shape that ``sizes`` gives, is unknown."""
+    formula = FORMULAS.get(node.op_type) if not node.domain else None
+    if formula is _MOVE:
+        return 0
+    inputs = [sizes(name) if name else _ABSENT for name in node.inputs]
+    outputs = [sizes(name) if name else _ABSENT for name in node.outputs]
+    known_in, known_out = [s for s in inputs if s is not None], [s for s in outputs if s is not None]
+    complete = len(known_in) == len(inputs) and len(known_out) == len(outputs)
+    return formula(node, known_in, known_out) if formula and complete else None
 
 
 def _concrete(network: AnyGraph, batch: int) -> AnyGraph:

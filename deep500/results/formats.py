@@ -65,6 +65,7 @@ HALF = {
     "digest": str,
     "shape?": [COUNT],
     "classes?": (COUNT, None),
+    "label_counts?": ([COUNT], None),
 }
 QUALITY = {"name": str, "unit": str, "direction": word("higher", "lower"), "*": NO_OTHER}
 ENVIRONMENT = {
@@ -451,7 +452,7 @@ NETWORK = {
     **_PARAMETERS,
     "count": COUNT,
     "nodes": that(
-        [{**_SIZED, **_PARAMETERS, "operator": str, "reads": [(COUNT, str)]}],
+        [{**_SIZED, **_PARAMETERS, "operator": str, "reads": [(COUNT, str)], "operations?": (COUNT, None)}],
         lambda nodes: all(r < at for at, node in enumerate(nodes) for r in node["reads"] if isinstance(r, int)),
         "nodes that read inputs by name and nodes before them by number",
     ),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deep500.errors import Deep500Error
+from deep500.networks.flops import operations_of
 from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.formats import NETWORK_SCHEMA
 
@@ -52,6 +53,10 @@ def network_facts(network: Graph, batch: int) -> dict[str, Any]:
             return None
         return [batch if size in symbols else _text(size) if isinstance(size, str) else size for size in sizes]
 
+    def sizes(value: str) -> tuple[int, ...] | None:
+        known = shape(value) if symbols else None  # sizes that are of no batch say nothing about a sample
+        return None if known is None or not all(isinstance(size, int) for size in known) else tuple(known)  # type: ignore[arg-type]
+
     places: dict[str, int | str] = {name: _text(name) for name in network.inputs}
     parameters, nodes, totals = network.parameters, [], {"parameters": 0, "fixed": 0}
     for place, node in enumerate(network.nodes):
@@ -63,7 +68,7 @@ def network_facts(network: Graph, batch: int) -> dict[str, Any]:
         operator = _text(f"{node.domain}.{node.op_type}" if node.domain else node.op_type)
         reads = list(dict.fromkeys(places[name] for name in node.reads if name in places))[:100]
         about = {"name": _text(node.name), "operator": operator, "shape": shape(node.writes[0]), "reads": reads}
-        nodes.append({**about, **counts})
+        nodes.append({**about, **counts, "operations": operations_of(node, sizes)})
         places.update(dict.fromkeys(node.writes, place))
     inputs = [{"name": _text(name), "shape": shape(name)} for name in network.inputs]
     whole = {"schema": NETWORK_SCHEMA, "name": _text(network.name), "batch": batch, "inputs": inputs, **totals}

@@ -36,9 +36,10 @@ from deep500.results.ranks import rank_of
 from deep500.results.samples import SampleStore
 
 SCHEMA = "deep500-results-1"
-FORMAT = 2
+FORMAT = 3
 """Grows by one when a folder of a schema gets further facts; folders without it are of format 1, which lacks
-``process`` and ``listening_seconds`` of an epoch's clock."""
+``process`` and ``listening_seconds`` of an epoch's clock; format 2 lacks ``label_counts`` of the data,
+``resident_bytes`` of the load and ``operations`` of the network."""
 MANIFEST, METRICS, SEEDS = "manifest.json", "metrics.jsonl", "seeds.json"
 SUMMARY, REPORT = "summary.json", "report.html"
 

@@ -58,6 +58,7 @@ def test_a_seed_without_its_checkpoints_is_said_to_be_unchecked(honest, tmp_path
         file.unlink()
     seal(folder.path)
     assert examine(folder.path).absent == ("curve against checkpoints of seed 1",)
+    assert [problem for problem in examine(folder.path).problems if problem.startswith("checkpoints: of seed 1 (none)")]
     shutil.rmtree(folder.path / "checkpoints")
     seal(folder.path)
     assert examine(folder.path).absent == ("curve against checkpoints",)

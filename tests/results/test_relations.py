@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from pathlib import Path
@@ -109,11 +110,22 @@ def cut(folder):
     folder.edit_samples(change, ("step",))
 
 
+def uncounted(folder):
+    """Energy by a counter that the machine does not have."""
+
+    def change(seeds):
+        for entry in seeds.values():
+            entry["notes"]["energy"]["details"].update(sources=["package-7"], watts=40.0)
+
+    folder.edit("seeds.json", change)
+
+
 A_DIVISION = "a divided network against its plan"
 BY_HAND = {
     A_DIVISION: divided,
     "launches against each other": twin,
     "clock of the samples against itself": coarse,
+    "counters of energy against the machine's": uncounted,
     "neighbours against pressure": waiting,
     "samples against each other": cut,
 }
@@ -210,11 +222,59 @@ def recipe(**facts):
     return lambda folder: folder.edit("manifest.json", apply)
 
 
+def other_row(folder):
+    """One sample of the first class is said to be of the second, and taken for the same."""
+
+    def change(content):
+        values = next(shown for shown in content["exhibits"] if shown["kind"] == "matrix")["values"]
+        place = next(place for place in range(2, 10) if values[0][place])
+        values[0][place], values[1][place] = values[0][place] - 1, values[1][place] + 1
+
+    folder.edit("exhibits.json", change)
+
+
+def twice(folder):
+    """Twice the operations, in all metrics that tell of them."""
+
+    def change(seeds):
+        for entry in seeds.values():
+            for name in ("flop_rate", "roof_share"):
+                entry["notes"][name]["details"]["FLOP_per_sample"] *= 2
+                entry["values"][name] *= 2
+
+    folder.edit("seeds.json", change)
+
+
+def halved(folder):
+    """Half the peak of memory."""
+
+    def change(seeds):
+        for entry in seeds.values():
+            entry["values"]["peak_memory_host"] //= 2
+
+    folder.edit("seeds.json", change)
+
+
+def other_maker(manifest):
+    """A CPU of one maker by the name of another's."""
+    manifest["environment"]["cpu"] = "AMD EPYC"
+    manifest["environment"]["hardware"]["vendor"] = "GenuineIntel"
+
+
 CONSISTENT = {
     "io_share: train_seconds of": share(train_seconds=lambda seconds, entry: entry["wall_seconds"]),
     "io_share: training of": share(training=lambda seconds, entry: 20 * entry["wall_seconds"]),
     "momentum of the checkpoint": recipe(optimizer_kwargs={"lr": 0.1, "momentum": 0.8}),
     "which has no dampening": recipe(optimizer="deep500.training.optimizers.adam:AdamOptimizer", optimizer_kwargs={}),
+    "checkpoints: of seed 3 (none)": lambda folder: shutil.rmtree(folder.path / "checkpoints"),
+    "a run keeps the newest 1 epochs": recipe(keep_checkpoints=1),
+    "samples of class 0; the data": other_row,
+    "operations of a sample by roof_share": twice,
+    "peak_memory_host of seed 3 is": halved,
+    "the CPU": lambda folder: folder.edit("manifest.json", other_maker),
+    "the ledger has the run": lambda folder: folder.edit(
+        "manifest.json", lambda m: m.update(started="2025" + m["started"][4:])
+    ),
     "the network of the recipe": recipe(model="resnet"),
     "the train data of the recipe": recipe(data="MNIST"),
     "device cpu:1; asked for was": lambda folder: folder.edit(
@@ -231,6 +291,34 @@ def test_a_lie_that_is_consistent_where_it_stands_is_noticed(words, run, tmp_pat
     assert any(
         words in problem or words in problem.replace(" of seed 3", "") for problem in findings(RunView(folder.path))
     )
+
+
+def without_schema(file):
+    del (content := json.loads(file.read_text()))["schema"]
+    file.write_text(json.dumps(content))
+
+
+FORMS = {
+    "gone": lambda file: file.unlink(),
+    "another object": lambda file: file.write_text("{}"),
+    "cut": lambda file: file.write_text(file.read_text()[:-3]),
+    "without schema": without_schema,
+}
+
+
+WAYS = [
+    *((name, way) for name in ("rules.json", "network.json") for way in FORMS),
+    *((name, way) for name in ("metrics.jsonl", "journal.jsonl") for way in ("gone", "another object", "cut")),
+    ("report.html", "gone"),
+]
+
+
+@pytest.mark.parametrize(("name", "way"), WAYS)
+def test_a_file_that_is_not_what_its_schema_says_is_a_finding(name, way, run, tmp_path):
+    folder = Folder(run, tmp_path / "copy")
+    FORMS[way](folder.path / name)
+    seal(folder.path)
+    assert verify(folder.path)
 
 
 SILENT = ("a twin with jitter", "no warm-up", "memory below that of the interpreter", "nobody waited for a CPU")

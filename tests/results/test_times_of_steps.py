@@ -124,13 +124,22 @@ def test_a_folder_of_an_older_format_is_not_said_to_be_altered(tmp_path):
 
     def older(lines):
         for line in lines:
-            del line["clock"]["process"], line["clock"]["listening_seconds"]
+            del line["clock"]["process"], line["clock"]["listening_seconds"], line["load"]["resident_bytes"]
+
+    def without_later_facts(manifest):
+        del manifest["format"], manifest["load"]["resident_bytes"]
+        for half in manifest["data"].values():
+            del half["label_counts"]
 
     folder.edit_lines("metrics.jsonl", older)
     assert any("KeyError: 'process'" in problem for problem in findings(RunView(folder.path)))
     assert not unjudged(RunView(folder.path))
-    folder.edit("manifest.json", lambda manifest: manifest.pop("format") and None)
+    folder.edit("manifest.json", without_later_facts)
+    folder.edit("summary.json", lambda summary: summary["load"].pop("resident_bytes") and None)
+    folder.edit("network.json", lambda network: [node.pop("operations") for node in network["nodes"]] and None)
     seal(folder.path)
     examined = examine(folder.path)
     assert examined.problems == ()
-    assert "latencies of steps" in str(examined) and "older format" in str(examined)
+    remarks = str(examined)
+    assert "latencies of steps" in remarks and "older format" in remarks
+    assert "operations of a sample" in remarks

@@ -165,3 +165,10 @@ def test_what_validations_do_not_judge_cannot_be_reached(metric):
 def test_a_subset_of_nothing_is_refused():
     with pytest.raises(d5.errors.DataError, match="empty part"):
         Subset(d5.load_dataset("digits")[0], [])
+
+
+def test_a_part_counts_its_labels():
+    whole = d5.NumpyDataset(np.zeros((6, 1)), "input", np.array([0, 0, 1, 2, 2, 2]), "label")
+    part = Subset(Subset(whole, [5, 4, 2, 0]), [0, 1, 3])
+    assert whole.label_counts() == [2, 1, 3] and part.label_counts() == [1, 0, 2]
+    assert d5.NumpyDataset(np.zeros((6, 1))).label_counts() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
@@ -47,6 +48,9 @@ def _dates(run: RunView) -> Iterator[str]:
 def _entered(run: RunView) -> Iterator[str]:
     number = (run.summary.get("ledger") or {}).get("entry")
     entry = run.ledger[number] if isinstance(number, int) and number < len(run.ledger) else {}
+    dated = re.match(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-", str(entry.get("run", "")))
+    if dated and "{}-{}-{}T{}:{}:{}".format(*dated.groups()) != run.manifest["started"][:19]:
+        yield f"manifest.json: started {run.manifest['started']}; the ledger has the run {entry['run']}"
     if "at" in entry and not -SET <= _seconds(entry["at"]) - _seconds(run.manifest["started"]) <= 60:
         yield f"manifest.json: started {run.manifest['started']}; the ledger entered it at {entry['at']}"
 

@@ -89,7 +89,7 @@ WHOLE = ("EnergyUse", "Carbon", "Cost", "CPUUtilisation")
 """Metrics of which ``seconds`` is the whole run."""
 
 
-def _measured(run: RunView, *kinds: str) -> Iterator[tuple[str, str, str, float | None, dict[str, Any], str]]:
+def measured(run: RunView, *kinds: str) -> Iterator[tuple[str, str, str, float | None, dict[str, Any], str]]:
     """Seed, class, name, value, details and reason of every metric of Deep500's of these classes, of all without."""
     for facts in run.manifest["resolved"]["metrics"]:
         kind = _kind(facts)
@@ -113,7 +113,7 @@ def _slack(run: RunView) -> float:
 
 @relates("metrics against the numbers behind them", V, D)
 def _formulas(run: RunView) -> Iterator[str]:
-    for seed, kind, name, value, details, reason in _measured(run, *FORMULAS):
+    for seed, kind, name, value, details, reason in measured(run, *FORMULAS):
         expected = FORMULAS[kind](details) if details and not reason else None
         if differs(value, expected, 1e-6):
             what = (
@@ -147,7 +147,7 @@ def _own_share(run: RunView) -> Iterator[str]:
 
 @relates("metrics against reasons why there are none", V, D)
 def _reasons(run: RunView) -> Iterator[str]:
-    for seed, kind, name, value, details, reason in _measured(run):
+    for seed, kind, name, value, details, reason in measured(run):
         if value is not None and reason:
             yield f"seeds.json: {name} of seed {seed} is {short(value)}, and there is none: {reason}"
         if kind == "GenerationRate" and value is not None:
@@ -170,7 +170,7 @@ def _reasons(run: RunView) -> Iterator[str]:
     "what metrics are shares of, or per, against the curve", V, D, "metrics.jsonl:train_seconds", "metrics.jsonl:ranks"
 )
 def _shares(run: RunView) -> Iterator[str]:
-    for seed, kind, name, value, details, reason in _measured(run, "WaitShare", *NAMED):
+    for seed, kind, name, value, details, reason in measured(run, "WaitShare", *NAMED):
         lines = [line for line in run.curve if str(line["seed"]) == seed]
         if kind == "WaitShare" and value is not None and differs(value, _wait_share(lines), 1e-6):
             yield f"seeds.json: {name} of seed {seed} is {short(value)}; the curve gives {short(_wait_share(lines))}"
@@ -197,8 +197,8 @@ def _twice(run: RunView) -> Iterator[str]:
     """Waiting for batches, by clocks of two listeners; operations of a sample, counted once."""
     for seed in run.seeds:
         slack = CLOCK_SLACK + CLOCK_SHARE * sum(x["train_seconds"] or 0 for x in run.curve if str(x["seed"]) == seed)
-        measured = [facts for facts in _measured(run, *OPERATIONS, "IOShare", "TimingBreakdown") if facts[0] == seed]
-        known = {kind: (name, details) for _, kind, name, _, details, reason in measured if details and not reason}
+        theirs = [facts for facts in measured(run, *OPERATIONS, "IOShare", "TimingBreakdown") if facts[0] == seed]
+        known = {kind: (name, details) for _, kind, name, _, details, reason in theirs if details and not reason}
         waited = {kind: known[kind][1].get("io", 0.0) for kind in ("IOShare", "TimingBreakdown") if kind in known}
         seconds = list(waited.values())
         if len(seconds) == 2 and differs(seconds[0], seconds[1], CLOCK_SHARE, slack):
@@ -208,16 +208,14 @@ def _twice(run: RunView) -> Iterator[str]:
             known[kind][0]: known[kind][1]["FLOP_per_sample"] for kind in ("FlopRate", "RoofShare") if kind in known
         }
         if run.manifest["task"]["sample"] == "sample":
-            counts |= {
-                name: value for _, _, name, value, _, _ in measured if name == "step_flops" and value is not None
-            }
+            counts |= {name: value for _, _, name, value, _, _ in theirs if name == "step_flops" and value is not None}
         if len({round(count, 3) for count in counts.values()}) > 1:
             yield f"seeds.json: of seed {seed} a sample takes {short(counts)} operations"
 
 
 @relates("numbers behind metrics against the curve", D, "metrics.jsonl:clock.steps")
 def _curve(run: RunView) -> Iterator[str]:
-    for seed, _, name, _, details, _ in _measured(run, "StepLatency"):
+    for seed, _, name, _, details, _ in measured(run, "StepLatency"):
         lines = [line for line in run.curve if str(line["seed"]) == seed]
         if "n" in details:
             steps = sum(line["clock"]["steps"] for line in lines)
@@ -232,7 +230,7 @@ def _latencies(run: RunView) -> Iterator[str]:
     is as long but for listeners, of which Deep500's own take less than half of any step."""
     bounded = not run.manifest["resolved"]["recipe"]["events"] and not own_metrics(run.manifest)
     series = of_rank("step", 0) if run.manifest["ranks"] > 1 else "step"
-    for seed, _, name, value, details, _ in _measured(run, "StepLatency"):
+    for seed, _, name, value, details, _ in measured(run, "StepLatency"):
         if value is None:
             continue
         steps, q = run.samples.durations(series, int(seed)), float(name.rpartition("_p")[2]) / 100
@@ -259,7 +257,7 @@ def _whole(run: RunView) -> Iterator[str]:
         if wall is not None and wall < epochs * (1 - 1e-9):
             yield f"seeds.json: seed {seed} lasted {wall:.6g} s; its epochs lasted {epochs:.6g} s"
     slack = _slack(run)
-    for seed, kind, name, value, details, _ in _measured(run, *WHOLE, "WallTime", "TimingBreakdown"):
+    for seed, kind, name, value, details, _ in measured(run, *WHOLE, "WallTime", "TimingBreakdown"):
         wall = run.seeds[seed]["wall_seconds"]
         seconds = value if kind in ("WallTime", "TimingBreakdown") else details.get("seconds")
         if None not in (wall, seconds) and differs(seconds, wall, CLOCK_SHARE, slack):
@@ -281,8 +279,8 @@ def _whole(run: RunView) -> Iterator[str]:
 )
 def _energy(run: RunView) -> Iterator[str]:
     used, ranks = run.manifest["device"]["used"], run.manifest["ranks"]
-    joules = {(seed, "J"): value for seed, kind, _, value, _, _ in _measured(run, "EnergyUse")}
-    for seed, kind, name, value, details, _ in _measured(
+    joules = {(seed, "J"): value for seed, kind, _, value, _, _ in measured(run, "EnergyUse")}
+    for seed, kind, name, value, details, _ in measured(
         run, *WHOLE, "GPUUtilisation", "CommunicationVolume", "Messages"
     ):
         sources = details.get("sources")
@@ -311,11 +309,30 @@ def _energy(run: RunView) -> Iterator[str]:
             yield f"seeds.json: {name} of seed {seed} is {short(value)}, of one rank"
 
 
+@relates("counters of energy against the machine's", D, "manifest.json:environment.hardware.power_counters")
+def _counters(run: RunView) -> Iterator[str]:
+    there = run.manifest["environment"]["hardware"]["power_counters"]
+    for seed, _, name, _, details, _ in measured(run, "EnergyUse", "Carbon"):
+        strange = [source for source in details.get("sources") or () if source not in there and ":" not in source]
+        if strange:
+            yield f"seeds.json: {name} of seed {seed} by {short(strange)}; the machine has the counters {short(there)}"
+
+
+@relates("peak of memory against memory after epochs", V, "metrics.jsonl:load.resident_bytes")
+def _peaks(run: RunView) -> Iterator[str]:
+    """The kernel adds up pages of many CPUs only roughly, so a fifth less is not yet a finding."""
+    for seed, _, name, value, _, _ in measured(run, "PeakMemory"):
+        known = [line["load"]["resident_bytes"] for line in run.curve if str(line["seed"]) == seed]
+        most = max((size for size in known if size is not None), default=0)
+        if name == "peak_memory_host" and value is not None and not run.manifest["resumed"] and value < 0.8 * most:
+            yield f"seeds.json: {name} of seed {seed} is {short(value)} B; after an epoch it was {most} B"
+
+
 @relates("memory and cores against the machine", V, D, "manifest.json:environment.memory_bytes")
 def _resources(run: RunView) -> Iterator[str]:
     environment = run.manifest["environment"]
     memory, cores = environment["memory_bytes"], environment["usable_cores"]
-    for seed, kind, name, value, details, _ in _measured(run, "PeakMemory", "CPUUtilisation"):
+    for seed, kind, name, value, details, _ in measured(run, "PeakMemory", "CPUUtilisation"):
         if name == "peak_memory_host" and value is not None and memory is not None and not 0 < value <= memory:
             yield f"seeds.json: {name} of seed {seed} is {short(value)} B; the machine has {memory} B"
         if name == "peak_memory_host" and value is not None and value % 1:

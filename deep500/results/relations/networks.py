@@ -6,11 +6,13 @@ import json
 import re
 from collections.abc import Iterator
 from inspect import signature
+from math import prod
 
 from deep500.results.division import read_division
 from deep500.results.files import read_json
 from deep500.results.network import NETWORK, read_network
 from deep500.results.relations.declaring import relates, short
+from deep500.results.relations.figures import measured
 from deep500.results.rules.view import RunView
 from deep500.training import optimizers
 
@@ -38,6 +40,43 @@ def _nodes(run: RunView) -> Iterator[str]:
             yield f"{NETWORK}: {short(network[kind])} {kind}; its nodes have {short(listed)}"
 
 
+PRODUCTS = ("Attention", "Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "RNN")
+
+
+@relates(
+    "operations of a sample against the network's, and these against its sizes",
+    N + "nodes.*.operations",
+    "seeds.json:*.values",
+    "seeds.json:*.notes",
+)
+def _operations(run: RunView) -> Iterator[str]:
+    """A step takes a product once forward and at most three times backward (twice without strides), anything else at
+    most seven times; what depends on no input, or has no batch, is computed once for all samples."""
+    network = read_network(run.path)
+    if network is None or network["count"] > len(network["nodes"]):
+        return
+    low, high, depends, batch = 0.0, 0.0, list[bool](), network["batch"]
+    for node in network["nodes"]:
+        depends.append(any(isinstance(read, str) or depends[read] for read in node["reads"]))
+        count, shape, weights = node["operations"], node["shape"], node["parameters"] + node["fixed"]
+        if count is None:
+            high = float("inf")
+            continue
+        if node["operator"] in ("Conv", "Gemm") and weights > (channels := shape[1]):
+            places = prod(shape) / channels
+            if not 2 * (weights - channels) * places <= count <= 2 * weights * places:
+                yield f"{NETWORK}: {count} operations of {node['name']}: {weights} weights at {places:g} places"
+        low += count / batch if depends[-1] else 0.0
+        of_each = depends[-1] and (batch in shape or not shape)
+        high += (4 if node["operator"] in PRODUCTS else 8) * count / (batch if of_each else 1)
+    for seed, _, name, value, details, reason in measured(run, "Flops", "FlopRate", "RoofShare"):
+        counted = details.get("FLOP_per_sample", value if name.endswith("_flops") else None)
+        of_items = run.manifest["task"]["sample"] == "sample"
+        if of_items and counted is not None and not reason and not low * (1 - 1e-9) <= counted <= high:
+            got = f"{short(counted)} operations of a sample by {name} of seed {seed}"
+            yield f"seeds.json: {got}; the network's nodes allow {low:.6g} to {high:.6g}"
+
+
 @relates("the network against a checkpoint's arrays", N + "parameters", N + "fixed")
 def _trained(run: RunView) -> Iterator[str]:
     network, manifest = read_network(run.path), run.manifest
@@ -53,6 +92,31 @@ def _trained(run: RunView) -> Iterator[str]:
 
 
 R = "manifest.json:resolved.recipe."
+
+
+@relates(
+    "checkpoints that a run keeps",
+    R + "keep_checkpoints",
+    "metrics.jsonl:epoch",
+    "metrics.jsonl:seed",
+    "metrics.jsonl:clock.steps",
+)
+def _saved(run: RunView) -> Iterator[str]:
+    """They are the second witness of the curve: without them losses and accuracies are their author's word."""
+    keep, gone = run.manifest["resolved"]["recipe"]["keep_checkpoints"], []
+    for seed in run.manifest["seeds"]:
+        lines = [line for line in run.curve if line["seed"] == seed]
+        there = [int(path.stem.partition("-")[2]) for path in run.checkpoints(seed)]
+        if there[-1:] != [line["epoch"] for line in lines[-1:]] or len(there) > keep:
+            gone.append(f"{seed} ({', '.join(map(str, there)) or 'none'})")
+        elif (checkpoint := run.newest_checkpoint(seed)) is not None:
+            values, steps = checkpoint["values"], sum(line["clock"]["steps"] for line in lines)
+            got = values["seed"], checkpoint["epoch"], values["epoch"], values["step"]
+            if got != (seed, there[-1], there[-1], steps):
+                expected = f"seed {seed} after {there[-1]} epochs and {steps} steps"
+                yield f"checkpoints: {expected}; it is of seed {got[0]} after {got[2]} epochs and {got[3]} steps"
+    if gone:
+        yield f"checkpoints: of seed {', '.join(gone)}; a run keeps the newest {keep} epochs, which vouch for its curve"
 
 
 @relates(

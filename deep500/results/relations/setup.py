@@ -9,11 +9,15 @@ from typing import Any
 
 from deep500.measure.fingerprint import fingerprint
 from deep500.results.consistency import own_sampler
+from deep500.results.files import read_json, read_lines
+from deep500.results.formats import FILES
+from deep500.results.network import NETWORK
 from deep500.results.ranks import is_of_rank
-from deep500.results.record import FORMAT, SCHEMA
+from deep500.results.record import FORMAT, REPORT, SCHEMA
 from deep500.results.relations.declaring import is_older, relates, short
 from deep500.results.rules.view import RunView
-from deep500.results.stats import declared_series
+from deep500.results.stats import SCHEMA as STATS_SCHEMA
+from deep500.results.stats import STATS, declared_series
 
 M = "manifest.json:"
 PACKAGE_OF = {"pytorch": ("torch",), "jax": ("jax",), "tensorflow": ("tensorflow", "tensorflow-cpu")}
@@ -221,12 +225,24 @@ def _machine(run: RunView) -> Iterator[str]:
     memory, free = environment["memory_bytes"], volatile["available_bytes"]
     if None not in (memory, free) and free > memory:
         yield f"manifest.json: {free} bytes of memory free of {memory}"
+    vendor, cpu = environment["hardware"]["vendor"], environment["cpu"] or ""
+    if vendor in MAKERS and any(name in cpu for maker, name in MAKERS.items() if maker != vendor):
+        yield f"manifest.json: the CPU {short(cpu)} of {vendor}"
     release = environment["kernel"]["release"]
     if release and release not in environment["os"]:
         yield f"manifest.json: kernel {release} in {environment['os']}"
     averages, average = volatile["load_average"], run.manifest["load"]["load_average"]
     if averages and average is not None and abs(averages[0] - average) > 0.5 + 0.2 * average:
         yield f"manifest.json: load averages of {averages[0]:.4g} and {average:.4g} at the same moment"
+
+
+SCHEMAS = {
+    "manifest.json": SCHEMA,
+    "summary.json": "deep500-summary-1",
+    "rules.json": "deep500-rules-1",
+    STATS: STATS_SCHEMA,
+}
+MAKERS = {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}
 
 
 def _loads(run: RunView) -> list[Any]:
@@ -315,27 +331,47 @@ def _tested(run: RunView) -> Iterator[str]:
         yield f"manifest.json: {manifest['batches']} batches of {size} from {length} samples"
 
 
-@relates("format against the facts that came with it", M + "format", "metrics.jsonl:clock.listening_seconds")
+@relates(
+    "format against the facts that came with it",
+    M + "format",
+    "metrics.jsonl:clock.listening_seconds",
+    M + "data.*.label_counts",
+)
 def _format(run: RunView) -> Iterator[str]:
-    newer = all("listening_seconds" in line["clock"] for line in run.curve)
+    clocked = all("listening_seconds" in line["clock"] for line in run.curve)
+    newest = FORMAT if all("label_counts" in half for half in run.manifest["data"].values()) else 1 + clocked
     got = run.manifest.get("format", 1)
-    if got > FORMAT or got < 1 or (is_older(run) and newer and not run.manifest["resumed"]):
-        yield f"manifest.json: format {got}; the folder has facts of format {FORMAT if newer else 1}"
+    if got > FORMAT or got < 1 or (got < newest and not run.manifest["resumed"]):
+        yield f"manifest.json: format {got}; the folder has facts of format {newest}"
 
 
-@relates("names of the run", M + "schema", M + "recipe", M + "recipe_file", "summary.json:schema")
+@relates(
+    "files of the run against their formats",
+    M + "schema",
+    "summary.json:schema",
+    "rules.json:schema",
+    "stats.json:schema",
+)
+def _files(run: RunView) -> Iterator[str]:
+    """Each is read to its end; lines that a crash may cut short are whole in a run that came to its end."""
+    for name in (REPORT, "rules.json", *(() if is_older(run) else (NETWORK,))):
+        if not run.has(name):
+            yield f"{name}: missing; every run that ended has it"
+    for name in (name for name in FILES if run.has(name)):
+        if name.endswith(".json"):
+            got = read_json(run.path / name).get("schema")
+            if name in SCHEMAS and got != SCHEMAS[name]:
+                yield f"{name}: schema {short(got)}; this version writes {SCHEMAS[name]}"
+        elif read_lines(run.path / name) and not (run.path / name).read_bytes().endswith(b"\n"):
+            yield f"{name}: its last line is cut short"
+
+
+@relates("names of the run", M + "recipe", M + "recipe_file")
 def _names(run: RunView) -> Iterator[str]:
     manifest = run.manifest
     file = re.split(r"[\\/]", manifest["recipe_file"] or "")[-1].rpartition(".")[0]
     if file and file != manifest["recipe"]:
         yield f"manifest.json: recipe {short(manifest['recipe'])} of the file {manifest['recipe_file']}"
-    for name, got, expected in (
-        ("manifest.json", manifest["schema"], SCHEMA),
-        ("summary.json", run.summary["schema"], "deep500-summary-1"),
-        ("rules.json", run._json("rules.json").get("schema", "deep500-rules-1"), "deep500-rules-1"),
-    ):
-        if got != expected:
-            yield f"{name}: schema {short(got)}; this version writes {expected}"
     sha = manifest["recipe_sha256"]
     if sha is not None and not DIGEST.fullmatch(sha):
         yield f"manifest.json: recipe_sha256 is no digest: {short(sha)}"

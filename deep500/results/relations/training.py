@@ -152,3 +152,23 @@ def _matrix(run: RunView) -> Iterator[str]:
         elif differs(100 * right / total, facts["test_accuracy"], 1e-9, 1e-9):
             got = f"{100 * right / total:.6g} % are right"
             yield f"exhibits.json: {got}; the accuracy is {short(facts['test_accuracy'])} %"
+
+
+@relates(
+    "labels of the data against their number and the rows of the matrix",
+    "manifest.json:data.*.label_counts",
+    "exhibits.json:exhibits",
+)
+def _labels(run: RunView) -> Iterator[str]:
+    data = run.manifest["data"]
+    for name, half in data.items() if _classifies(run) else ():
+        counts = half["label_counts"]
+        if counts is not None and (sum(counts) != half["length"] or len(counts) != half["classes"]):
+            got = f"{sum(counts)} labels of {len(counts)} classes"
+            yield f"manifest.json: {got} for {half['length']} samples of {name} data"
+    counts = (data.get("test") or data["validation"])["label_counts"] or [] if _classifies(run) else []
+    for exhibit in run._json("exhibits.json").get("exhibits", []) if counts and not run.manifest["dry_run"] else ():
+        if exhibit["kind"] == "matrix" and exhibit["rows"] == exhibit["columns"]:
+            for label, row, expected in zip(exhibit["rows"], exhibit["values"], counts, strict=True):
+                if sum(row) != expected:
+                    yield f"exhibits.json: {sum(row):g} samples of class {label}; the data have {expected}"

@@ -53,6 +53,22 @@ class Dataset(abc.ABC):
     def digest(self) -> str:
         """SHA-256 (hex) of all samples and labels: equal digests mean equal data."""
 
+    def label_counts(self, at: np.ndarray | None = None) -> list[int] | None:
+        """How often each class is the label of a sample, of those at some positions if any are given.
+
+        None where the labels are not one a sample, or not all at hand.
+
+        Example:
+            >>> NumpyDataset(np.zeros((4, 2)), "x", np.array([0, 2, 2, 2])).label_counts()
+            [1, 0, 3]
+        """
+        labels = getattr(self, "labels", None)
+        if self.classes is None or not isinstance(labels, np.ndarray) or labels.ndim != 1 or labels.dtype.kind != "i":
+            return None
+        labels = labels if at is None else labels[at]
+        counts = np.bincount(labels[(labels >= 0) & (labels < self.classes)], minlength=self.classes)
+        return [int(count) for count in counts]
+
     def __repr__(self) -> str:
         flag = ", STAND-IN" if self.stand_in else ""
         return f"{type(self).__name__}({self.name!r}, {len(self)} x {self.shape}, classes={self.classes}{flag})"

@@ -55,6 +55,9 @@ class Subset(Dataset):
         chosen = self.positions[where]
         return self.dataset[int(chosen) if isinstance(where, int) else chosen]
 
+    def label_counts(self, at: np.ndarray | None = None) -> list[int] | None:
+        return self.dataset.label_counts(self.positions if at is None else self.positions[at])
+
     def digest(self) -> str:
         return hashlib.sha256(self.dataset.digest().encode() + self.positions.astype("<i8").tobytes()).hexdigest()
 
