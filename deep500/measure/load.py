@@ -73,7 +73,7 @@ def read_load(roots: Roots | None = None, cpus: Iterable[int] | None = None) -> 
         "running": _field(_text(at.proc / "stat"), r"^procs_running (\d+)"),
         "mhz": _mhz(at, counting),
         "celsius": _celsius(at.sys),
-        "resident_bytes": _resident(),
+        "resident_bytes": 1024 * (_field(_text(Path("/proc/self/status")), r"^VmRSS:\s+(\d+) kB") or 0) or None,
     }
 
 
@@ -238,11 +238,6 @@ def _swapped(proc: Path) -> int | None:
     text = _text(proc / "vmstat")
     into, out = _field(text, r"^pswpin (\d+)"), _field(text, r"^pswpout (\d+)")
     return None if into is None or out is None else into + out
-
-
-def _resident() -> int | None:
-    kilobytes = _field(_text(Path("/proc/self/status")), r"^VmRSS:\s+(\d+) kB")
-    return None if kilobytes is None else 1024 * kilobytes
 
 
 def _load_average(proc: Path) -> float | None:

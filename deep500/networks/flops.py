@@ -229,8 +229,7 @@ def operations_of(node: Node, sizes: Callable[[str], Sizes | None]) -> int | Non
     formula = FORMULAS.get(node.op_type) if not node.domain else None
     if formula is _MOVE:
         return 0
-    inputs = [sizes(name) if name else _ABSENT for name in node.inputs]
-    outputs = [sizes(name) if name else _ABSENT for name in node.outputs]
+    inputs, outputs = ([sizes(n) if n else _ABSENT for n in names] for names in (node.inputs, node.outputs))
     known_in, known_out = [s for s in inputs if s is not None], [s for s in outputs if s is not None]
     complete = len(known_in) == len(inputs) and len(known_out) == len(outputs)
     return formula(node, known_in, known_out) if formula and complete else None

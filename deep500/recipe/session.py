@@ -78,7 +78,6 @@ LOGS = Path("logs")
 """Where the files of ``--log`` go."""
 
 SUMMARY_SCHEMA = "deep500-summary-1"
-MOST_COUNTED = 1_000  # classes of whose labels the manifest says how many there are
 
 
 class Session:
@@ -524,7 +523,7 @@ def _data_facts(data: tuple[Dataset, ...]) -> dict[str, Any]:
             "length": len(dataset),
             "shape": list(dataset.shape),
             "classes": dataset.classes,
-            "label_counts": dataset.label_counts() if (dataset.classes or 0) <= MOST_COUNTED else None,
+            "label_counts": dataset.label_counts() if (dataset.classes or 0) <= 1_000 else None,
             "stand_in": dataset.stand_in,
             "provenance": dataset.provenance,
             "digest": dataset.digest(),

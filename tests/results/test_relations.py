@@ -22,6 +22,7 @@ from deep500.transformations.parallel.planning import Wishes, parallelize
 from tests.recipes.common import quick
 from tests.results.broken_folders import Folder
 from tests.results.careful_lies import LIES
+from tests.results.later_lies import LATER, UNKNOWN
 from tests.results.mutations import all_leaves, found, is_unknowable, mutated, table
 
 METRICS = [
@@ -336,3 +337,15 @@ def test_four_of_five_careful_lies_are_flagged(tmp_path):
         seal(folder.path)
         silent += [] if found(folder.path) else [name]
     assert len(LIES) == 25 and set(silent) <= set(SILENT)
+
+
+@pytest.mark.long
+def test_later_lies_are_flagged_where_something_tells_of_them(tmp_path):
+    source = honest(tmp_path / "source", "batch_size=64", "--repeat", "3", "--seed", "3", epochs=3)
+    silent = set()
+    for number, (name, change) in enumerate(LATER.items()):
+        folder = Folder(source, tmp_path / str(number))
+        change(folder)
+        seal(folder.path)
+        silent |= set() if found(folder.path) else {name}
+    assert len(LATER) == 47 and silent <= set(UNKNOWN)

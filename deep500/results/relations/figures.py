@@ -8,6 +8,7 @@ from typing import Any
 import deep500.metrics
 from deep500.measure.load import disturbances
 from deep500.measure.quantiles import quantile, samples_needed
+from deep500.measure.standing import worth_needed
 from deep500.metrics.bias import class_bias
 from deep500.metrics.overhead import overhead_facts
 from deep500.results.quiet import load_of_run
@@ -162,6 +163,9 @@ def _reasons(run: RunView) -> Iterator[str]:
             q = float(name.rpartition("_p")[2]) / 100
             if value is not None and details["n"] < samples_needed(q, details["level"]):
                 yield f"seeds.json: {name} of seed {seed} from {details['n']} samples"
+            if kind == "StepLatency" and value is not None and details["n_eff"] < worth_needed(q) * (1 - 1e-9):
+                got = f"{short(value)} from steps worth {details['n_eff']:.6g}"
+                yield f"seeds.json: {name} of seed {seed} is {got}; a result takes {worth_needed(q):.6g}"
             if details["n_eff"] > details["n"] * (1 + 1e-9):
                 yield f"seeds.json: {name} of seed {seed}: {details['n']} samples are worth {details['n_eff']:.6g}"
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from inspect import signature
 from math import prod
 
+from deep500.results.checkpoint import list_checkpoints
 from deep500.results.division import read_division
 from deep500.results.files import read_json
 from deep500.results.network import NETWORK, read_network
@@ -106,7 +107,8 @@ def _saved(run: RunView) -> Iterator[str]:
     keep, gone = run.manifest["resolved"]["recipe"]["keep_checkpoints"], []
     for seed in run.manifest["seeds"]:
         lines = [line for line in run.curve if line["seed"] == seed]
-        there = [int(path.stem.partition("-")[2]) for path in run.checkpoints(seed)]
+        files = list_checkpoints(run.path / "checkpoints" / f"seed-{seed}")
+        there = [int(path.stem.partition("-")[2]) for path in files]
         if there[-1:] != [line["epoch"] for line in lines[-1:]] or len(there) > keep:
             gone.append(f"{seed} ({', '.join(map(str, there)) or 'none'})")
         elif (checkpoint := run.newest_checkpoint(seed)) is not None:

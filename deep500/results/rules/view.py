@@ -77,13 +77,9 @@ class RunView:
         """``summary.json``."""
         return self._json(SUMMARY)
 
-    def checkpoints(self, seed: int) -> list[Path]:
-        """The files of a seed's checkpoints, oldest epoch first."""
-        return list_checkpoints(self.path / "checkpoints" / f"seed-{seed}")
-
     def newest_file(self, seed: int) -> Path | None:
         """The file of a seed's newest checkpoint; None where there is none, or one too large for a comparison."""
-        newest = self.checkpoints(seed)[-1:]
+        newest = list_checkpoints(self.path / "checkpoints" / f"seed-{seed}")[-1:]
         return newest[0] if newest and newest[0].stat().st_size <= LARGEST_CHECKPOINT else None
 
     def newest_checkpoint(self, seed: int) -> dict[str, Any] | None:

@@ -54,20 +54,12 @@ class Dataset(abc.ABC):
         """SHA-256 (hex) of all samples and labels: equal digests mean equal data."""
 
     def label_counts(self, at: np.ndarray | None = None) -> list[int] | None:
-        """How often each class is the label of a sample, of those at some positions if any are given.
-
-        None where the labels are not one a sample, or not all at hand.
-
-        Example:
-            >>> NumpyDataset(np.zeros((4, 2)), "x", np.array([0, 2, 2, 2])).label_counts()
-            [1, 0, 3]
-        """
+        """How often each class is a label, of samples at some positions if given; None where not all are at hand."""
         labels = getattr(self, "labels", None)
         if self.classes is None or not isinstance(labels, np.ndarray) or labels.ndim != 1 or labels.dtype.kind != "i":
             return None
         labels = labels if at is None else labels[at]
-        counts = np.bincount(labels[(labels >= 0) & (labels < self.classes)], minlength=self.classes)
-        return [int(count) for count in counts]
+        return list(map(int, np.bincount(labels[(labels >= 0) & (labels < self.classes)], minlength=self.classes)))
 
     def __repr__(self) -> str:
         flag = ", STAND-IN" if self.stand_in else ""
