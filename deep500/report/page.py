@@ -16,7 +16,6 @@ from deep500.measure.launches import DIFFER, LAUNCHES
 from deep500.measure.quantiles import quantile
 from deep500.measure.steady import SteadyState
 from deep500.pages.rendering import format_time
-from deep500.report.bounds import ranks_figure, roofline_figure, scaling_figures, scaling_rows
 from deep500.report.curves import ACCURACY, bar_figure, columns, curve_figures, is_number
 from deep500.report.exhibits import exhibit_views
 from deep500.report.figures import series_figures
@@ -80,7 +79,6 @@ def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | N
     # ranks have a figure and a table of their own
     series = {name: stat for name, stat in _content(record, STATS, "series").items() if not is_of_rank(name)}
     claims = sound(_content(record, CLAIMS, "claims") or []) if claims is None else sound(claims)
-    scaling, ranks = Scaling.read(record.path), Ranks.read(record.path)
     word = summary["verdict"].split()[0]
     return {
         "name": name or manifest.get("name") or manifest["recipe"],
@@ -117,19 +115,30 @@ def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | N
         "exhibits": exhibit_views(read_exhibits(record.path)),
         "network": network_view(read_network(record.path)),
         "breakdown": _breakdown(record, series, claims),
-        "bounds": [figure for figure in (roofline_figure(claims), _bounds(claims)) if figure is not None],
         "spent": {
             what: [metric_row(m) for m in summary["metrics"] if m["unit"].split("/")[0] in units]
             for what, units in SPENT.items()
         },
-        "scaling": scaling,
-        "scaling_rows": scaling_rows(scaling),
-        "scaling_figures": scaling_figures(scaling),
-        "ranks": ranks,
-        "ranks_figure": ranks_figure(ranks),
+        **_limits(record, claims),
         **_plans(record),
         "rerun": rerun(manifest),
     }
+
+
+def _limits(record: Record, claims: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Rates, ranks and numbers of ranks beside what bounds them: most runs have none, and load no code for them."""
+    scaling, ranks = Scaling.read(record.path), Ranks.read(record.path)
+    rates = _bounds(claims)
+    views: dict[str, Any] = {"scaling": scaling, "ranks": ranks, "bounds": [] if rates is None else [rates]}
+    views |= {"scaling_rows": [], "scaling_figures": [], "ranks_figure": None}
+    if scaling is not None or ranks is not None or any(claim.get("type") == "rate" for claim in claims):
+        from deep500.report import bounds
+
+        roofline = bounds.roofline_figure(claims)
+        views["bounds"] = [*([] if roofline is None else [roofline]), *views["bounds"]]
+        views["scaling_rows"], views["scaling_figures"] = bounds.scaling_rows(scaling), bounds.scaling_figures(scaling)
+        views["ranks_figure"] = bounds.ranks_figure(ranks)
+    return views
 
 
 def _plans(record: Record) -> dict[str, Any]:
