@@ -21,7 +21,6 @@ from deep500.operators.cpp.cache import building, enter, private_folder, sound_l
 from deep500.operators.cpp.compiled_op import CompiledOp
 from deep500.operators.cpp.compilers import find_compiler
 from deep500.operators.cpp.entries import make_room
-from deep500.progress import progress
 
 INCLUDE = Path(__file__).resolve().parent / "include"
 """Folder of the headers."""
@@ -58,6 +57,8 @@ def build_bridge(source: Path, includes: Sequence[str], libraries: Sequence[str]
     library = sound_library(folder / key, name)
     if library is not None:
         return library
+    from deep500.progress import progress  # where something is built
+
     with progress(f"building the bridge to {source.parent.name}"), building(folder, key) as place:
         library = sound_library(folder / key, name)  # another process may have built it while this one waited
         if library is None:

@@ -17,7 +17,6 @@ from deep500.operators.cpp.entries import make_room
 from deep500.operators.cpp.ranks import mpi_flags
 from deep500.operators.cpp.spec import INCLUDE, BuildSpec, Infer
 from deep500.operators.cpp.wrapper import ABI, wrapper_source
-from deep500.progress import progress
 from deep500.reading import declare, read_json
 
 INCLUDED = declare([str])
@@ -51,6 +50,8 @@ def find_library(
     library = _cached(folder, key, spec)
     if library is not None:
         return library
+    from deep500.progress import progress  # where something is built
+
     with progress(f"building {spec.name}"), building(folder, key) as place:
         library = _cached(folder, key, spec)  # another process may have built it while this one waited
         if library is None:

@@ -23,7 +23,6 @@ from hashlib import sha256
 from pathlib import Path
 
 from deep500.errors import CacheError
-from deep500.progress import stage
 from deep500.reading import declare, open_regular, read_json
 
 SEAL = "seal.json"
@@ -95,6 +94,8 @@ def building(folder: Path, key: str) -> Iterator[Path]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            from deep500.progress import stage  # where something is built
+
             stage("waiting for another process that builds it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         for left in folder.glob(f"building-{key}-*"):

@@ -22,7 +22,6 @@ from deep500.operators.cpp.compilers import Compiler
 from deep500.operators.cpp.ranks import mpi_flags
 from deep500.operators.cpp.spec import CPP_TYPES, INCLUDE, BuildSpec, Infer
 from deep500.operators.cpp.wrapper import is_global, wrapper_source
-from deep500.progress import stage
 
 HEADERS = (".h", ".hpp", ".hh", ".inl", ".cuh")
 OBJECTS = (".o", ".a", ".so")
@@ -232,6 +231,8 @@ def run_compiler(
     Raises:
         CompileError: it fails or takes too long.
     """
+    from deep500.progress import stage  # where something is built
+
     stage("compiling")
     if live:
         sys.stderr.write(f"deep500: {' '.join(command)}\n")
