@@ -11,7 +11,7 @@ from math import prod
 from deep500.results.checkpoint import list_checkpoints
 from deep500.results.division import read_division
 from deep500.results.files import read_json
-from deep500.results.network import NETWORK, read_network
+from deep500.results.network import MOST_NODES, NETWORK, read_network
 from deep500.results.relations.declaring import relates, short
 from deep500.results.relations.figures import measured
 from deep500.results.rules.view import RunView
@@ -33,7 +33,7 @@ def _nodes(run: RunView) -> Iterator[str]:
     if network["batch"] != asked:
         yield f"{NETWORK}: sizes of a batch of {network['batch']}; the recipe's are of {asked}"
     nodes = network["nodes"]
-    if len(nodes) > network["count"]:
+    if len(nodes) != min(network["count"], MOST_NODES):
         yield f"{NETWORK}: {len(nodes)} nodes are listed of {network['count']}"
     for kind in ("parameters", "fixed"):
         listed = sum(node[kind] for node in nodes)
