@@ -16,7 +16,7 @@ from typing import Any
 
 import deep500
 from deep500 import completion
-from deep500.errors import MissingBackend, RecipeError
+from deep500.errors import MissingBackend, RecipeError, nearest
 from deep500.guard import BOLD, DEBUG, VisibleOutput, guarded, paint
 from deep500.progress import above, progress, stage
 from deep500.recipe.options import Against, Parser, add_against, add_options, take_options, warn_renamed
@@ -129,6 +129,9 @@ def _main(argv: list[str]) -> int:
         sys.stdout.write(overview())
         return 0
     nested = name in NESTED
+    if name not in FIRST and re.fullmatch(r"\w[\w-]*", name):
+        known = re.sub("'(.+?)'", lambda n: repr(TWO_WORDS.get(n[1], n[1])), nearest(name, [*FIRST, *TWO_WORDS]))
+        raise RecipeError(f"got a wrong command line: invalid choice: {name!r}; expected a command; {known}")
     parser.add_argument("command", choices=list(GROUPS[name]) if nested else FIRST)
     return _main([parser.parse_args(argv[nested:][:1]).command])  # leaves with a version or an error
 

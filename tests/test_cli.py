@@ -161,6 +161,8 @@ def test_unknown_recipe_and_command(capsys):
     assert "'digits_lenet'" in error_line(capsys)
     assert cli.main(["rum"]) == 2
     assert "rum" in error_line(capsys)
+    assert cli.main(["check-operator", "x.cpp"]) == 2
+    assert "did you mean 'tools operator'" in error_line(capsys)
     assert cli.main([]) == 2
 
 
