@@ -17,7 +17,7 @@ from deep500.operators.registry import load_plugins
 from deep500.progress import progress
 from deep500.registry import load_backend
 from deep500.results.command import add_json
-from deep500.results.files import read_json, to_json
+from deep500.results.files import to_json
 from deep500.results.record import MANIFEST
 
 DIFFERENT = 1
@@ -52,8 +52,6 @@ def _bits(args: argparse.Namespace) -> int:
             "got runs, which bits trains again by the recipe files in their folders; expected --run, if you trust who "
             "made them"
         )
-    if args.run and args.sides and not of_runs:
-        read_json(args.sides[0] / MANIFEST)  # says what is missing
     with progress("comparing bits", quiet=args.json):
         verdict = _of_runs(args, backends) if of_runs else _of_models(args, backends)
     sys.stdout.write((to_json(verdict.as_dict()) if args.json else str(verdict)) + "\n")

@@ -128,16 +128,7 @@ def read_json(path: Path) -> dict[str, Any]:
         ResultsError: the file is absent, cut short, a link, not what :mod:`deep500.results.formats` declares, or beyond
             the limits of :mod:`deep500.reading`.
     """
-    return reading.read_json(path, FILES.get(path.name, ANY), do=_cure(path))
-
-
-def _cure(path: Path) -> str:
-    """Say what to do where a file of a run cannot be read; perhaps a folder of runs was named in its place."""
-    if path.name == "manifest.json" and path.parent.is_dir() and not path.exists():
-        runs = sorted(run.parent for depth in ("*", "*/*") for run in path.parent.glob(f"{depth}/manifest.json"))
-        if runs:
-            return f"name one of the {len(runs)} runs below that folder, such as {runs[-1]}"
-    return f"name a results folder, or {RESTORE}"
+    return reading.read_json(path, FILES.get(path.name, ANY), do=f"name a results folder, or {RESTORE}")
 
 
 def regular_files(folder: Path) -> list[str]:

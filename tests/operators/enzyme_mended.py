@@ -101,6 +101,23 @@ MENDED = [
     Mended("vector_of_a_thread", "const std::size_t m = n;\n#pragma omp parallel for firstprivate(x, y, m)\n"
            "for (std::size_t i = 0; i < m; ++i) { std::vector<T> v(4); for (int k = 0; k < 4; ++k) v[k] = x[i] * T(k);"
            " T s = 0; for (T u : v) s += u * u; y[i] = s; }", openmp=True),
+    # -- memory that is moved over itself
+    Mended("erased_at_the_front", f"std::vector<T> v; {EACH}{{ v.push_back(x[i]); if (v.size() > 4) v.erase(v.begin());"
+           " T s = 0; for (T u : v) s += u * u; y[i] = s; }", checks=BOTH),
+    Mended("erased_beside_integers", f"std::vector<std::pair<T, int>> v; std::vector<int> w; {EACH}{{ "
+           "v.emplace_back(x[i] * x[i], int(i)); w.push_back(int(i % 3)); if (v.size() > 4) v.erase(v.begin() + 1); "
+           "if (w.size() > 3) w.erase(w.begin()); T s = 0; for (auto &p : v) s += p.first * T(p.second % 3 + w[0]); "
+           "y[i] = s; }", checks=(False,)),
+    Mended("moved_up_and_down", f"{EACH}y[i] = x[i] * x[i]; std::memmove(y, y + n / 3, (n - n / 3) * sizeof(T)); "
+           f"std::memmove(y + n / 4, y, (n - n / 4) * sizeof(T)); {EACH}y[i] *= x[i];", checks=BOTH),
+    # -- memory that one statement gives back for two places, or for one that is not needed
+    Mended("given_back_at_once", "std::vector<T> b(n); T *t = static_cast<T *>(std::malloc(n * sizeof(T))); "
+           f"{EACH}t[i] = x[i] + x[n - 1 - i] / 4; {EACH}b[i] = t[i] * t[(i ^ 1) % n]; std::free(t); T *u = new T[n]; "
+           f"{EACH}u[i] = b[i] * b[i / 2]; {EACH}y[i] = u[i] * u[(i ^ 1) % n]; delete[] u;", checks=BOTH),
+    # -- a nest of loops that is left in several places
+    Mended("partition", "std::vector<T> t(x, x + n); int p = 0, q = int(n) - 1; const T v = t[n / 2]; while (p <= q) {"
+           " while (t[p] < v) ++p; while (v < t[q]) --q; if (p > q) break; std::swap(t[p], t[q]); ++p; --q; }"
+           f"{EACH}y[i] = t[i] * T(i + 1);", checks=BOTH),
     # -- bytes
     Mended("copied_at_once", "std::memcpy(y, x, n * sizeof(T));", checks=BOTH),
 ]

@@ -242,12 +242,6 @@ SORTED = elementwise(
     for (std::size_t i = 0; i < n; ++i) y[i] = kept[i] * T(i + 1);""",
     before="#include <algorithm>",
 )
-MOVED = elementwise(
-    "moved",
-    """for (std::size_t i = 0; i < n; ++i) y[i] = x[i];
-    __builtin_memmove(y + 1, y, (n - 1) * sizeof(T)); // memory is moved by memmove
-    for (std::size_t i = 0; i < n; ++i) y[i] *= x[i];""",
-)
 CAUGHT = elementwise(
     "caught",
     "for (std::size_t i = 0; i < n; ++i) try { if (x[i] < 0) throw 1; y[i] = x[i] * x[i]; } catch (int) { y[i] = 0; }",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -132,17 +131,6 @@ def test_read_json_refuses(tmp_path):
         (tmp_path / "manifest.json").write_text(text)
         with pytest.raises(ResultsError, match="name a results folder"):
             read_json(tmp_path / "manifest.json")
-
-
-def test_a_folder_of_runs_names_one_of_them(tmp_path):
-    for name in ("a/20261126", "a/20261127", "b"):
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "manifest.json").write_text("{}")
-    for folder, runs in ((tmp_path / "a", 2), (tmp_path, 3)):
-        with pytest.raises(ResultsError) as error:
-            read_json(folder / "manifest.json")
-        named = Path(str(error.value).rpartition("such as ")[2])
-        assert f"one of the {runs} runs" in str(error.value) and read_json(named / "manifest.json") == {}
 
 
 def test_two_runs_in_one_second_get_two_folders(tmp_path):

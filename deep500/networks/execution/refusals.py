@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -51,18 +50,13 @@ def no_memory(where: str, text: str) -> OutOfMemory:
     )
 
 
-_OF_PYTHON = re.compile(r"zip\(\)|(tuple|list) index|(not enough|too many) values to unpack|unsupported operand type")
-"""Words of a function that did not expect so many sizes: they say nothing of the operands."""
-
-
 def unfit_operands(node: Node, operands: Sequence[Any], error: Exception) -> Deep500Error:
     """For a node whose function failed on these operands (arrays, None where one is absent)."""
     shapes = ", ".join(f"{x.dtype}{list(x.shape)}" if hasattr(x, "shape") else "-" for x in operands)
     if isinstance(error, MemoryError):
         return no_memory(f"node {node.name!r} ({node.op_type})", str(error) or "no more words")
     kind = InputError if isinstance(error, IndexError) else NetworkError
-    why = "" if _OF_PYTHON.match(str(error)) else f": {error}"
     return kind(
-        f"node {node.name!r} ({node.op_type}): got {shapes}; expected operands that fit{why}. "
+        f"node {node.name!r} ({node.op_type}): got {shapes}; expected operands that fit: {error}. "
         "Check the shapes and values of its inputs"
     )

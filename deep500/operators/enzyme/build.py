@@ -20,7 +20,7 @@ from deep500.operators.cpp.commands import LINK, Job, compile_error
 from deep500.operators.cpp.ranks import NO_FORWARD_MODE
 from deep500.operators.cpp.spec import CPP_TYPES, FLOATING, BuildSpec
 from deep500.operators.cpp.wrapper import wrapper_source
-from deep500.operators.enzyme.pipeline import BuildOptions, build_taped, compile_library, count_blocks
+from deep500.operators.enzyme.pipeline import NO_ERRNO, BuildOptions, build_taped, compile_library, count_blocks
 from deep500.operators.enzyme.verify import (
     Covered,
     Tried,
@@ -37,7 +37,7 @@ from deep500.progress import stage
 Missing = dict[str, str]
 APART = ("d500_jvp", "d500_hvp")
 NO_NUMBER = re.compile(r" is -?(?:nan|inf)\b")
-EAGER = ("-funroll-loops", "-fno-math-errno", "-mllvm", "-inline-threshold=2000")
+EAGER = ("-funroll-loops", NO_ERRNO, "-mllvm", "-inline-threshold=2000")
 """For the front. What is unrolled and inlined before Enzyme comes needs no records of its own: attention's gradient
 takes a third of the time, that of a power a seventh. Functions that set no errno are computed once. Where Enzyme fails
 on it, as on most of OpenMP, or makes a gradient of it that is wrong (std::sort of 24 numbers and more), it is left
@@ -128,7 +128,7 @@ class Build:
         job, unit, library = self.job, self.job.place / "covered.cc", self.job.place / "covered.so"
         unit.write_text(wrapper_source(replace(job.spec, gradient=None), job.main, job.sources), encoding="utf-8")
         macro = f"-DD500_DTYPE={CPP_TYPES[job.spec.dtype]}"
-        flags, options = [macro, *job.flags], self._alone()
+        flags, options = [macro, *job.flags, NO_ERRNO], self._alone()
         try:  # without threads, whose runtime does not go well with processes of processes
             places = count_blocks(unit, library, flags, options)
         except CompileError:
@@ -146,7 +146,7 @@ class Build:
         text = re.sub(r"\bdouble\b", "d5::taped", text)  # the sources are included, not part of it
         unit.write_text(f'#include "deep500/taped.h"\n{text}', encoding="utf-8")
         try:
-            build_taped(unit, library, ["-DD500_DTYPE=d5::taped", *job.flags], self._alone())
+            build_taped(unit, library, ["-DD500_DTYPE=d5::taped", *job.flags, NO_ERRNO], self._alone())
         except CompileError:
             return None
         return library
@@ -155,7 +155,8 @@ class Build:
         job = self.job
         back = (*LINK[1:], *job.objects, *job.libraries)
         name = f"C++ operator {job.spec.name!r}"
-        return BuildOptions(back=back, complain=self._complain, name=name, source=job.place / job.main)
+        source, shared = job.place / job.main, not job.objects
+        return BuildOptions(back=back, complain=self._complain, name=name, source=source, headers=shared)
 
     def _complain(self, output: str) -> CompileError:
         return compile_error(self.job.spec, output.replace(f"{self.job.place}{os.sep}", ""))
@@ -209,6 +210,7 @@ def _compile(
         apart=APART,
         turn=True,
         speculate=speculate,
+        headers=not job.objects,
     )
     macros = [f"-DD500_DTYPE={CPP_TYPES[spec.dtype]}", "-DD500_DERIVED", *(() if speculate else ["-DD500_GUARDED"])]
     return compile_library(path, job.library, [*macros, *job.flags, *flags], options)

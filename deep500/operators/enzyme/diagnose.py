@@ -72,9 +72,6 @@ PRAGMAS = (  # a clause that Enzyme refuses with an assertion only -> what to ch
 
 # fmt: off
 HINTS = (  # what stands in a source whose gradient is wrong, or for which Enzyme does not end -> what to change
-    (r"\b(?:__builtin_)?memmove\b|\bcopy_backward\b|\bstable_sort\b|\binplace_merge\b",
-     "memory is moved over itself ({found}), which Enzyme takes for a copy: go through a second array, element by "
-     "element; sort indices with std::sort, then gather"),
     (r"(?:vector|map|list|deque|set)\s*<[^;{]*?\b(?:vector|deque|list|map)\s*<",
      "containers grow within a container, which Enzyme does not follow: give the inner ones their size when they are "
      "made, as in std::vector<std::vector<double>> rows(n, std::vector<double>(m)), or keep all in one std::vector"),
@@ -105,7 +102,7 @@ def hints(source: str) -> list[str]:
     """Say what to change in a source for which Enzyme says nothing, by what stands in it; comments are passed over.
 
     Example:
-        >>> hints("try { f(); } catch (...) { }  // memmove")
+        >>> hints("try { f(); } catch (...) { }  // sort(")
         ['an exception is caught inside, which Enzyme does not follow: decide with if instead of throw']
     """
     code = code_of(source)

@@ -23,7 +23,9 @@ from deep500.operators.enzyme.coverage import counted, lined
 from deep500.operators.enzyme.diagnose import explain, hints, pragmas
 from deep500.operators.enzyme.engine import Clang, Engine, find_clang, find_engine
 from deep500.operators.enzyme.exceptions import catch_lines, catching
+from deep500.operators.enzyme.exits import exits_kept
 from deep500.operators.enzyme.functions import Location, calls_through_pointers, lines_behind, lines_of
+from deep500.operators.enzyme.headers import HEADERS, UNFIT, parsed_headers
 from deep500.operators.enzyme.ir import (
     compared_numbers,
     fix_reductions,
@@ -39,6 +41,7 @@ from deep500.operators.enzyme.ir import (
 )
 from deep500.operators.enzyme.loops import guard_zeros, loosen, once, spare_gradients, turn_loops
 from deep500.operators.enzyme.members import kept_in_members, mixed_pointers
+from deep500.operators.enzyme.memory import FILLED_ONCE, freed_by_choice, moved_apart
 from deep500.operators.enzyme.regions import own_regions
 from deep500.operators.enzyme.rounds import round_by_round
 from deep500.progress import stage
@@ -71,6 +74,7 @@ BRANCHES = (
 )
 """LLVM's switches that leave in a branch what stands there."""
 
+NO_ERRNO = "-fno-math-errno"
 FAST = ("-ffast-math",)
 VECTOR_MATH = ("-fveclib=libmvec", "-lmvec")
 SECONDS = 120.0
@@ -103,6 +107,8 @@ class BuildOptions:
         speculate: compute what only one branch needs before the branch. Where that is NaN (a root of what the branch
             excludes), so is the derivative: zero times NaN. Where it is not, other zeros are guarded, too.
         owned: no two iterations of a parallel loop read one active place: gradients then need no atomic updates.
+        headers: take the C++ library's headers as they were parsed for other operators; the unit must begin with
+            ``deep500/containers.h``, or do with it.
         listing: where to list the files that the C++ includes, system headers left out, as ``-MMD`` does.
     """
 
@@ -118,6 +124,7 @@ class BuildOptions:
     apart: tuple[str, ...] = ()
     turn: bool = False
     listing: Path | None = None
+    headers: bool = False
     owned: bool = False
     speculate: bool = True
 
@@ -155,6 +162,8 @@ def compile_library(
         stage("differentiating")
         compared = compared_numbers(before.read_text(encoding="utf-8"))
         refuse_pointers_to_functions(before.read_text(encoding="utf-8"), options)
+        if freed_by_choice(before.read_text(encoding="utf-8")):
+            options = replace(options, enzyme=(*FILLED_ONCE, *options.enzyme))
         modules = _modules(before, options)
         with ThreadPoolExecutor(len(modules)) as pool:
             results = list(pool.map(lambda module: differentiate(engine, clang, module, options), modules))
@@ -233,7 +242,8 @@ def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options:
         ir = own_regions(fix_reductions(ir))
         refuse_order(ir, options)
         refuse_shared_pointers(ir, options)
-    target.write_text(typed_copies(keep_outputs(ir, wrapper), wrapper) + GATE, encoding="utf-8")
+    apart = exits_kept(moved_apart(typed_copies(keep_outputs(ir, wrapper), wrapper)))
+    target.write_text(apart + GATE, encoding="utf-8")
 
 
 def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: BuildOptions) -> None:
@@ -259,13 +269,26 @@ def front(clang: Clang, tu: Path, ir: Path, flags: Sequence[str], options: Build
         "-Wno-unused-command-line-argument",
         "-Werror=null-dereference",  # what stands before such a write would be deleted, without a trace
     ]
-    code, message = _compiler([*command, LEAN], options.timeout, options, tu.parent)
+    parsed = _parsed(clang, standard, flags, options)
+    code, message = _compiler([*command, LEAN, *parsed], options.timeout, options, tu.parent)
+    if code and parsed and any(words in message for words in UNFIT):
+        code, message = _compiler([*command, LEAN], options.timeout, options, tu.parent)
     if code:  # the source may rely on such a header
         code, message = _compiler(command, options.timeout, options, tu.parent)
     if code:
         raise (options.complain or _complaint(options))(message)
     if options.listing is not None and clang.is_zig:
-        _as_rule(options.listing, tu, Path(clang.command[0]).parent)
+        _as_rule(options.listing, tu, Path(clang.command[0]).parent, [*map(str, HEADERS)] if parsed else [])
+
+
+def _parsed(clang: Clang, standard: Sequence[str], flags: Sequence[str], options: BuildOptions) -> list[str]:
+    """Switches for headers that were parsed before, see :mod:`deep500.operators.enzyme.headers`."""
+    if not (options.headers and clang.is_zig):
+        return []
+    openmp = [openmp_flags(clang)[0]] if options.openmp else []
+    kind = [*standard, "-O2", "-fPIC", "-march=native", LEAN, *_mathematics(options), *[w for ws in openmp for w in ws]]
+    kind += [flag for flag in flags if flag == NO_ERRNO]
+    return parsed_headers(clang, kind, lambda command: _compiler(command, options.timeout, options)[0])
 
 
 def differentiate(engine: Engine, clang: Clang, ir: Path, options: BuildOptions) -> tuple[int, str, str]:
@@ -526,9 +549,9 @@ def _listing_flags(clang: Clang, options: BuildOptions) -> list[str]:
     return ["-MMD", "-MF", str(options.listing)]
 
 
-def _as_rule(listing: Path, tu: Path, compiler: Path) -> None:
+def _as_rule(listing: Path, tu: Path, compiler: Path, more: Sequence[str] = ()) -> None:
     """Rewrite clang's list of headers as a rule of make, without system headers; dots may stand for the depth."""
-    lines = listing.read_text(encoding="utf-8").splitlines()
+    lines = [*listing.read_text(encoding="utf-8").splitlines(), *more]
     headers = dict.fromkeys(re.sub(r"^\.+ ", "", line) for line in lines)
     headers_of_user = [path for path in headers if not path.startswith((f"{compiler}{os.sep}", "/usr/include/"))]
     words = [path.replace(" ", "\\ ") for path in (str(tu), *headers_of_user)]

@@ -21,6 +21,13 @@
 
 #define D500_API extern "C" __attribute__((visibility("default"), used))
 
+// Runs once for each shape, or when something fails: compilers need not take pains over it, nor copy it to its callers.
+#ifdef __clang__
+#define D500_ASIDE __attribute__((noinline, optnone))
+#else
+#define D500_ASIDE __attribute__((noinline, cold))
+#endif
+
 namespace d500_detail {
 
 template <class... T>
@@ -100,15 +107,25 @@ inline char *error_text() {
 }
 
 /// Name of a class as the source has it.
-inline std::string name_of(const std::type_info &type) {
+D500_ASIDE inline std::string name_of(const std::type_info &type) {
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), std::free);
   return status == 0 ? name.get() : type.name();
 }
 
-inline int fail(const char *text) {
+D500_ASIDE inline int fail(const char *text) {
   std::snprintf(error_text(), 2048, "%s", text);
   return 1;
+}
+
+D500_ASIDE inline int failed(const char *what, int status) {
+  fail((std::string(what) + " returned status " + std::to_string(status)).c_str());
+  return status;
+}
+
+D500_ASIDE inline int threw(const char *what, const std::exception *error) {
+  if (!error) return fail((std::string(what) + " threw something that is no std::exception").c_str());
+  return fail((std::string(what) + " threw " + name_of(typeid(*error)) + ": " + error->what()).c_str());
 }
 
 /// Run a function that returns a status, or nothing; exceptions become a status too.
@@ -120,13 +137,12 @@ int guarded(const char *what, F &&run) noexcept {
       return 0;
     } else {
       const int status = static_cast<int>(run());
-      if (status != 0) fail((std::string(what) + " returned status " + std::to_string(status)).c_str());
-      return status;
+      return status == 0 ? status : failed(what, status);
     }
   } catch (const std::exception &error) {
-    return fail((std::string(what) + " threw " + name_of(typeid(error)) + ": " + error.what()).c_str());
+    return threw(what, &error);
   } catch (...) {
-    return fail((std::string(what) + " threw something that is no std::exception").c_str());
+    return threw(what, nullptr);
   }
 }
 
@@ -148,7 +164,7 @@ inline std::size_t key_length(const std::int64_t *sizes, int tensors) {
 
 /// Make the operator for these sizes: for every input, then every output: rank, size, size, ...
 template <class Op, class Factory>
-std::unique_ptr<instance<Op>> make(const std::int64_t *sizes, const deep500::tensortype_t *types, int inputs,
+D500_ASIDE std::unique_ptr<instance<Op>> make(const std::int64_t *sizes, const deep500::tensortype_t *types, int inputs,
                                    int outputs, Factory &&factory) {
   auto made = std::make_unique<instance<Op>>();
   made->key.assign(sizes, sizes + key_length(sizes, inputs + outputs));
@@ -173,7 +189,7 @@ std::unique_ptr<instance<Op>> make(const std::int64_t *sizes, const deep500::ten
 
 /// The operator for these sizes, made on first use and kept as long as the process lives.
 template <class Op, class Factory>
-instance<Op> *find(const std::int64_t *sizes, const deep500::tensortype_t *types, int inputs, int outputs,
+D500_ASIDE instance<Op> *find(const std::int64_t *sizes, const deep500::tensortype_t *types, int inputs, int outputs,
                    Factory &&factory) {
   static thread_local instance<Op> *last = nullptr;
   const std::size_t length = key_length(sizes, inputs + outputs);
@@ -193,7 +209,7 @@ struct downcasts<Op, std::void_t<decltype(static_cast<Op *>(std::declval<deep500
 
 /// What create_new_op made, as an Op; throws if it is of another class (which shows where CustomOperator comes first).
 template <class Op>
-Op *checked(void *made) {
+D500_ASIDE Op *checked(void *made) {
   if (!made) throw std::runtime_error("create_new_op returned a null pointer");
   Op *const op = static_cast<Op *>(made);
   if constexpr (downcasts<Op>::value) {
@@ -212,11 +228,14 @@ instance<Op> &opened(void *handle) {
   return *static_cast<instance<Op> *>(handle);
 }
 
+[[noreturn]] D500_ASIDE inline void refuse_null(const char *what, int number) {
+  throw std::invalid_argument(std::string("got a null pointer for ") + what + " " + std::to_string(number));
+}
+
 /// Throws unless every tensor that has elements has a pointer.
 inline void require(const void *const *pointers, const std::size_t *counts, int number, const char *what) {
   for (int i = 0; i < number; ++i)
-    if (!pointers[i] && counts[i])
-      throw std::invalid_argument(std::string("got a null pointer for ") + what + " " + std::to_string(i));
+    if (!pointers[i] && counts[i]) refuse_null(what, i);
 }
 
 }  // namespace d500_detail

@@ -1,0 +1,114 @@
+"""Memory that is moved over itself, and memory that is given back by a pointer to one of several places.
+
+*Moved.* Enzyme derives ``memmove`` as if it were ``memcpy``, upwards: where the source lies behind the target and both
+overlap (``v.erase(v.begin())``), gradients are carried along to the end. The way through a second place is a function
+that LLVM leaves as it is: it would make one ``memmove`` of it again.
+
+*Given back.* Enzyme keeps a ``free`` of memory that its reverse pass does not need, and lets the reverse pass free what
+it needs. Where one ``free`` is of either (a size of 0 was given a branch of its own), it does both, and the heap is
+corrupted. It decides so only for memory that it would fill once more.
+"""
+
+from __future__ import annotations
+
+import re
+
+from deep500.operators.enzyme.functions import NAME, reached
+
+FILLED_ONCE = ("--enzyme-rematerialize=0",)
+"""Enzyme's switch by which it keeps memory for its reverse pass, and fills none once more."""
+
+_VALUE = r"(?:%[-\w.$]+|%\"[^\"\n]+\")"
+_FUNCTION = re.compile(rf"^define [^\n]*?@{NAME}\(.*?^\}}", re.MULTILINE | re.DOTALL)
+_MOVE = re.compile(
+    rf"^(  )(?:tail |notail )?call void @llvm\.memmove\.p0\.p0\.i64\(ptr [^,\n]*?({_VALUE}), ptr [^,\n]*?({_VALUE}), "
+    r"i64 ([^,\n]+), i1 false\)(?: #\d+)?((?:, ![\w.]+ !\d+)*)$",
+    re.MULTILINE,
+)
+_TAG = re.compile(r", !tbaa(?:\.struct)? !(\d+)")
+_PLACE = re.compile(r", !dbg !\d+")
+_DECLARED = "declare void @llvm.memcpy.p0.p0.i64("
+_MOVED = """define internal void @{name}(ptr %to, ptr %from, i64 %bytes) noinline optnone nounwind {{
+  %room = call noalias ptr @malloc(i64 %bytes)
+  call void @llvm.memcpy.p0.p0.i64(ptr %room, ptr %from, i64 %bytes, i1 false){tag}
+  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %room, i64 %bytes, i1 false){tag}
+  call void @free(ptr %room)
+  ret void
+}}"""
+
+
+_ALLOCATED = re.compile(
+    rf"^\s+({_VALUE}) = (?:tail )?(?:call|invoke) [^\n@]*@(?:malloc|calloc|_Zn[wa]m\w*)\(", re.MULTILINE
+)
+_GIVEN_BACK = re.compile(rf"(?:call|invoke) void @(?:free|_Zd[la]Pv\w*)\(ptr [^%,)]*({_VALUE})")
+_CHOSEN = re.compile(rf"^\s+({_VALUE}) = (?:phi|select|freeze) (.*)$", re.MULTILINE)
+_CHOICE = re.compile(rf"\[ ({_VALUE}|null),|ptr ({_VALUE}|null)")
+
+
+def moved_apart(ir: str) -> str:
+    """The module in which what is differentiated moves memory by way of a second place.
+
+    Args:
+        ir: LLVM's text form, optimised, before Enzyme.
+
+    Example:
+        >>> call = "define void @g() {\\n  call void @__enzyme_autodiff(ptr @f)\\n}\\n"
+        >>> move = "  call void @llvm.memmove.p0.p0.i64(ptr align 8 %0, ptr %1, i64 %2, i1 false), !tbaa !7\\n}"
+        >>> print(moved_apart(call + "define void @f() {\\n" + move).splitlines()[4])
+          call void @moved_apart.7(ptr %0, ptr %1, i64 %2)
+    """
+    bodies, tags = reached(ir, tables=True), dict[str, str]()
+
+    def moved(move: re.Match[str]) -> str:
+        tag = _TAG.search(move[5])
+        name = f"moved_apart.{tag[1]}" if tag else "moved_apart"
+        tags[name] = tag[0] if tag else ""
+        place = _PLACE.search(move[5])
+        return f"{move[1]}call void @{name}(ptr {move[2]}, ptr {move[3]}, i64 {move[4]}){place[0] if place else ''}"
+
+    changed = _FUNCTION.sub(lambda match: _MOVE.sub(moved, match[0]) if match[1] in bodies else match[0], ir)
+    if not tags:
+        return ir
+    added = [_MOVED.format(name=name, tag=tag) for name, tag in tags.items()]
+    for needed in (f"{_DECLARED}ptr, ptr, i64, i1 immarg)", "declare ptr @malloc(i64)", "declare void @free(ptr)"):
+        function = needed.partition("@")[2].partition("(")[0]
+        if not re.search(rf"^(?:declare|define) [^\n]*@{re.escape(function)}\(", ir, re.MULTILINE):
+            added.append(needed)
+    return "\n".join([changed.rstrip("\n"), *added, ""])
+
+
+def freed_by_choice(ir: str) -> bool:
+    """Return whether what is differentiated frees what a pointer was chosen for: an allocation, or something else.
+
+    Args:
+        ir: LLVM's text form, optimised, before Enzyme.
+
+    Example:
+        >>> call = "define void @g() {\\n  call void @__enzyme_autodiff(ptr @f)\\n}\\n"
+        >>> text = "define void @f() {\\n  %1 = call ptr @malloc(i64 0)\\n  %2 = call ptr @malloc(i64 %0)\\n"
+        >>> freed_by_choice(call + text + "  %3 = phi ptr [ %1, %a ], [ %2, %b ]\\n  call void @free(ptr %3)\\n}")
+        True
+        >>> freed_by_choice(call + text + "  call void @free(ptr %1)\\n  call void @free(ptr %2)\\n}")
+        False
+    """
+    return any(map(_frees_by_choice, reached(ir, tables=True).values()))
+
+
+def _frees_by_choice(text: str) -> bool:
+    """Return whether a function frees what a pointer was chosen for: an allocation, or something else."""
+    choices = {
+        name: {first or second for first, second in _CHOICE.findall(rest)} for name, rest in _CHOSEN.findall(text)
+    }
+    allocated = set(_ALLOCATED.findall(text))
+    for pointer in set(_GIVEN_BACK.findall(text)) & set(choices):
+        roots, waiting, seen = set[str](), [pointer], set[str]()
+        while waiting:
+            value = waiting.pop()
+            if value not in choices:
+                roots.add(value)
+            elif value not in seen:
+                seen.add(value)
+                waiting += choices[value]
+        if roots & allocated and len(roots - {"null"}) > 1:
+            return True
+    return False

@@ -1,0 +1,77 @@
+"""Memory is moved by way of a second place wherever Enzyme would derive it, and a free that is of either is seen."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from deep500.operators.enzyme.memory import freed_by_choice, moved_apart
+
+IR = """define void @g() {
+  call void @__enzyme_autodiff(ptr @"a name")
+}
+define void @"a name"(ptr %0, ptr %"to here", i64 %n) {
+  tail call void @llvm.memmove.p0.p0.i64(ptr nonnull align 8 %0, ptr align 1 %"to here", i64 24, i1 false) #49, !dbg !4
+  call void @llvm.memmove.p0.p0.i64(ptr %0, ptr %"to here", i64 %n, i1 false), !tbaa !7, !noalias !3
+  call void @llvm.memmove.p0.p0.i64(ptr %0, ptr %"to here", i64 %n, i1 true)
+  call void @llvm.memcpy.p0.p0.i64(ptr %0, ptr %"to here", i64 %n, i1 false)
+  ret void
+}
+define void @beside(ptr %0, ptr %1, i64 %2) {
+  call void @llvm.memmove.p0.p0.i64(ptr %0, ptr %1, i64 %2, i1 false)
+  ret void
+}
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare void @free(ptr captures(none)) #3"""
+
+
+def test_moves_are_two_copies_with_the_types_of_what_is_moved() -> None:
+    """Quoted names, debug information and tags; volatile moves, copies and what Enzyme does not see stay."""
+    changed = moved_apart(IR)
+    assert '  call void @moved_apart(ptr %0, ptr %"to here", i64 24), !dbg !4\n' in changed
+    assert '  call void @moved_apart.7(ptr %0, ptr %"to here", i64 %n)\n' in changed
+    assert changed.count("i1 false), !tbaa !7\n") == 2 and changed.count("optnone") == 2
+    assert changed.count("@llvm.memmove") == 2 and "i64 %n, i1 true)" in changed
+    assert changed.count("declare ptr @malloc(i64)\n") == 1 and len(re.findall(r"^declare .*@free", changed, re.M)) == 1
+
+
+def test_a_module_without_moves_stays() -> None:
+    """Also one where only others move."""
+    beside = re.sub(r"^ .*memmove.*to here.*\n", "", IR, flags=re.M)
+    assert beside != IR and moved_apart(beside) == beside
+
+
+CALL = "define void @g() {\n  call void @__enzyme_autodiff(ptr @f)\n}\n"
+FREED = """define void @f(i64 %0) {
+  %1 = tail call noalias ptr @malloc(i64 0) #3
+  %"a b" = invoke noalias noundef nonnull ptr @_Znam(i64 noundef %0) #3
+          to label %2 unwind label %9
+
+2:
+  %3 = phi ptr [ null, %5 ], [ %"a b", %1 ]
+  %4 = select i1 %c, ptr %3, ptr %1
+  %6 = freeze ptr %4
+  tail call void @_ZdaPv(ptr noundef nonnull %6) #4
+  ret void
+}
+"""
+# fmt: off
+CASES = {  # what is changed in the text -> whether Enzyme is to fill memory once
+    "two places": (FREED, "", "", True),
+    "none or one": (FREED, "ptr %3, ptr %1", "ptr %3, ptr null", False),
+    "an argument": (FREED, "ptr %3, ptr %1", "ptr %3, ptr %0", True),
+    "not allocated here": (FREED, "@_Znam(", "@other(", True),
+    "nothing allocated here": (FREED.replace("@malloc(", "@other("), "@_Znam(", "@other(", False),
+    "not given back": (FREED, "@_ZdaPv(", "@other(", False),
+    "one by one": (FREED, "nonnull %6", "nonnull %1", False),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_pointer_to_one_of_several_places_is_followed_to_them(name: str) -> None:
+    """Chains of choices and quoted names; what is not differentiated counts for nothing."""
+    text, old, new, seen = CASES[name]
+    assert not old or text.count(old) == 1
+    assert freed_by_choice(CALL + (text.replace(old, new) if old else text)) == seen and not freed_by_choice(text)
