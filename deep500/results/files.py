@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -219,16 +220,25 @@ def checkpoint_places(path: Path) -> tuple[int, Places, dict[str, str]]:
     return end, places, texts
 
 
+_ODD = re.compile("[\0\ud800-\udfff]")
+
+
 def to_json(value: Any, indent: int | None = 2) -> str:
-    """JSON with sorted keys; what is not finite becomes null, since JSON has no NaN."""
-    return json.dumps(_finite(value), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    """JSON with sorted keys that :func:`read_json` takes.
+
+    What is not finite becomes null, since JSON has no NaN; NUL and halves of characters, which a model may write, are
+    U+FFFD then.
+    """
+    return json.dumps(_readable(value), indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
+def _readable(value: Any) -> Any:
+    if isinstance(value, str):
+        return _ODD.sub("\ufffd", value)
     if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {_readable(str(key)): _readable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [_readable(item) for item in value]
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:  # a NumPy scalar
         value = value.item()
     if isinstance(value, float) and value - value != 0:

@@ -116,9 +116,11 @@ class Detection(Task):
         return {**rest, "anchor_label": np.where(there, labels[rows, taken], answers), "anchor_box": np.float32(box)}
 
     def weight(self, batch: Mapping[str, Any]) -> int:
-        """Anchors that answer for an object, by whose number the loss is divided; 1 where pictures have none."""
+        """Anchors that answer for an object, by whose number the loss is divided, and pictures that have none."""
         labels = batch.get("anchor_label")
-        return self.count(batch) if labels is None or not len(labels) else max(1, int((labels >= 0).sum()))
+        if labels is None or not len(labels):
+            return self.count(batch)
+        return int(np.maximum((labels >= 0).sum(axis=1), 1).sum())
 
     def complete(self, batch: dict[str, Any]) -> dict[str, Any]:
         """A sampler's batch with its targets."""

@@ -71,7 +71,7 @@ def torch_loss(value, label, box, box_loss, alpha=0.25, gamma=2.0):
         union = (a[:, 2:] - a[:, :2]).prod(-1) + (b[:, 2:] - b[:, :2]).prod(-1) - inner
         hull = (torch.maximum(a[:, 2:], b[:, 2:]) - torch.minimum(a[:, :2], b[:, :2])).prod(-1)
         total = total + (1 - inner / (union + 1e-7) + (hull - union) / (hull + 1e-7)).sum()
-    loss = total / there.sum().clamp(min=1)
+    loss = total / there.sum(1).clamp(min=1).sum()
     loss.backward()
     return loss.item(), raw.grad.numpy()
 

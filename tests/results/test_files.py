@@ -8,6 +8,8 @@ import os
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from deep500.errors import ResultsError
 from deep500.recipe.resume import latest_unfinished
@@ -124,6 +126,15 @@ def test_line_cut_short_is_dropped_and_a_spoilt_one_is_an_error(tmp_path):
 def test_json_has_numbers_only_where_they_are_numbers():
     value = {"a": np.float32(0.5), "b": [np.int64(3), float("inf")], 3: (None, True)}
     assert json.loads(to_json(value)) == {"a": 0.5, "b": [3, None], "3": [None, True]}
+
+
+@given(st.text(st.characters(), max_size=20) | st.text("\0a\ud800\udfff\\u0", max_size=8))
+def test_any_text_that_is_written_is_read(tmp_path_factory, text):
+    path = tmp_path_factory.mktemp("texts") / "any.json"
+    write_atomic(path, to_json({"text": text, text: [text]}))
+    back = read_json(path)
+    odd = "".join("\ufffd" if c == "\0" or "\ud800" <= c <= "\udfff" else c for c in text)
+    assert back == ({odd: [odd]} if odd == "text" else {"text": odd, odd: [odd]})
 
 
 def test_read_json_refuses(tmp_path):

@@ -7,6 +7,8 @@ import pytest
 
 import deep500.networks as d5nt
 from deep500.errors import InputError, NetworkError
+from deep500.frameworks import reference
+from deep500.networks import Network
 from deep500.results.exhibits import write_exhibits
 from deep500.tasks import Detection
 from deep500.tasks.boxes import anchor_grid, decode, encode, intersection_over_union, match, suppress, suppress_by_class
@@ -112,6 +114,33 @@ def test_an_object_beside_all_anchors_takes_none():
     anchors = anchor_grid((32, 32), 8, [9.0])
     boxes = np.array([[anchors[0], [100.0, 100, 110, 110]]])
     assert match(boxes, np.ones((1, 2), bool), anchors)[0, 0] == 0
+
+
+@pytest.mark.parametrize("parts", [[3, 5], [1, 1, 6], [4, 2, 2]])
+def test_losses_of_parts_are_the_loss_of_the_whole(parts):
+    """By their weights, also where the pictures of a part, or some of them, are empty."""
+    rng = np.random.default_rng(3)
+    task = Detection(image=(16, 16), classes=2, stride=4, sizes=[[6.0]])
+    low = rng.uniform(0, 8, (8, 3, 2))
+    labels = np.where(rng.random((8, 3)) < 0.5, rng.integers(0, 2, (8, 3)), -1)
+    labels[:4] = -1
+    batch = {"input": rng.normal(size=(8, 16, 6)), "boxes": np.concatenate([low, low + 6], 2), "box_label": labels}
+    network = Network()
+    network.add_input("input", ("N", 16, 6), "float64")
+    network.add_node("Identity", ["input"], ["output"])
+    network.add_output("output")
+    executor = reference.from_model(task.add_loss(network))
+    ends = np.cumsum(parts)
+    pieces = [{n: a[e - size : e] for n, a in batch.items()} for e, size in zip(ends, parts, strict=True)]
+
+    def weighed(piece):
+        feeds = task.complete(piece)
+        feeds = {n: a.astype("float64") if a.dtype == np.float32 else a for n, a in feeds.items()}
+        return task.weight(feeds), float(executor.inference(feeds, ["loss"])["loss"])
+
+    weight, loss = weighed(batch)
+    weights, losses = zip(*map(weighed, pieces), strict=True)
+    assert sum(weights) == weight and loss == pytest.approx(np.average(losses, weights=weights), rel=1e-12)
 
 
 def slow_suppression(boxes, scores, threshold):
