@@ -124,8 +124,7 @@ def add_detection_loss(
     """Add inputs ``anchor_label`` and ``anchor_box`` and the scalar output ``loss`` to a detector, and return it.
 
     loss = (sum of focal losses of anchors that are judged + box_weight * sum of box losses of anchors that answer for
-    an object) / (sum over pictures of max(1, number of those)). RetinaNet (Lin et al. 2017, section 4.1) takes the
-    number of those in the batch; a picture without any counts 1 here, so that numbers of parts of a batch add up.
+    an object) / (sum over pictures of max(1, number of those)), by which parts of a batch add up.
 
     Args:
         network: its output (N, anchors, 4 + classes) holds offsets, then a logit per class; it is edited.
@@ -166,9 +165,8 @@ def add_detection_loss(
         boxes = smooth_l1(op, offsets, "anchor_box", 1 / 9, dtype)
     total, of_boxes = op("ReduceSum", classes, keepdims=0), op("ReduceSum", op("Mul", boxes, present), keepdims=0)
     total = op("Add", total, op("Mul", of_boxes, op.constant(np.array(box_weight, dtype))))
-    answering = op("ReduceSum", present, op.ints(1, 2), keepdims=0)
-    count = op("ReduceSum", op("Max", answering, op.constant(np.array(1, dtype))), keepdims=0)
-    network.add_node("Div", [total, count], [loss], name=loss)
+    count = op("Max", op("ReduceSum", present, op.ints(1, 2), keepdims=0), op.constant(np.array(1, dtype)))
+    network.add_node("Div", [total, op("ReduceSum", count, keepdims=0)], [loss], name=loss)
     network.add_output(loss)
     return network
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from deep500.networks.execution.labels import LOSSES
+
 if TYPE_CHECKING:
     from deep500.networks.execution.executor import GraphExecutor
     from deep500.tasks.task import Task
@@ -60,8 +62,11 @@ class BatchWeights:
 
     def ignored(self, label: str) -> int | None:
         """The label of an input that counts for nothing in the loss; None if all count."""
-        denominator = self.denominator
-        return denominator.ignored if denominator.reads == (label,) else None
+        if label not in self.denominator.reads:
+            return None
+        losses = [node for node in self.executor.network.nodes if node.op_type in LOSSES and not node.domain]
+        ignored = {node.attribute("ignore_index") for node in losses if node.inputs[1] == label}
+        return ignored.pop() if len(ignored) == 1 else self.denominator.ignored
 
     @property
     def counted(self) -> bool:

@@ -330,6 +330,10 @@ def test_columns_and_parallel_files(tmp_path):
     (tmp_path / "dev.de").write_text("ja\nnein\n")
     (tmp_path / "dev.en").write_text("yes\nno\n")
     assert read_wmt(tmp_path, "dev", "de", "en") == [("ja", "yes"), ("nein", "no")]
+    odd = "\u2028 \u2029 \x85 \x0b \x0c \x1c \x1d \x1e \r x"  # crawled sentences hold what other lines end with
+    (tmp_path / "odd.de").write_bytes(f"\ufeffeins\r\n{odd}\ndrei\n".encode())
+    (tmp_path / "odd.en").write_bytes(b"one\ntwo\nthree")
+    assert read_wmt(tmp_path, "odd", "de", "en") == [("eins", "one"), (odd, "two"), ("drei", "three")]
     (tmp_path / "dev.en").write_text("yes\n")
     with pytest.raises(DataError, match="got 2 and 1 lines"):
         read_wmt(tmp_path, "dev", "de", "en")

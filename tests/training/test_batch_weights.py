@@ -114,15 +114,17 @@ def test_the_mean_of_sums_is_that_of_samples() -> None:
     assert found == pytest.approx([mean] * 2, rel=1e-5)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("ignored", [255, -100, 1])
-def test_labels_that_do_not_count_are_no_errors(ignored: int) -> None:
+def test_labels_that_do_not_count_are_no_errors(ignored: int, smoothing: float) -> None:
     """Accuracy, the highest k and the matrix of the report are of the labels that count, whatever the batch size."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 23)
     labels[::3] = ignored
     data = d5.NumpyDataset(rng.normal(size=(23, 4)).astype("f4"), labels=labels, classes=3, ignore_index=ignored)
     module = load_backend("reference")
-    network = add_loss(create("mlp", shape=(4,), hidden=(), classes=3), ignore_index=ignored)
+    options = {"ignore_index": ignored, "label_smoothing": smoothing}
+    network = add_loss(create("mlp", shape=(4,), hidden=(), classes=3), **options)
     for batch_size in (1, 5, 23):
         executor, top = module.from_model(network.copy()), d5.metrics.TopKAccuracy(1)
         sampler = d5.OrderedSampler(data, batch_size, drop_last_batch=False)

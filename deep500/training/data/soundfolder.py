@@ -11,6 +11,7 @@ from deep500.errors import DataError
 from deep500.tasks.alphabet import Alphabet
 from deep500.training.data.audio import SUFFIXES, LogMel
 from deep500.training.data.files import files_below
+from deep500.training.data.text import read_lines
 from deep500.training.data.utterances import AudioFiles
 
 SETTINGS = tuple(field.name for field in fields(LogMel))
@@ -98,7 +99,7 @@ def librispeech(folder: Path, parts: Sequence[str], **settings: Any) -> AudioFil
 
 
 def _transcripts(listing: Path) -> Iterator[tuple[Path, str]]:
-    for number, line in enumerate(listing.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    for number, line in enumerate(read_lines(listing), 1):
         name, _, text = line.strip().partition(" ")
         file = listing.parent / f"{name}.flac"
         if not name or not text or Path(name).name != name or not file.is_file():

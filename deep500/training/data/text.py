@@ -156,9 +156,9 @@ def _filled(rows: Sequence[np.ndarray], size: int, fill: int) -> np.ndarray:
 
 
 def read_text(path: str | Path, encoding: str = "utf-8") -> str:
-    """A text file; DataError if it is absent, empty or not in that encoding."""
+    """A text file without a byte order mark; DataError if it is absent, empty or not in that encoding."""
     try:
-        text = Path(path).read_text(encoding=encoding)
+        text = Path(path).read_text(encoding=encoding).removeprefix("\ufeff")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: got {error}; expected a text in {encoding}: correct path or encoding") from error
     if not text:
@@ -204,13 +204,26 @@ def column_of(rows: Iterable[Any], column: str = "text") -> list[str]:
     return texts
 
 
+def read_lines(path: str | Path) -> list[str]:
+    """Lines of a text file in UTF-8, which end with a line feed and nothing else: texts hold other separators.
+
+    ``str.splitlines`` also parts at U+2028 or a form feed, which crawled sentences contain. DataError as
+    :func:`read_text`.
+    """
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: got {error}; expected a text in utf-8: correct the path or the file") from error
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+
+
 def read_wmt(folder: str | Path, part: str, source: str, target: str) -> list[tuple[str, str]]:
     """Parallel lines of WMT's layout, ``PART.SOURCE`` beside ``PART.TARGET`` such as ``newstest2014.de``.
 
     Raises:
         DataError: a file is absent, or they differ in their number of lines.
     """
-    sides = [read_text(Path(folder) / f"{part}.{language}").splitlines() for language in (source, target)]
+    sides = [read_lines(Path(folder) / f"{part}.{language}") for language in (source, target)]
     if len(sides[0]) != len(sides[1]):
         raise DataError(
             f"{folder}: got {len(sides[0])} and {len(sides[1])} lines of {part}; expected as many: fetch it again"
