@@ -228,7 +228,7 @@ class EnzymeProbe:
 
     def note(self, part: str, text: str, kind: str = "value", lines: Sequence[int] = ()) -> None:
         """Note what is wrong, and at which sizes of the inputs."""
-        sizes = " and ".join("x".join(map(str, shape)) or "one number" for shape in self.library.shapes[0])
+        sizes = " and ".join("x".join(map(str, x.shape)) or "one number" for x in self.x)
         self.wrong.append({"part": part, "text": f"with inputs of {sizes}, {text}", "kind": kind, "lines": [*lines]})
 
     def noise(self, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
