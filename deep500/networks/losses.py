@@ -108,7 +108,9 @@ def _cross_entropy(
         emit.network.add_node("ReduceMean", [single], [at.loss], name=at.loss, keepdims=0)
         return
     weight = weights[0] if len(weights) == 1 else emit("Mul", *weights)
-    total = emit("ReduceSum", emit("Mul", single, weight), keepdims=0)
+    # chosen, not multiplied: where nothing counts, gradients are 0 as of a loss without weights, and not 0 / 0
+    counts = emit("Not", emit("Equal", weight, at.number(0)))
+    total = emit("ReduceSum", emit("Where", counts, emit("Mul", single, weight), at.number(0)), keepdims=0)
     emit.network.add_node("Div", [total, emit("ReduceSum", weight, keepdims=0)], [at.loss], name=at.loss)
 
 
