@@ -88,7 +88,7 @@ class _OfText(ProbingMetric):
 
 
 class NgramBits(_OfText):
-    """Bits a token of n-grams with Witten-Bell's interpolation on the run's texts: what counting alone comes to.
+    """Bits a character of n-grams with Witten-Bell's interpolation on the run's texts: what counting alone comes to.
 
     It is counted on the whole training text, what is held out for validation included, and judged on the test text.
 
@@ -100,11 +100,13 @@ class NgramBits(_OfText):
         self.order, self.name = order, f"ngram_bits_{order}"
 
     def measure(self, statistics: Any) -> float | None:
-        """Bits a token."""
+        """Bits a character."""
         texts = self.texts()
         if texts is None:
             return None
-        return ngram_bits(texts[0].tokens, texts[1].tokens, self.order, texts[0].vocabulary.size)
+        (train, test), vocabulary = (part.tokens for part in texts), texts[0].vocabulary
+        bits = ngram_bits(train, test, self.order, vocabulary.size)
+        return bits * len(test) / float(vocabulary.widths[test].sum())
 
 
 class PackedBits(_OfText):

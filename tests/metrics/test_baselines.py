@@ -13,7 +13,7 @@ import pytest
 from deep500.errors import InputError
 from deep500.metrics import NgramBits, PackedBits
 from deep500.metrics.baselines import ngram_bits
-from deep500.tasks.tokens import Characters
+from deep500.tasks.tokens import Bytes, Characters
 from deep500.training.data import NumpyDataset
 from deep500.training.data.samplers import OrderedSampler
 from deep500.training.data.split import hold_out
@@ -41,9 +41,12 @@ def test_ngrams_are_the_formula(order):
     assert got == pytest.approx(by_hand(TRAIN, TEST, order, letters.size), abs=1e-12)
 
 
-def test_both_read_the_texts_of_a_run():
-    letters = Characters.of(TRAIN)
-    train, test = (Passages(text, letters, 8) for text in (TRAIN, TEST))
+@pytest.mark.parametrize("tokens", ["characters", "bytes"])
+def test_both_read_the_texts_of_a_run(tokens):
+    """In bits a character, whatever a token is: two bytes of an accent are one."""
+    letters = Characters.of(TRAIN) if tokens == "characters" else Bytes()
+    changed = str if tokens == "characters" else lambda text: text.replace("d", "é")
+    train, test = (Passages(changed(text), letters, 8) for text in (TRAIN, TEST))
     part, held = hold_out(train, 0.4)
     samplers = [OrderedSampler(data, 2) for data in (part, held, test)]
     trainer = SimpleNamespace(
@@ -53,8 +56,10 @@ def test_both_read_the_texts_of_a_run():
     assert ngrams.measure(None) is None and ngrams.reason == "it did not watch a run"
     for metric in (ngrams, packed):
         metric.before_run(SimpleNamespace(epoch=0, trainer=trainer))
-    assert ngrams.measure(None) == pytest.approx(by_hand(TRAIN, TEST, 2, letters.size), abs=1e-12)
-    sizes = [len(lzma.compress(text.encode(), preset=9)) for text in (TRAIN + TEST, TRAIN)]
+    seen = [changed(text).encode().decode("latin-1") if tokens == "bytes" else text for text in (TRAIN, TEST)]
+    expected = by_hand(*seen, 2, letters.size) * len(seen[1]) / len(TEST)
+    assert ngrams.measure(None) == pytest.approx(expected, abs=1e-12)
+    sizes = [len(lzma.compress(changed(text).encode(), preset=9)) for text in (TRAIN + TEST, TRAIN)]
     assert packed.measure(None) == pytest.approx(8 * (sizes[0] - sizes[1]) / len(TEST))
     trainer.train_sampler = OrderedSampler(
         NumpyDataset(np.zeros((4, 2), np.float32), "input", np.zeros(4, np.int64)), 2
