@@ -98,7 +98,7 @@ def _time(seconds: float, factor: float) -> str:
 
 
 def _million(count: int | None) -> str:
-    return "?" if count is None else f"{count / 1e6:,.2f}"
+    return "?" if count is None else f"{count / 1e6:,.2f}" if count >= 1e6 or not count else f"{count / 1e6:.2g}"
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -40,6 +40,9 @@ def test_a_model_is_profiled_and_its_file_shown_again(capsys: pytest.CaptureFixt
     assert cli.main(["profile", "out/profile.json"]) == 0
     again = capsys.readouterr().out
     assert again.strip("\n") == shown.partition("\n\nresults")[0] == profile_table(read_profile("out/profile.json"))
+    cells = {line.split()[0]: line.split()[2] for line in again.splitlines() if line.partition(" ")[0] in rows}
+    assert sum(map(float, cells.values())) == pytest.approx(read_profile("out/profile.json").flops() / 1e6, rel=0.05)
+    assert len(cells) > 5 and min(map(float, cells.values())) > 0  # also of nodes with few operations
     assert cli.main(["profile", "out/profile.json", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == content
 
