@@ -205,7 +205,7 @@ def _network(values: Mapping[str, Any], data: Dataset, seed: int) -> Network:
     if isinstance(source, str) and not is_folder:
         from deep500.networks import create
 
-        return create(source, None, *args, **{**_known(data, seed), **kwargs})
+        return create(source, None, *args, **{**_known(values, data, seed), **kwargs})
     model, choices = _object(values, data, seed)
     return model if isinstance(model, Network) else as_network(model, _example(values, data, seed), **choices)
 
@@ -222,7 +222,7 @@ def _object(values: Mapping[str, Any], data: Dataset, seed: int) -> tuple[Any, d
         raise RecipeError(
             f"model: got {source!r}; expected a zoo name, an ONNX file, a Network, a framework's object or a callable"
         )
-    known = _known(data, seed)
+    known = _known(values, data, seed)
     offered = {name: value for name, value in known.items() if accepts(source, name) and name not in kwargs}
     check_call("model", source, 0, args, {**offered, **kwargs})
     with seeded(seed):
@@ -244,17 +244,27 @@ def _of_own(values: Mapping[str, Any], name: str) -> bool:
     return name in (parameters(source) or {})
 
 
-def _known(data: Dataset, seed: int) -> dict[str, Any]:
-    """Keywords that callables are offered."""
-    known = {"classes": data.classes, "shape": data.shape, "seed": seed}
+def _known(values: Mapping[str, Any], data: Dataset, seed: int) -> dict[str, Any]:
+    """Keywords that callables are offered; the shape is that of a sample after the recipe's preprocessing."""
+    shape = data.shape
+    if values["preprocessing"] and shape is not None:
+        sample = _preprocessed(values, data, seed).get(data.input_name)
+        shape = shape if sample is None else tuple(sample.shape[1:])
+    known = {"classes": data.classes, "shape": shape, "seed": seed}
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _example(values: Mapping[str, Any], data: Dataset, seed: int) -> Any:
-    """Two samples of the data, after the recipe's preprocessing: an array, or a dict where samples have several."""
+def _preprocessed(values: Mapping[str, Any], data: Dataset, seed: int) -> Mapping[str, Any]:
+    """Two samples of the data, after the recipe's preprocessing."""
     batch, rng = data[np.arange(2) % len(data)], np.random.default_rng(seed)
     for transform in values["preprocessing"]:
         batch = transform(batch, rng)
+    return batch
+
+
+def _example(values: Mapping[str, Any], data: Dataset, seed: int) -> Any:
+    """Two preprocessed samples: an array, or a dict where samples have several."""
+    batch = _preprocessed(values, data, seed)
     arrays = {name: array for name, array in batch.items() if name != data.label_name}
     return arrays if len(arrays) != 1 else next(iter(arrays.values()))
 

@@ -374,8 +374,8 @@ def test_preprocessing_reaches_both_halves_augmentation_the_training_one(tmp_pat
 
     run(
         tmp_path, batch_size=359, epochs=1, **{name: [note(name)] for name in seen}
-    )  # 4 batches; validation has 1, and what the report shows
-    assert (len(seen["preprocessing"]), len(seen["augmentation"])) == (6, 4)
+    )  # 4 batches; validation has 1, what the report shows, and two samples tell the network's shape
+    assert (len(seen["preprocessing"]), len(seen["augmentation"])) == (7, 4)
 
 
 def test_early_stop_says_why(tmp_path, capsys):
@@ -383,6 +383,12 @@ def test_early_stop_says_why(tmp_path, capsys):
     assert result and len(lines(result)) < 50
     assert "stopped before its last epoch: test accuracy" in capsys.readouterr().out
     assert "reached" in read(result, "seeds.json")["0"]["stopped_by"]
+
+
+def test_a_network_is_made_for_what_preprocessing_gives(tmp_path):
+    resized = {"preprocessing": [d5.Resize((6, 4))], "augmentation": None, "epochs": 1}
+    result = run(tmp_path, backend="reference", model="simple_cnn", model_kwargs=None, **resized)
+    assert result["test_accuracy"].value is not None
 
 
 def test_an_onnx_file_is_a_model(tmp_path):
