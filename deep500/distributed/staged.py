@@ -78,6 +78,7 @@ class Staged(DistributedOptimizer):
         if self.comm.size == 1:
             super().update()
         else:
+            self.base_optimizer.modifications += 1  # by this scheme: it has parts of gradients
             self.update_parts()
 
     @contextmanager

@@ -16,6 +16,7 @@ import pytest
 from deep500.distributed import DistributedOptimizer, Threads, compression, schemes
 from deep500.distributed.schemes import ModelAverage
 from deep500.errors import InputError
+from deep500.training.clipping import ClipGradientNorm
 from tests.conftest import load_backend
 from tests.distributed.scheme_table import (
     BY_NAME,
@@ -245,6 +246,25 @@ class ByHand(DistributedOptimizer):
             value, gradient = self.network.fetch_tensors([name, gradient_name])
             self.network.feed_tensor(name, base.update_rule(self.communication.mean(gradient), value, name))
         return outputs
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [row for row in SCHEMES + RANKS_DIFFER if "native" not in row.check and "asyn" not in row.check],
+    ids=lambda scheme: scheme.name,
+)
+def test_clipping_reaches_every_scheme(scheme: SchemeRow) -> None:
+    """Also those that have parts of gradients, and clip them themselves: at this norm hardly anything moves."""
+
+    def work(comm: Any) -> float:
+        base = make_base("reference", kind="GradientDescent", gradient_transform=ClipGradientNorm(1e-9))
+        before, optimizer = parameters(base), scheme.make(base, comm)
+        shares = [7, 0] if scheme.name == "Pipeline" else [3, 4]  # the first rank hands them on
+        optimizer.step(batches(shares, 1, comm.rank)[0])
+        with optimizer.evaluation():
+            return deviation(parameters(base), before)
+
+    assert max(Threads(2).run(work)) < 1e-8
 
 
 @pytest.mark.parametrize("option", ["gradient_modifier", "gradient_transform"])
