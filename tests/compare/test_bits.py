@@ -28,14 +28,11 @@ def digits():
     return tuple(d5.NumpyDataset(x, "input", y, "label", classes=3) for x, y in parts)
 
 class Nudged(d5fw.GradientDescent):
-    steps_made = 0
     def update_rule(self, grad, old_param, param_name):
         new = super().update_rule(grad, old_param, param_name)
-        if param_name == "fc2.weight" and NUDGE:
-            self.steps_made += 1
-            if self.steps_made == NUDGE:
-                new = np.array(new)
-                new[1, 0] = np.nextafter(new[1, 0], np.float32(9))
+        if param_name == "fc2.weight" and self.steps == NUDGE - 1:
+            new = np.array(new)
+            new[1, 0] = np.nextafter(new[1, 0], np.float32(9))
         return new
 
 def planted(network):
