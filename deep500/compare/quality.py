@@ -6,7 +6,7 @@ that of a permutation test of the mean difference (Fisher 1935; signs of the pai
 to ten thousand arrangements and drawn from a fixed seed beyond, so that ties, which fractions of a test set have, cost
 nothing. The interval is that of ranks (Hodges and Lehmann 1963).
 
-Metrics that have a target are what the runs were made for, as was known before: their p values are corrected for each
+Metrics that have a target are what the runs were made for: their p values are corrected for each
 other (Holm), and not for those of the other metrics, which are corrected for each other. So whoever names one more
 metric does not blind the test of the target. Of either family 5 % of comparisons without a difference end in a word,
 half of them in "worse": of both together at most 5 %. What so few seeds could not show however large it is is "not

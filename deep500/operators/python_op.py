@@ -81,8 +81,9 @@ class CustomPythonOp(CustomOp):
         arrays = [[_read_only(x) for x in group] for group in (grads, fwd_inputs, fwd_outputs)]
         with self._untouched("backward"):
             gradients = [_writable(g) for g in super().run_backward(*arrays)]
-        if self.make_again is not None and not self.communicates:
-            self._check_forgetful(self.make_again(), arrays, gradients)
+        again = self.make_again  # read once: ranks may be threads
+        if again is not None and not self.communicates:
+            self._check_forgetful(again(), arrays, gradients)
             self.make_again = None
         return gradients
 

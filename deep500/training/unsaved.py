@@ -52,10 +52,12 @@ def watching_steps(optimizer: Any) -> Callable[[Mapping[str, Any]], dict[str, An
         watched = True
         watches: list[Any] = [*map(_StepWatch, parts), *map(_OperatorWatch, _own_operators(custom))]
         try:
-            return optimizer.step(inputs)
+            outputs = optimizer.step(inputs)
         finally:
-            for watch in watches:
-                watch.end()
+            carried = [watch.end() for watch in watches]
+        for text in filter(None, carried):
+            warnings.warn(text, UnsavedStateWarning, stacklevel=3)
+        return outputs
 
     return step
 
@@ -71,27 +73,27 @@ class _StepWatch:
         self.watched, self.first = watched, dict[str, str]()
         cls = type(watched)
         ours = {name for base in cls.__mro__ if base.__module__.startswith(OWN) for name in _names(base)}
-        self.names = sorted(vars(watched).keys() - ours - set(watched.get_parameters()))
+        names = vars(watched).keys() - ours - set(watched.get_parameters())
+        self.names = sorted(name for name in names if not _is_computed(cls, name))
         self.before = {name: image(vars(watched)[name]) for name in self.names}
         for name in self.names:
             if not isinstance(vars(cls).get(name), _Spy):
                 setattr(cls, name, _Spy(name, getattr(cls, name, _Spy)))
             vars(cls)[name].watches[id(watched)] = self.first
 
-    def end(self) -> None:
-        """Warn of state."""
+    def end(self) -> str:
+        """Stop watching; return what to say of state, if there is some."""
         cls, values = type(self.watched), vars(self.watched)
         for name in self.names:
             vars(cls)[name].watches.pop(id(self.watched), None)
         carried = [n for n in self.names if self.first.get(n) == "read" and image(values.get(n)) != self.before[n]]
-        if carried:
-            warnings.warn(
-                f"{cls.__name__}: got {', '.join(map(repr, carried))}, which a step reads as the last left it and "
-                "no checkpoint has, so that a resumed run would differ; expected arrays in self.slot(...) and numbers "
-                "in begins_with and next_numbers(), or own_state() and load_own_state() of a scheme: keep it there",
-                UnsavedStateWarning,
-                stacklevel=5,
-            )
+        if not carried:
+            return ""
+        return (
+            f"{cls.__name__}: got {', '.join(map(repr, carried))}, which a step reads as the last left it and no "
+            "checkpoint has, so that a resumed run would differ; expected arrays in self.slot(...) and numbers in "
+            "begins_with and next_numbers(), or own_state() and load_own_state() of a scheme: keep it there"
+        )
 
 
 def _own_operators(names: Iterable[str]) -> list[Any]:
@@ -110,18 +112,23 @@ class _OperatorWatch:
         ours = {name for base in (CustomPythonOp, CustomOp) for name in _names(base)} | {"_seen"}
         return {name: image(value) for name, value in vars(operator).items() if name not in ours}
 
-    def end(self) -> None:
-        """Warn of what calls have changed."""
+    def end(self) -> str:
+        """Return what to say of attributes that calls have changed, if there are some."""
         after = self._values(self.operator)
         changed = sorted(name for name in after if after[name] != self.before.get(name))
-        if changed:
-            warnings.warn(
-                f"operator {self.operator.name!r}: got {', '.join(map(repr, changed))}, which calls change and no "
-                "checkpoint has, so that a resumed run would differ; expected an operator without memory: take random "
-                "numbers from an input that a RandomNormalLike or RandomUniformLike node makes",
-                UnsavedStateWarning,
-                stacklevel=5,
-            )
+        if not changed:
+            return ""
+        return (
+            f"operator {self.operator.name!r}: got {', '.join(map(repr, changed))}, which calls change and no "
+            "checkpoint has, so that a resumed run would differ; expected an operator without memory: take random "
+            "numbers from an input that a RandomNormalLike or RandomUniformLike node makes"
+        )
+
+
+def _is_computed(cls: type, name: str) -> bool:
+    """Return whether a class has a property of that name, or a cached one, which is not ours to replace."""
+    value = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+    return hasattr(type(value), "__get__") and not isinstance(value, _Spy)
 
 
 class _Spy:
@@ -135,7 +142,9 @@ class _Spy:
 
     def __get__(self, instance: Any, owner: type) -> Any:
         if instance is None:
-            return self if self.default is _Spy else self.default
+            if self.default is _Spy:
+                raise AttributeError(f"type object {owner.__name__!r} has no attribute {self.name!r}")
+            return self.default
         self._note(instance, "read")
         try:
             return vars(instance)[self.name]
@@ -188,7 +197,11 @@ def image(value: Any, depth: int = 4) -> Any:
     if isinstance(value, Mapping):
         return {repr(key): image(element, depth - 1) for key, element in value.items()} if depth else None
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        array = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+        try:
+            value = value.detach().cpu() if hasattr(value, "detach") else value
+            array = np.asarray(value.float() if "bfloat16" in str(value.dtype) and hasattr(value, "float") else value)
+        except (TypeError, ValueError, RuntimeError, NotImplementedError):  # a symbol, or of a kind that NumPy has not
+            return None
         return array.shape, array.tobytes()
     if isinstance(value, (list, tuple, set, frozenset)) or type(value).__name__ == "deque":
         return [image(element, depth - 1) for element in value] if depth else None

@@ -53,7 +53,7 @@ def test_a_page_has_one_median(run):
     said = re.search(r"; median ([\d.]+) (\S+), over 6 launches", unescape(about[0]))
     assert said and float(said[1]) == pytest.approx(reported * {"ms": 1e3, "µs": 1e6}[said[2]], rel=1e-3)
     largest, times = (
-        float(found) for found in re.search(r"is ([\d.]+) \S+, ([\d.]+) times the median", about[3]).groups()
+        float(number) for number in re.search(r"is ([\d.]+) \S+, ([\d.]+) times the median", about[3]).groups()
     )
     assert largest / times == pytest.approx(float(said[1]), rel=0.01)
 

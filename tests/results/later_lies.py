@@ -93,7 +93,7 @@ def three_more(line):
 
 
 def best_as_final(folder):
-    """What the test data say is what the best validation said."""
+    """The test data say the same as the best validation."""
     lines = lines_of(folder)
 
     def change(seeds):
@@ -197,7 +197,7 @@ FIRST = {
 
 # -- the second afternoon ----------------------------------------------------------------------------------------------
 def of_checkpoints(change):
-    """What checkpoints say of their curve, in which epochs are counted from 0."""
+    """Change the curve that checkpoints hold, in which epochs are counted from 0."""
 
     def apply(folder):
         for path in sorted((folder.path / "checkpoints").glob("*/*.safetensors")):
@@ -268,7 +268,7 @@ def without_first_epoch(folder):
 
 
 def exchanged(line):
-    """What training and validation said is exchanged."""
+    """Exchange the values of training and validation."""
     trained, tested = line["train_accuracy"], line["test_accuracy"]
     line["train_loss"], line["test_loss"] = line["test_loss"], line["train_loss"]
     for name, value in (("train", tested), ("test", trained)):

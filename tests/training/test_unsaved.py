@@ -6,6 +6,7 @@ import collections
 import copy
 import threading
 import warnings
+from functools import cached_property
 
 import numpy as np
 import pytest
@@ -138,7 +139,7 @@ def test_an_operator_that_remembers_is_said(own):
 
 
 def test_each_seed_of_a_run_has_operators_of_its_own(tmp_path):
-    """What a generator gave the first seed, it gives the second: they are the runs that each would be alone."""
+    """Each seed is the run that it would be alone: the generator begins anew."""
     register_op("TestNoisy")(Noisy)
 
     def losses(*words):
@@ -157,6 +158,37 @@ def noisy(classes, shape, seed, own=True):
     network.remove_output(output)
     network.add_output("noisy")
     return network
+
+
+class Cached(Mine):
+    """Properties stay what they are, also of objects that nobody watches."""
+
+    way = "tensors1"
+
+    @cached_property
+    def scale(self):
+        return 2.0
+
+    def update_rule(self, grad, old_param, name):
+        return super().update_rule(self.scale * grad, old_param, name)
+
+
+def test_classes_go_on_as_they_were():
+    assert len(said(Cached)) == 1
+    again = make_trainer(optimizer=type("Below", (Cached,), {"__module__": __name__}))
+    assert again.optimizer.scale == 2.0 and not hasattr(again.optimizer, "velocity")
+    assert not hasattr(Cached, "velocity") and isinstance(vars(Cached)["scale"], cached_property)
+
+
+@pytest.mark.backend("pytorch")
+def test_tensors_of_any_kind_have_an_image():
+    torch = pytest.importorskip("torch")
+    tensors = [torch.ones(2, dtype=d) for d in (torch.bfloat16, torch.float16, torch.complex64, torch.bool)]
+    tensors += [torch.ones(2, requires_grad=True), torch.eye(2).to_sparse(), torch.empty(2, device="meta")]
+    for tensor in tensors:
+        before = image({"a": [tensor]})
+        assert before == image({"a": [tensor.clone()]})
+    assert image(tensors[0]) != image(2 * tensors[0])
 
 
 @pytest.mark.parametrize("optimizer", [Stored, AdamOptimizer])

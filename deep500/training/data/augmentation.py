@@ -78,7 +78,7 @@ class GeometricTransform(ImageTransform):
 
     @abc.abstractmethod
     def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
-        """How each picture of a batch of this shape moves."""
+        """Return how each picture of a batch of this shape moves."""
 
     @abc.abstractmethod
     def move(self, pixels: np.ndarray, how: Any) -> np.ndarray:
@@ -96,7 +96,7 @@ class GeometricTransform(ImageTransform):
         how, place = self.draw(images.shape, rng), (len(images), *images.shape[-2:])
         moved = {**batch, self.key: self.move(images, how)}
         for name, array in batch.items():
-            if name != self.key and array.ndim > 2 and (array.shape[0], *array.shape[-2:]) == place:
+            if name not in (self.key, "boxes") and array.ndim > 2 and (array.shape[0], *array.shape[-2:]) == place:
                 moved[name] = self.move_labels(array, how)
         if "boxes" in batch:
             boxes = self.move_boxes(batch["boxes"], images.shape, how)
