@@ -20,6 +20,7 @@ from onnx import helper, numpy_helper
 from deep500.errors import NetworkError
 from deep500.networks.node import defined, graphs_of
 from deep500.networks.onnx.scopes import lift_weights
+from deep500.networks.onnx.trainable import judge
 from deep500.networks.onnx.tying import Arrays, reads, resolve_identities, set_nodes
 
 _MOST_ELEMENTS = 2**31
@@ -55,7 +56,8 @@ def normalise(graph: onnx.GraphProto, arrays: Arrays, constants: set[str], by_tr
     """
     arrays |= lift_weights(graph)
     constants |= _lift_constants(graph, arrays)
-    parted = resolve_identities(graph, arrays, constants, by_tracing)
+    weights = judge(graph, arrays, constants).trainable if by_tracing else None
+    parted = resolve_identities(graph, arrays, constants, weights)
     _own_statistics(graph, arrays)
     read = {value for node in graph.node for value in reads(node)} | {v.name for v in graph.output}
     for node in graph.node:

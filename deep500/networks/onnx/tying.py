@@ -195,7 +195,9 @@ def _is_transpose(a: np.ndarray, b: np.ndarray) -> bool:
     return np.array_equal(a.T, b) and _varies(a) and not (a.shape == b.shape and np.array_equal(a, b))
 
 
-def resolve_identities(graph: onnx.GraphProto, arrays: Arrays, constants: set[str], by_tracing: bool) -> bool:
+def resolve_identities(
+    graph: onnx.GraphProto, arrays: Arrays, constants: set[str], weights: Container[str] | None = None
+) -> bool:
     """Drop Identity nodes of arrays: what they give is the array itself, or one of its own.
 
     It is one of its own if it holds one number, as the ones and zeros of layers that were not trained, which exporters
@@ -206,7 +208,8 @@ def resolve_identities(graph: onnx.GraphProto, arrays: Arrays, constants: set[st
         graph: whose nodes are in order; it is changed.
         arrays: by name.
         constants: those that are no weights.
-        by_tracing: whether PyTorch's older exporter wrote the file.
+        weights: those that are weights, in a file that PyTorch's older exporter wrote: buffers that are equal are no
+            sign of layers that were copied.
 
     Returns:
         Whether weights that were stored once have arrays of their own now.
@@ -216,8 +219,10 @@ def resolve_identities(graph: onnx.GraphProto, arrays: Arrays, constants: set[st
     others = []
     sources, parted = set(), False
     identities = [n for n in graph.node if n.op_type == "Identity" and not n.domain and n.input[0] in arrays]
-    named = {n.output[0] for n in identities if by_tracing and not GENERATED.search(n.output[0])}
-    copies = any(_varies(arrays[n.input[0]]) for n in identities if n.output[0] in named)
+    named = {n.output[0] for n in identities if weights is not None and not GENERATED.search(n.output[0])}
+    copies = any(
+        _varies(arrays[n.input[0]]) for n in identities if n.output[0] in named and n.input[0] in (weights or ())
+    )
     for node in graph.node:
         _redirect(node, joined)
         if node.op_type == "Identity" and node.domain == "" and node.input[0] in arrays:

@@ -139,6 +139,21 @@ def test_names_of_the_older_exporter_tell_copies(copies: bool) -> None:
     assert sorted(network.trainable()) == sorted(read_in_turn if copies else ["onnx::1"]) and not notes
 
 
+def test_equal_buffers_are_no_sign_of_copies() -> None:
+    """The older exporter merges masks too, and names them both; the weight beside them stays tied."""
+    proto = file(
+        "g2 = Identity(g) q = Identity(p) a = Add(x, g) h = MatMul(a, p) i = MatMul(h, q) y = Add(i, g2)",
+        g=np.array([0, 0, -1e9], "float32"),
+        p=W,
+    )
+    for node in proto.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [{"p": "onnx::1", "q": "onnx::2"}.get(name, name) for name in names]
+    proto.graph.initializer[1].name = "onnx::1"
+    proto.producer_name = "pytorch"
+    assert read(proto)[0].trainable() == ["onnx::1"]
+
+
 def test_a_weight_that_is_stored_transposed_is_tied() -> None:
     """An embedding and a last layer: both exporters fold the transposition."""
     network, _ = read(file("h = MatMul(x, val_0) y = MatMul(h, v)", v=W, val_0=np.ascontiguousarray(W.T)))
