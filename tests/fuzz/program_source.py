@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tests.fuzz.program_blocks import EACH, KINDS, Draw
 
 GROUP = 6
-"""Programs that are drawn with the same inputs, so that one operator can run them side by side."""
+"""Programs that are drawn with the same inputs, and have one tape."""
 
 NAMES = """
 algorithm array bitset cmath cstdint cstdlib cstring deque functional iterator limits list map memory numeric
@@ -18,7 +18,7 @@ deep500/blas.h deep500/math.h deep500/softmax.h
 HEADERS = "".join(f"#include <{name}>\n" for name in NAMES.split())
 BOUNDED = ("std::tanh(o[i])", "std::sin(o[i])", "o[i] / (o[i] * o[i] + T(1))")
 RARER = 3
-"""So many turns of other kinds for one of those that may be refused, which are built alone."""
+"""So many turns of other kinds for one of those that may be refused."""
 ROOM = 3
 """Scratch space of a program, in arrays of n."""
 
@@ -52,11 +52,6 @@ class Program:
     name: str
     form: Form
     blocks: tuple[tuple[str, str], ...]
-
-    @property
-    def alone(self) -> bool:
-        """Return whether a block may be refused, which would take its neighbours with it."""
-        return any(KINDS[kind].doubtful for kind, _ in self.blocks)
 
     def reduced(self, numbers: tuple[int, ...]) -> Program:
         """The program of some of its blocks."""

@@ -1,9 +1,9 @@
 """Generated C++ operators with derived gradients: ``python -m tests.fuzz.programs --count 3000 --seed 0 --resume``.
 
 Each program is built without the check and, unless that is refused, in one of the other ways; what builds is judged at
-many sizes against a tape that is compiled from the same source by itself (:mod:`tests.fuzz.program_judge`). Six run
-side by side in one operator; what is refused or dies there is built alone. A wrong number without a word is *silent*;
-such programs, and those that are refused, are reduced to the blocks to blame. ``--replay NUMBER`` runs one in all ways.
+many sizes against a tape that is compiled from the same source by itself, for six at once
+(:mod:`tests.fuzz.program_judge`). A wrong number without a word is *silent*; such programs, and those that are refused
+for a new reason, are reduced to the blocks to blame. ``--replay NUMBER`` runs one in all ways.
 """
 
 from __future__ import annotations
@@ -46,35 +46,29 @@ HANG = 7200.0
 PATIENCE = 12.0
 """CPU seconds for Enzyme, a tenth of what users give it: on a Hessian it may not end."""
 WRONG = ("silent", "warned", "died", "hang")
-ROW = re.compile(r"\bat \[(\d), \d+\]")
-"""The number of the program that a check finds wrong beside others."""
-LINE = re.compile(r"generated\.cpp:(\d+):|^line (\d+): ", re.MULTILINE)
-START = operator("generated", [program(0, 0)]).partition("\n\n")[0].count("\n") + 1
 NAMED = re.compile(r"C\+\+ operator '\w+': |\bp\d+(?:_\d+)?(?:_\w+)?")
 
 Outcome = dict[str, Any]
 """How a program ended in one mode: ``how`` it did, the ``text``, CPU ``seconds`` that its build took."""
 
 
-def examine(
-    programs: Sequence[Program], mode: str, folder: Path, seed: int, group: Sequence[Program] = ()
-) -> list[Outcome]:
-    """Build one operator of these programs and judge it, in this process, which may die of it.
+def examine(p: Program, mode: str, folder: Path, seed: int, group: Sequence[Program] = ()) -> Outcome:
+    """Build an operator of this program and judge it, in this process, which may die of it.
 
-    The tape of their group serves each of them.
+    The tape of its group serves each of them.
     """
     build.BuildOptions = partial(BuildOptions, timeout=HANG)  # type: ignore[assignment, misc]
     pipeline.differentiate, pipeline.PATIENCE = _differentiate, HANG / PATIENCE
-    form, dtype = programs[0].form, "float32" if mode == "float32" else "float64"
-    rows = d5.TensorDescriptor(dtype, (len(programs), "N"))
+    form, dtype = p.form, "float32" if mode == "float32" else "float64"
+    rows = d5.TensorDescriptor(dtype, (1, "N"))
     inputs = [rows] * (1 + form.weighted) + [d5.TensorDescriptor("int64", ("N",))] * form.indexed
-    oracle, begin = Oracle(group if all(p in group for p in programs) else programs, folder), _spent()
+    oracle, begin = Oracle(group if p in group else [p], folder), _spent()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             op = d5.compile_custom_cppop_inline(
                 "generated",
-                operator("generated", list(programs)),
+                operator("generated", [p]),
                 inputs,
                 [rows],
                 gradient="enzyme",
@@ -83,22 +77,17 @@ def examine(
             )
         except d5.errors.CompileError as error:
             how = "broken" if "does not compile" in str(error) else "refused"
-            return [{"how": how, "text": str(error), "seconds": _spent() - begin}] * len(programs)
-    seconds = (_spent() - begin) / len(programs)
-    judge = Judge(op, oracle, programs, dtype)
+            return {"how": how, "text": str(error), "seconds": _spent() - begin}
+    seconds = _spent() - begin
+    judge = Judge(op, oracle, [p], dtype)
     try:
         judge.run(seed)
     except d5.errors.Deep500Error as error:
-        return [{"how": "refused", "text": f"at a call: {error}", "seconds": seconds}] * len(programs)
-    never = "".join(str(w.message) for w in caught if "never came" in str(w.message))
-    outcomes = []
-    for p in programs:
-        how = "right" if judge.judged[p.name] else "open"
-        text = judge.said.get(p.name, "")
-        if text:
-            how = "warned" if never else "silent"
-        outcomes.append({"how": how, "text": text, "seconds": seconds})
-    return outcomes
+        return {"how": "refused", "text": f"at a call: {error}", "seconds": seconds}
+    how, text = "right" if judge.judged[p.name] else "open", judge.said.get(p.name, "")
+    if text:
+        how = "warned" if any("never came" in str(w.message) for w in caught) else "silent"
+    return {"how": how, "text": text, "seconds": seconds, **{part: op.signature[part] for part in ("jvp", "hvp")}}
 
 
 def _differentiate(engine: Any, clang: Any, ir: Path, options: BuildOptions) -> tuple[int, str, str]:
@@ -118,8 +107,8 @@ class Bench:
         self.folder, self.seed, self.blamed = folder, seed, Counter[tuple[str, str]]()
         self.group: list[Program] = []
 
-    def apart(self, programs: Sequence[Program], mode: str) -> list[Outcome]:
-        """The outcomes of programs that share an operator."""
+    def apart(self, p: Program, mode: str) -> Outcome:
+        """The outcome of a program."""
         context = multiprocessing.get_context("fork")
         theirs = context.Queue()
 
@@ -127,77 +116,47 @@ class Bench:
             os.setsid()
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             try:
-                theirs.put(examine(programs, mode, self.folder, self.seed, self.group))
+                theirs.put(examine(p, mode, self.folder, self.seed, self.group))
             except SyntaxError as error:
-                theirs.put([{"how": "broken", "text": str(error), "seconds": 0.0}] * len(programs))
+                theirs.put({"how": "broken", "text": str(error), "seconds": 0.0})
 
         process = context.Process(target=run)
         process.start()
         deadline = time.monotonic() + HANG
-        outcomes = None
+        outcome: Outcome | None = None
         hangs = True
         try:
-            while outcomes is None and time.monotonic() < deadline:
+            while outcome is None and time.monotonic() < deadline:
                 if not theirs.empty():
-                    outcomes = theirs.get()
+                    outcome = theirs.get()
                 elif not process.is_alive() and theirs.empty():
                     hangs = False
                     break
                 else:
                     time.sleep(0.05)
         finally:  # also where this program is ended
-            if process.is_alive() and outcomes is None:
+            if process.is_alive() and outcome is None:
                 os.killpg(process.pid or 0, signal.SIGKILL)
             process.join()
-        if outcomes is not None:
-            return list(outcomes)
+        if outcome is not None:
+            return outcome
         text = "no end" if hangs else f"exit code {process.exitcode}"
-        return [{"how": "hang" if hangs else "died", "text": text, "seconds": 0.0}] * len(programs)
-
-    def outcomes(self, programs: Sequence[Program], mode: str) -> dict[str, Outcome]:
-        """Each program's outcome: side by side where all can be, else alone."""
-        together = [p for p in programs if not p.alone]
-        ended = {p.name: self.apart([p], mode)[0] for p in programs if p.alone}
-        while together:
-            some = self.apart(together, mode)
-            if len(together) == 1 or some[0]["how"] != "refused":
-                again = [len(together) > 1 and o["how"] not in ("right", "open") for o in some]
-                pairs = zip(together, some, again, strict=True)
-                return ended | {p.name: self.apart([p], mode)[0] if more else o for p, o, more in pairs}
-            row = _row(together, some[0]["text"])
-            if row is None:
-                half = len(together) // 2
-                return ended | self.outcomes(together[:half], mode) | self.outcomes(together[half:], mode)
-            blamed = together.pop(row)
-            ended[blamed.name] = self.apart([blamed], mode)[0]
-        return ended
+        return {"how": "hang" if hangs else "died", "text": text, "seconds": 0.0}
 
     def reduced(self, whole: Program, mode: str, outcome: Outcome) -> Program:
-        """The program of the fewest blocks that ends in the same way; what was seen twice is not built again."""
+        """The program of the fewest blocks that ends in the same way; what was seen before is not built again."""
         count, why = len(whole.blocks), _reason(outcome)
         for n in range(count if why else 0):
-            if self.blamed[whole.blocks[n][0], why] > 1:
+            if self.blamed[whole.blocks[n][0], why]:
                 return whole.reduced((n,))
         for size in range(1, count):
             for numbers in itertools.combinations(range(count), size):
                 smaller = whole.reduced(numbers)
-                again = self.apart([smaller], mode)[0]
+                again = self.apart(smaller, mode)
                 if again["how"] == outcome["how"] and _reason(again) == why:
                     self.blamed.update({(kind, why) for kind, _ in smaller.blocks if size == 1})
                     return smaller
         return whole
-
-
-def _row(programs: Sequence[Program], text: str) -> int | None:
-    """The number of the program that a refusal is about: by the row that is wrong, or by a line of the source."""
-    if row := ROW.search(text):
-        return int(row[1])
-    line, end = LINE.search(text), START
-    for number, p in enumerate(programs if line else ()):
-        end += p.text().count("\n")
-        if line and int(line[1] or line[2]) <= end:
-            return number
-    return None
 
 
 def _reason(outcome: Outcome) -> str:
@@ -234,12 +193,10 @@ def run(
             return
         bench.group = programs = [program(seed, number) for number in group]
         for mode in modes or ways(int(programs[0].name[1:])):
-            ended = bench.outcomes(programs, mode)
-            for p, outcome in [(p, ended[p.name]) for p in programs]:
-                blamed = p
-                doubted = p.alone and outcome["how"] == "refused"
-                if outcome["how"] in (*WRONG, "refused") and not doubted:
-                    blamed = bench.reduced(p, mode, outcome)
+            ended = {}
+            for p in programs:
+                ended[p.name] = outcome = bench.apart(p, mode)
+                blamed = bench.reduced(p, mode, outcome) if outcome["how"] in (*WRONG, "refused") else p
                 if outcome["how"] in (*WRONG, "broken"):
                     say(f"{p.name[1:]} {mode} {outcome['how']}: {outcome['text']}\n{blamed.text()}")
                 yield {

@@ -105,23 +105,18 @@ def test_a_wrong_number_is_seen(op: Square, said: str) -> None:
 
 
 class PlantedBench(Bench):
-    """In place of builds: wrong with every program that sorts beside a switch; what sorts is not built with others."""
+    """In place of builds: wrong with every program that sorts beside a switch."""
 
-    def apart(self, programs: Any, mode: str) -> list[Outcome]:
-        kinds = [{kind for kind, _ in p.blocks} for p in programs]
-        if len(programs) > 1 and any("sorts" in some for some in kinds):
-            return [{"how": "refused", "text": "got it; expected less\nwhat to change: sorts", "seconds": 1.0}] * len(
-                kinds
-            )
-        bad = [{"sorts", "switch"} <= some for some in kinds]
-        return [{"how": "silent" if b else "right", "text": "off", "seconds": 1.0} for b in bad]
+    def apart(self, p: Program, mode: str) -> Outcome:
+        bad = {"sorts", "switch"} <= {kind for kind, _ in p.blocks}
+        return {"how": "silent" if bad else "right", "text": "off", "seconds": 1.0}
 
 
 def test_a_program_that_is_refused_is_not_built_in_another_way_and_no_group_is_begun_too_late() -> None:
     class Refusing(Bench):
-        def apart(self, programs: Any, mode: str) -> list[Outcome]:
-            refused = mode == "unchecked" and programs[0].name == "p1"
-            return [{"how": "refused" if refused else "right", "text": "got it", "seconds": 1.0}] * len(programs)
+        def apart(self, p: Program, mode: str) -> Outcome:
+            refused = mode == "unchecked" and p.name == "p1"
+            return {"how": "refused" if refused else "right", "text": "got it", "seconds": 1.0}
 
     single = [next(run(0, [number], Refusing(Path(), 0), print)) for number in (0, 1)]
     assert [record["how"] for record in single] == ["right", "refused"]
