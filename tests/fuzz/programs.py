@@ -87,7 +87,8 @@ def examine(p: Program, mode: str, folder: Path, seed: int, group: Sequence[Prog
     how, text = "right" if judge.judged[p.name] else "open", judge.said.get(p.name, "")
     if text:
         how = "warned" if any("never came" in str(w.message) for w in caught) else "silent"
-    return {"how": how, "text": text, "seconds": seconds, **{part: op.signature[part] for part in ("jvp", "hvp")}}
+    left_out = {name: why for name, why in op.signature.items() if name in ("no_jvp", "no_hvp")}
+    return {"how": how, "text": text, "seconds": seconds, **left_out}
 
 
 def _differentiate(engine: Any, clang: Any, ir: Path, options: BuildOptions) -> tuple[int, str, str]:

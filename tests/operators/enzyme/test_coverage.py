@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -186,4 +187,37 @@ def test_second_derivatives_are_not_judged_across_a_kink(factor, wrong):
     probe.x, probe.dy = [np.array([3e-6, -1e-8, 0.7, -0.5, 2e-5, 1.0])], [np.linspace(0.5, 1.5, 6)]
     probe.gradients = probe.reference.backward(probe.dy, probe.x, [0])
     probe.check_hvp()
+    assert bool(probe.wrong) == wrong
+
+
+class _Doubled:
+    """y[i] = sin(2^i x[i]), or sin x[i] where that is smooth; the gradient is off by a factor."""
+
+    inputs = outputs = ("float64",)
+    shapes = ([(60,)], [(60,)])
+    signature: ClassVar = {"jvp": False, "hvp": False}
+
+    def __init__(self, factor, smooth):
+        self.grown, self.factor = 2.0 ** ((np.arange(60) - 5) * (not smooth)), factor
+
+    def refill(self, fill, bits):
+        pass
+
+    def forward(self, x):
+        return [np.sin(self.grown * x[0])]
+
+    def backward(self, dy, x, active):
+        return [self.factor * dy[0] * self.grown * np.cos(self.grown * x[0])]
+
+
+@pytest.mark.parametrize(("factor", "smooth", "wrong"), [(1.0, False, False), (1.0, True, False), (1.01, True, True)])
+def test_what_grows_without_end_is_not_judged_by_differences_at_larger_sizes(factor, smooth, wrong):
+    """The last element has a slope of 1e16: no step is small enough. Where steps are, what is off is seen."""
+    probe = object.__new__(EnzymeProbe)
+    probe.library = probe.reference = _Doubled(factor, smooth)
+    probe.reference_dtype = probe.dtype = "float64"
+    probe.rng, probe.active, probe.rough, probe.wrong = np.random.default_rng(0), [0], 1e-16, []
+    probe.zero, probe.unclear, probe.tape, probe.job = [], [], None, {}
+    probe.x, probe.dy = [probe.rng.standard_normal(60)], [np.linspace(0.5, 1.5, 60)]
+    probe.run_wide(("normal",))
     assert bool(probe.wrong) == wrong
