@@ -27,6 +27,7 @@ from deep500.operators.enzyme.exits import exits_kept
 from deep500.operators.enzyme.functions import Location, calls_through_pointers, lines_behind, lines_of
 from deep500.operators.enzyme.headers import HEADERS, UNFIT, parsed_headers
 from deep500.operators.enzyme.ir import (
+    REST,
     compared_numbers,
     fix_reductions,
     inline_functions,
@@ -35,6 +36,7 @@ from deep500.operators.enzyme.ir import (
     own_messages,
     plain_updates,
     reading_products,
+    saturated,
     shared_pointers,
     split,
     typed_copies,
@@ -222,7 +224,7 @@ def _modules(before: Path, options: BuildOptions) -> list[Path]:
     texts = split(before.read_text(encoding="utf-8"), options.apart)
     paths = [before.with_name(f"{name}.ll") for name in texts]
     for path, text in zip(paths, texts.values(), strict=True):
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text if path.stem == REST else saturated(text), encoding="utf-8")
     return paths
 
 

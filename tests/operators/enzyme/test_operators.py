@@ -94,6 +94,15 @@ def test_products_with_jacobian_and_hessian(fifth: d5.operators.cpp.CompiledOp, 
     np.testing.assert_allclose(fifth.hvp([dy], [x], [v])[0], 20 * x**3 * v * dy, rtol=1e-13)
 
 
+def test_where_tanh_is_flat_its_second_derivative_is_zero() -> None:
+    """Not NaN: 1 / cosh^2 overflows at 45 in float32."""
+    source = sources.elementwise("flat", "for (std::size_t i = 0; i < n; ++i) y[i] = std::tanh(x[i]);")
+    op = compiled("flat", source, ["float32"], ["float32"], check=False)
+    x, one = np.array([0.5, -2, 44, 50, -1e30], np.float32), np.ones(5, np.float32)
+    expected = -2 * np.tanh(x) * (1 - np.tanh(x) ** 2)
+    np.testing.assert_allclose(op.hvp([one], [x], [one])[0], expected, rtol=1e-4, atol=1e-20)
+
+
 def test_several_inputs_outputs_scratch_and_inactive_ones(mixed, rng: np.random.Generator) -> None:  # type: ignore[no-untyped-def]
     """y = w e^x x[index] + c, z = w^2 sum x c: closed forms; integers and inactive inputs have no gradient."""
     n = 6
