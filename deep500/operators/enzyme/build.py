@@ -92,7 +92,8 @@ class Build:
         # The text stands in a C++ string that holds JSON.
         macros = [f"-DD500_NO_{part.upper()}={json.dumps(json.dumps(why)[1:-1])}" for part, why in missing.items()]
         eager = EAGER if self.eager else ()
-        self.compared = _compile(self.job, self.job.unit.name, [*eager, *macros], self.job.listing, self.speculate)
+        flags, explained = [*eager, *macros], not self.others  # else it is built in another way first
+        self.compared = _compile(self.job, self.job.unit.name, flags, self.speculate, explained, self.job.listing)
         return missing
 
     def _checked(self, twin: Path | None, missing: Missing) -> None:
@@ -169,7 +170,7 @@ class Build:
         twin = replace(job, spec=spec, library=job.place / "twin.so")
         for flags in ([*EAGER], []) if self.eager else ([],):  # as the library that it judges, where that can be
             try:
-                _compile(twin, "twin.cc", [*flags, '-DD500_NO_JVP=""', '-DD500_NO_HVP=""'], speculate=self.speculate)
+                _compile(twin, "twin.cc", [*flags, '-DD500_NO_JVP=""', '-DD500_NO_HVP=""'], self.speculate, False)
             except CompileError:
                 continue  # in the end: the source has other types beside D500_DTYPE
             return twin.library
@@ -191,7 +192,7 @@ def double(spec: BuildSpec) -> BuildSpec:
 
 
 def _compile(
-    job: Job, unit: str, flags: Sequence[str], listing: Path | None = None, speculate: bool = True
+    job: Job, unit: str, flags: Sequence[str], speculate: bool, explained: bool, listing: Path | None = None
 ) -> tuple[list[int], list[float]]:
     def complain(output: str) -> CompileError:
         return compile_error(job.spec, output.replace(f"{job.place}{os.sep}", ""))
@@ -210,6 +211,7 @@ def _compile(
         apart=APART,
         turn=True,
         speculate=speculate,
+        explained=explained,
         headers=not job.objects,
     )
     macros = [f"-DD500_DTYPE={CPP_TYPES[spec.dtype]}", "-DD500_DERIVED", *(() if speculate else ["-DD500_GUARDED"])]

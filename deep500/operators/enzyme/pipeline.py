@@ -111,6 +111,7 @@ class BuildOptions:
         owned: no two iterations of a parallel loop read one active place: gradients then need no atomic updates.
         headers: take the C++ library's headers as they were parsed for other operators; the unit must begin with
             ``deep500/containers.h``, or do with it.
+        explained: let errors of Enzyme name the user's line, for which it has to fail twice.
         listing: where to list the files that the C++ includes, system headers left out, as ``-MMD`` does.
     """
 
@@ -129,6 +130,7 @@ class BuildOptions:
     headers: bool = False
     owned: bool = False
     speculate: bool = True
+    explained: bool = True
 
 
 def compile_library(
@@ -172,9 +174,10 @@ def compile_library(
         if results[0][0] == ENDLESS:
             raise refusal(*results[0], modules[0], options)
         if failed(*results[0][:2]):
-            # Once more with debug information, which names the line.
-            prepare(clang, tu, modules[0], ["-gline-tables-only", *flags], replace(options, listing=None))
-            raise refusal(*differentiate(engine, clang, modules[0], options), modules[0], options)
+            if options.explained:  # once more with debug information, which names the line
+                prepare(clang, tu, modules[0], ["-gline-tables-only", *flags], replace(options, listing=None))
+                results[0] = differentiate(engine, clang, modules[0], options)
+            raise refusal(*results[0], modules[0], options)
         missing = {}
         for module, (code, ir, message) in zip(modules, results, strict=True):
             if failed(code, ir):
