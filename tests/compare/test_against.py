@@ -114,6 +114,7 @@ def test_the_first_look_that_decides_ends_it(compared):
     assert [pair["seed"] for pair in facts["pairs"]] == list(range(3, 10)) and facts["most"] == 9
 
 
+@pytest.mark.slow
 def test_the_comparison_is_that_of_the_pairs_and_can_be_made_again(compared, few):
     facts, _, code = compared
     again = compare_runs(*sides(facts))
@@ -171,6 +172,7 @@ def test_who_is_stopped_leaves_what_there_is_and_says_how_to_go_on(recipe, tmp_p
     assert facts["status"] == "unfinished" and len(facts["pairs"]) == len(facts["looks"]) == 1
 
 
+@pytest.mark.slow
 def test_who_is_killed_is_gone_on_with_and_the_pair_that_was_cut_does_not_count(recipe, tmp_path, monkeypatch, capsys):
     running, place = begin(recipe, tmp_path, [f"events={recipe}:Slower"])
     running.kill()

@@ -201,6 +201,7 @@ def test_samples_of_all_ranks() -> None:
     assert interleaved([np.ones(()), np.zeros(())]) == 1
 
 
+@pytest.mark.slow
 def test_over_mpi_by_the_command(tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}

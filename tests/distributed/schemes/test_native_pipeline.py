@@ -75,6 +75,7 @@ def test_by_every_schedule_and_on_an_axis_of_a_mesh(tmp_path: Path) -> None:
     assert meshed[0]["title"] == "data: ConsistentDecentralized, pipeline: NativePipeline"
 
 
+@pytest.mark.slow
 def test_micro_batches_count_by_what_the_loss_is_a_mean_over(results: list[list[Any]]) -> None:
     assert all(each["ignored"] < 1e-12 for each in results[0])
 
