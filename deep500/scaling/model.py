@@ -72,7 +72,9 @@ class Interconnect:
 
 
 def all_reduce(net: Interconnect, ranks: int, count: float) -> float:
-    """Seconds of an all-reduce of ``count`` bytes: recursive doubling, Rabenseifner's algorithm or a ring.
+    """Seconds of an all-reduce of ``count`` bytes: recursive doubling, Rabenseifner's algorithm, a ring, or two others.
+
+    Those are a reduce-scatter and an all-gather, a reduction and a broadcast, each of them the cheapest.
 
     Example:
         >>> net = Interconnect(alpha=1.0, beta=1.0, gamma=1.0)
@@ -87,33 +89,37 @@ def all_reduce(net: Interconnect, ranks: int, count: float) -> float:
     halving = 2 * steps * net.alpha + 2 * part * net.beta + part * net.gamma + fold
     share = (ranks - 1) / ranks * count
     ring = 2 * (ranks - 1) * net.alpha + 2 * share * net.beta + share * net.gamma
-    return min(doubling, halving, ring)
+    in_parts = reduce_scatter(net, ranks, count) + all_gather(net, ranks, count / ranks)
+    to_one = reduce(net, ranks, count) + broadcast(net, ranks, count)
+    return min(doubling, halving, ring, in_parts, to_one)
 
 
 def reduce(net: Interconnect, ranks: int, count: float) -> float:
-    """Seconds of a reduction to one rank: a binomial tree, or Rabenseifner's reduce-scatter and gather."""
+    """Seconds of a reduction to one rank: a binomial tree, or a reduce-scatter and a gather."""
     if ranks == 1:
         return 0.0
     steps, fold = _halvings(net, ranks, count)
-    part = (_power(ranks) - 1) / _power(ranks) * count
-    tree = math.ceil(math.log2(ranks)) * (net.send(count) + count * net.gamma)
-    return min(tree, 2 * steps * net.alpha + 2 * part * net.beta + part * net.gamma + fold)
+    fold -= net.send(count) if fold else 0.0  # nobody fetches anything
+    part, share = (_power(ranks) - 1) / _power(ranks) * count, (ranks - 1) / ranks * count
+    tree = _depth(ranks) * (net.send(count) + count * net.gamma)
+    halving = 2 * steps * net.alpha + 2 * part * net.beta + part * net.gamma + fold
+    in_pairs = (ranks - 1 + _depth(ranks)) * net.alpha + share * (2 * net.beta + net.gamma)
+    return min(tree, halving, in_pairs)
 
 
 def broadcast(net: Interconnect, ranks: int, count: float) -> float:
     """Seconds of a broadcast: a binomial tree, or van de Geijn's scatter and all-gather."""
     if ranks == 1:
         return 0.0
-    steps = math.ceil(math.log2(ranks))
-    share = (ranks - 1) / ranks * count
-    return min(steps * net.send(count), (steps + ranks - 1) * net.alpha + 2 * share * net.beta)
+    scatter = _depth(ranks) * net.alpha + (ranks - 1) / ranks * count * net.beta
+    return min(_depth(ranks) * net.send(count), scatter + all_gather(net, ranks, count / ranks))
 
 
 def all_gather(net: Interconnect, ranks: int, count: float) -> float:
     """Seconds until every rank has the ``count`` bytes of all ranks: Bruck's algorithm (1997) or a ring."""
     if ranks == 1:
         return 0.0
-    return math.ceil(math.log2(ranks)) * net.alpha + (ranks - 1) * count * net.beta
+    return _depth(ranks) * net.alpha + (ranks - 1) * count * net.beta
 
 
 def reduce_scatter(net: Interconnect, ranks: int, count: float) -> float:
@@ -127,7 +133,7 @@ def reduce_scatter(net: Interconnect, ranks: int, count: float) -> float:
 
 def barrier(net: Interconnect, ranks: int, count: float = 0.0) -> float:
     """Seconds of a dissemination barrier."""
-    return math.ceil(math.log2(ranks)) * net.alpha
+    return _depth(ranks) * net.alpha
 
 
 def exchange(net: Interconnect, ranks: int, count: float) -> float:
@@ -138,6 +144,11 @@ def exchange(net: Interconnect, ranks: int, count: float) -> float:
 def _power(ranks: int) -> int:
     """The largest power of two that is not larger."""
     return 1 << (ranks.bit_length() - 1)
+
+
+def _depth(ranks: int) -> int:
+    """Steps until a binomial tree has reached all."""
+    return (ranks - 1).bit_length()
 
 
 def _halvings(net: Interconnect, ranks: int, count: float) -> tuple[int, float]:

@@ -178,4 +178,5 @@ class Step:
 
 
 def _seen(observation: Any) -> np.ndarray:
-    return np.asarray(observation, np.float32)
+    """A copy, as an environment may fill one array again and again."""
+    return np.array(observation, np.float32)

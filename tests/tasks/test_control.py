@@ -49,6 +49,15 @@ class Corridor(gymnasium.Env):
         return self._see(), self.pay if over else -0.1, over, self.steps >= 8 and not self.endless, {}
 
 
+class OneArray(Corridor):
+    """Fills one array again and again, and reads it later."""
+
+    def _see(self):
+        self.seen = getattr(self, "seen", np.empty(5, np.float32))
+        self.seen[:] = super()._see()
+        return self.seen
+
+
 @pytest.fixture
 def reference():
     from deep500.frameworks import reference
@@ -56,8 +65,9 @@ def reference():
     return reference
 
 
-def test_a_step_is_that_of_each_environment():
-    worlds = Environments(Corridor, 3)
+@pytest.mark.parametrize("made", [Corridor, OneArray])
+def test_a_step_is_that_of_each_environment(made):
+    worlds = Environments(made, 3)
     observed = worlds.reset([1, 2, 3])
     single = [Corridor() for _ in range(3)]
     assert np.array_equal(observed, [one.reset(seed=seed)[0] for one, seed in zip(single, [1, 2, 3], strict=True)])
