@@ -15,18 +15,22 @@ from deep500.distributed import Communicator, Serial
 from deep500.events import HOOKS, Event, Events, StopTraining
 from deep500.measure.environment import process_name
 from deep500.measure.load import load_between, read_load
+from deep500.recipe.carried import Carried
 from deep500.recipe.ranks import WRITING_SECONDS
 from deep500.results import Record
 from deep500.results.ranks import COMMUNICATION, STEP, of_rank
 from deep500.results.stats import EPOCH, VALIDATION
 from deep500.tensors import LaterArray
 
+OWN = "own_objects"
+"""State of the user's objects in a checkpoint."""
+
 ACTING = ("collection", "inference")
 """Regions of a task that acts; the second lies within the first."""
 
 
-class StepEnd(Event):
-    """Tells the recorder that a step has ended, once every other listener is through with it."""
+class HearsLast(Event):
+    """Tells the recorder that a step or an epoch has ended, once every other listener is through with it."""
 
     def __init__(self, recorder: EpochRecorder) -> None:
         self.recorder = recorder
@@ -34,6 +38,10 @@ class StepEnd(Event):
     def after_batch(self, run: Any) -> None:
         """The step has ended."""
         self.recorder.end_step()
+
+    def after_epoch(self, run: Any) -> None:
+        """The epoch has ended; what other listeners made of it is in its checkpoint."""
+        self.recorder.write()
 
 
 class StopWithEpoch(Event):
@@ -92,9 +100,12 @@ class EpochRecorder(Event):
     line says the seconds of that, on rank 0.
     """
 
-    def __init__(self, record: Record, seed: int, trainer: Any, comm: Communicator | None = None) -> None:
+    def __init__(
+        self, record: Record, seed: int, trainer: Any, comm: Communicator | None = None, carried: Carried | None = None
+    ) -> None:
         self.record, self.seed, self.trainer = record, seed, trainer
-        self.comm = Serial() if comm is None else comm
+        self.comm, self.carried = Serial() if comm is None else comm, carried
+        self._line: dict[str, Any] = {}
         self._starts, self._durations, self._waits = array("q"), array("q"), array("q")
         self._begin = self._asked = self._listened = self._epoch_begin = 0
         self._began, self._cpu, self._checked, self._load = 0.0, 0.0, 0.0, read_load()
@@ -105,8 +116,8 @@ class EpochRecorder(Event):
         self.wall_seconds: float | None = None
 
     def among(self, listeners: Sequence[Event]) -> list[Event]:
-        """All of them and this one, which hears first that a step begins and last that it has ended."""
-        return [self, *listeners, StepEnd(self)]
+        """All of them and this one, which hears first that a step begins and last that it, or an epoch, has ended."""
+        return [self, *listeners, HearsLast(self)]
 
     def before_run(self, run: Any) -> None:
         """The run begins."""
@@ -161,7 +172,7 @@ class EpochRecorder(Event):
         self._starts.append(self._begin)
 
     def after_epoch(self, run: Any) -> None:
-        """Append the samples, the epoch's line and its checkpoint, in this order: a crash repeats the epoch.
+        """Put the epoch's line together before other listeners take their time.
 
         The whole epoch by the clock, and how busy the machine was, stand beside the parts that add up to it.
         """
@@ -178,7 +189,11 @@ class EpochRecorder(Event):
         if run.record.checks:
             line["checks"] = run.record.checks
         line["load"] = load_between(self._load, read_load())
-        epoch = line.pop("epoch") + 1
+        self._line = line
+
+    def write(self) -> None:
+        """Append the samples, the epoch's line and its checkpoint, in this order: a crash repeats the epoch."""
+        line, epoch = self._line, self._line.pop("epoch") + 1
         if not line.pop("complete"):
             return
         durations = np.array(self._durations)
@@ -187,6 +202,8 @@ class EpochRecorder(Event):
         if self.comm.rank == 0:
             self._write_samples(line, durations)
         state = self.trainer.state(in_turn=True)
+        if self.carried is not None:
+            state["values"][OWN] = self.carried.state()
         in_turn = any(isinstance(value, LaterArray) for value in state["arrays"].values())
         with self.comm.patience(WRITING_SECONDS) if in_turn else nullcontext():  # for rank 0, which writes all
             self.record.add_epoch(self.seed, epoch, line, state)

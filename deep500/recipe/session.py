@@ -20,6 +20,7 @@ from deep500.measure.load import read_load
 from deep500.metrics.overhead import unasked_overhead
 from deep500.progress import progress, stage
 from deep500.recipe.build import Notes, Parts, load_custom_ops, load_data, make_parts
+from deep500.recipe.carried import Carried
 from deep500.recipe.console import Console
 from deep500.recipe.describing import describe
 from deep500.recipe.launches import in_random_order
@@ -49,7 +50,7 @@ from deep500.recipe.recomputation import (
     record_of_run,
     sentence,
 )
-from deep500.recipe.recording import EndOfEpoch, EpochRecorder, StopWithEpoch
+from deep500.recipe.recording import OWN, EndOfEpoch, EpochRecorder, StopWithEpoch
 from deep500.recipe.turns import turn_listeners
 from deep500.report.claims import write_claims
 from deep500.report.page import write_report
@@ -95,6 +96,7 @@ class Session:
         self.checkpointing: CheckpointingPlan | None = None
         self.memory: MemoryPlan | None = None
         self.verified: Verification | None = None
+        self.carried = Carried(plan.values)
 
     def run(self, record: Record | None) -> RecipeResult:
         """Train every seed that is not finished yet, judge, report."""
@@ -313,18 +315,23 @@ class Session:
             task=parts.task,
             test_sampler=parts.test_sampler,
         )
+        for text in self.carried.begin():
+            self._note(text, record)
         record.keep = self.plan.values["keep_checkpoints"]
         take_over_plan(record.path, parts.optimizer)
         in_turn = self.comm.size > 1 and getattr(parts.optimizer, "first_writes", False)
         with self.comm.patience(WRITING_SECONDS):
             state = record.rewind(seed, lambda epochs: common_epoch(epochs, self.comm), in_turn)
+        stop, others = self._listeners(seed, metrics)
         if state is not None:
             from deep500.recipe.regroup import fitting
 
             trainer.load_state(fitting(parts.optimizer, state))
-        recorder = EpochRecorder(record, seed, trainer, self.comm)  # its clock starts when the turn has come
-        stop, others = self._listeners(seed, metrics)
-        heard = recorder.among([*others, *self._loggers(seed, record), EndOfEpoch(stop)])
+            for text in self.carried.load(state["values"].get(OWN, {})):
+                self._note(text, record)
+        # its clock starts when the turn has come
+        recorder = EpochRecorder(record, seed, trainer, self.comm, self.carried)
+        heard = [*recorder.among([*others, *self._loggers(seed, record)]), EndOfEpoch(stop)]
         statistics = trainer.run(self.plan.values["epochs"], [*turn_listeners(self.comm.size), *heard])
         if self.comm.rank == 0 and (sentence := keep_plan(record.path, parts.optimizer)) is not None:
             self.console.say(sentence)
@@ -332,6 +339,12 @@ class Session:
             self._show(record, seed, trainer)
         statistics.communication = communication_of(record.epochs(seed)) if self.comm.rank == 0 else None
         return statistics, recorder.wall_seconds
+
+    def _note(self, text: str, record: Record) -> None:
+        """Say what the record then says, too."""
+        if self.comm.rank == 0 and text not in (manifest := record.manifest())["warnings"]:
+            self.console.warn(text)
+            record.write_manifest({**manifest, "warnings": [*manifest["warnings"], text]})
 
     def _show(self, record: Record, seed: int, trainer: Trainer) -> None:
         """Keep what the task shows of a trained network; all ranks judge, rank 0 writes."""
@@ -344,13 +357,16 @@ class Session:
             write_exhibits(record.path, trainer.task.name, seed, gallery.exhibits(tally.sums))
 
     def _listeners(self, seed: int, metrics: Sequence[Any]) -> tuple[StopWithEpoch, list[Event]]:
-        """The user's, which may stop a run, and all."""
+        """The user's, which may stop a run, and all; those of this seed alone begin as they are made."""
         values = self.plan.values
-        events = StopWithEpoch(
-            [listener() if isinstance(listener, type) else listener for listener in values["events"]]
-        )
+        heard = [listener() if isinstance(listener, type) else listener for listener in values["events"]]
+        events = StopWithEpoch(heard)
         schedule = [] if values["schedule"] is None else [copy.deepcopy(values["schedule"])]
-        listening = [metric for metric in metrics if isinstance(metric, Event)]
+        listening: list[Any] = [metric for metric in metrics if isinstance(metric, Event)]
+        anew = {f"events[{n}]": heard[n] for n, listener in enumerate(values["events"]) if isinstance(listener, type)}
+        anew |= {f"metric {metric.name}": metric for metric in listening}
+        anew |= {f"schedule {type(listener).__name__}": listener for listener in schedule}
+        self.carried.add(anew, passing=True)
         every = sorted({metric.every for metric in metrics if getattr(metric, "every", None) is not None})
         checks = [JudgeEvery(*every)] if every else []
         return events, [*schedule, *listening, events, *checks, *self.console.progress(seed, self.labels)]
