@@ -183,7 +183,8 @@ class Judge:
                 got = float((point.dy[row] * np.float64(changes[row])).sum())
                 terms = np.concatenate([g * d for g, d in zip(expected[1], along, strict=True)])
                 bounds = self._bounds(program, floats, point, row, expected)
-                if bounds is not None:
+                flat = np.isnan(got) and not terms.any()  # as a sigmoid of what has become infinite: 0 times infinity
+                if bounds is not None and not flat:
                     bound = 3 * sum(bounds) * float(np.sqrt(sum((d * d).sum() for d in along)))
                     self._compare(program, f"forward mode at n = {point.n}", np.array([got]), terms.sum()[None], bound)
             if products is not None:

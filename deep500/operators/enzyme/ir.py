@@ -385,15 +385,21 @@ def keep_outputs(ir: str, source: str) -> str:
 
 _PLAIN_COPY = re.compile(
     r"^(  (?:tail )?call void @llvm\.mem(?:cpy|move)\.p0\.p0\.i64\(ptr [^,]*?(%[-\w.$]+), ptr [^,]*?(%[-\w.$]+), "
-    r"i64 [^,]+, i1 false\)(?: #\d+)?)((?:, !dbg !\d+)?)$",
+    r"i64 [^,]+, i1 false\)(?: #\d+)?)((?:, !dbg !\d+)?)(?:, !tbaa\.struct !\d+)?$",
     re.MULTILINE,
 )
+_LOCAL = re.compile(r"^  (%[-\w.$]+) = alloca ([^\n]*?)(?:, align \d+)?$", re.MULTILINE)
+_STRUCTURE = re.compile(r"^(%\"[^\"\n]+\"|%[-\w.$]+) = type ([^\n]*)$", re.MULTILINE)
+_SCALAR = re.compile(r"%\"[^\"\n]+\"|%[-\w.$]+|\b(?:[a-wyz]\w*|x86_fp80)\b")
+_ACCESS = re.compile(r"^  (?:%\S+ = load (\w+)|store (\w+) [^,\n]+), ptr (%[-\w.$]+)", re.MULTILINE)
 _PRIMAL_KINDS = re.compile(r"static void d500_primal\(\w+ \*op, ([^)]*)\)")
 _BESIDE = r"^  {name} = getelementptr [^\n]*?, ptr (%[-\w.$]+),"
 
 
 def typed_copies(ir: str, source: str) -> str:
-    """The module with the types of numbers that ``memcpy`` moves from inputs or to outputs, which Enzyme asks for.
+    """The module with the types of numbers that ``memcpy`` moves, which Enzyme asks for.
+
+    Known are those of inputs and outputs, and of local arrays and structures with numbers of one type.
 
     Args:
         ir: LLVM's text form, before Enzyme.
@@ -408,12 +414,14 @@ def typed_copies(ir: str, source: str) -> str:
     """
     kinds = _PRIMAL_KINDS.search(source)
     words = [re.sub(r"\bconst\b|\*.*", "", text).strip() for text in kinds[1].split(",")] if kinds else []
-    used = set()
+    used, bodies, structures = set[str](), reached(ir, tables=True), dict(_STRUCTURE.findall(ir))
 
     def typed(function: re.Match[str]) -> str:
-        if "d500_primal" not in function[1]:
+        if function[1] not in bodies and "d500_primal" not in function[1]:
             return function[0]
-        known = {f"%{i}": word for i, word in enumerate(words, 1) if word in ("float", "double")}
+        arguments = words if "d500_primal" in function[1] else []
+        known = {f"%{i}": word for i, word in enumerate(arguments, 1) if word in _TYPE_NODES}
+        known |= _locals(function[0], structures)
 
         def with_type(copy: re.Match[str]) -> str:
             types = {known[base] for place in (copy[2], copy[3]) if (base := _base(function[0], place)) in known}
@@ -440,6 +448,24 @@ def typed_copies(ir: str, source: str) -> str:
 
 _TYPE_NODES, _CHARACTERS = {"double": 90000, "float": 90002}, 90004
 """Numbers of metadata that no module of an operator has: one of 30,000 lines has 10,000."""
+
+
+def _locals(function: str, structures: dict[str, str]) -> dict[str, str]:
+    """Local variables that hold numbers of one type and nothing else -> that type."""
+    kinds = {
+        name: scalars for name, text in _LOCAL.findall(function) if len(scalars := _scalars(text, structures)) == 1
+    }
+    for read, written, place in _ACCESS.findall(function) if kinds else ():
+        kinds.get(_base(function, place), set()).add(read or written)  # as a union may hold something else
+    return {
+        name: kind for name, scalars in kinds.items() if len(scalars) == 1 and (kind := min(scalars)) in _TYPE_NODES
+    }
+
+
+def _scalars(text: str, structures: dict[str, str]) -> set[str]:
+    """The types that a type is made of."""
+    parts = set(_SCALAR.findall(text))
+    return {s for part in parts for s in (_scalars(structures[part], structures) if part in structures else {part})}
 
 
 def _base(function: str, place: str) -> str:

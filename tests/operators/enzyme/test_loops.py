@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deep500.operators.enzyme.ir import compared_numbers, split
+from deep500.operators.enzyme.ir import compared_numbers, split, typed_copies
 from deep500.operators.enzyme.loops import PROMISE, guard_zeros, once, spare_gradients, turn_loops
 
 LOOP = """define internal fastcc void @d500_reverse(ptr noundef %op, ptr noalias noundef %x, ptr noalias noundef %dx, ptr noalias %dy, i64 %n) {
@@ -145,3 +145,40 @@ def test_numbers_that_only_functions_of_our_headers_compare_with_are_not_tried()
     call = "define void @g() {\n  call void @__enzyme_autodiff(ptr @f)\n  ret void\n}\n"
     functions = compared("f", "8.0") + compared("h", "9.0") + compared("d500_detail_exp", "700.0")
     assert compared_numbers(call + functions)[1] == [8.0, 9.0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "access", "typed"),
+    [
+        ('%"own \\22array\\22"', "store double %v, ptr %4", "double"),
+        ("[3 x [4 x float]]", "%5 = load float, ptr %4", "float"),
+        ("%mixed", "store double %v, ptr %4", ""),
+        ("{ double }", "%5 = load i64, ptr %4", ""),  # a union
+        ("i64", "%5 = load double, ptr %4", ""),
+        ("double, i64 %n", "%5 = load double, ptr %4", ""),
+    ],
+)
+def test_copies_of_local_arrays_have_the_type_of_all_that_is_in_them(kind: str, access: str, typed: str) -> None:
+    """std::array, and what has members of other types, or is read as such."""
+    copy = "  call void @llvm.memcpy.p0.p0.i64(ptr align 8 %2, ptr align 8 %1, i64 32, i1 false), !dbg !7"
+    ir = f"""%"own \\22array\\22" = type {{ %own.part }}
+%own.part = type {{ [4 x double] }}
+%mixed = type {{ double, i32 }}
+define void @g() {{
+  call void @__enzyme_autodiff(ptr @d500_primal)
+}}
+define void @d500_primal(ptr %0) {{
+  call void @f()
+}}
+define void @f() {{
+  %1 = alloca {kind}, align 8
+  %2 = call ptr @malloc(i64 32)
+  %3 = getelementptr inbounds i8, ptr %1, i64 8
+  %4 = getelementptr double, ptr %3, i64 %n
+  {access}, align 8
+{copy}, !tbaa.struct !39
+}}
+"""
+    changed = typed_copies(ir, "static void d500_primal(Op *op, const double *x0) {")
+    assert (f"{copy}, !tbaa !9000" in changed) == bool(typed) and (f'!{{!"{typed}", ' in changed) == bool(typed)
+    assert typed or changed == ir
