@@ -27,14 +27,17 @@ class Combined:
 
     Attributes:
         value: what is judged; None if it was not measured.
-        low, high: how far the runs, or the interval that ``remark`` names, reach; None for a single run.
+        low, high: how far the runs, or the interval that the next two name, reach; None for a single run.
         remark: what must be said beside the value.
+        interval: what ``low`` and ``high`` are the ends of, such as ``95 % interval (Kaplan-Meier)``; empty where they
+            are those of the runs, or where the remark says it.
     """
 
     value: float | None
     low: float | None = None
     high: float | None = None
     remark: str = ""
+    interval: str = ""
 
 
 class Metric(abc.ABC):

@@ -190,7 +190,7 @@ class VarianceOverSeeds(Metric):
 
     Example:
         >>> VarianceOverSeeds(TestAccuracy()).combine([90.0, 92.0, 94.0])
-        Combined(value=4.0, low=None, high=None, remark='variance over 3 seeds')
+        Combined(value=4.0, low=None, high=None, remark='variance over 3 seeds', interval='')
     """
 
     direction: Direction = "lower"

@@ -150,8 +150,9 @@ class TimeToQuality(Metric):
             return Combined(None, remark="how long the runs lasted that missed the target is not known")
         estimate = time_to_target([value for value in values if value is not None], missed, level=0.95)
         remark = f"{estimate.reached} of {estimate.runs} runs reached it"
-        remark += "; too few for an interval" if estimate.runs < FEWEST else "; 95 % interval (Kaplan-Meier)"
-        return Combined(estimate.median, estimate.low, estimate.high, remark)
+        remark += "; too few for an interval" if estimate.runs < FEWEST else ""
+        interval = "95 % interval (Kaplan-Meier)" if estimate.low is not None else ""
+        return Combined(estimate.median, estimate.low, estimate.high, remark, interval)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.metric!r}, {self.target:g}, every={self.every})"
@@ -167,7 +168,7 @@ class TimeToAccuracy(TimeToQuality):
 
     Example:
         >>> TimeToAccuracy(90).combine([10.0, 12.0, None], lasted=[20.0, 20.0, 20.0])
-        Combined(value=12.0, low=None, high=None, remark='2 of 3 runs reached it; too few for an interval')
+        Combined(value=12.0, low=None, high=None, remark='2 of 3 runs reached it; too few for an interval', interval='')
     """
 
     counts_validation = True

@@ -13,9 +13,10 @@ from deep500.guard import BOLD, GREEN, RED, paint
 from deep500.pages.rendering import format_number
 from deep500.progress import progress
 from deep500.recipe.options import Options
-from deep500.report.page import headline_line, metric_row
+from deep500.report.page import headline_line
 from deep500.results import MetricResult, RecipeResult
 from deep500.results.files import read_json, to_json
+from deep500.results.outcomes import outcome
 from deep500.results.record import MANIFEST
 from deep500.results.rules import FAIL, FLAGGED, MISSING, NOT_APPLICABLE, PASS, RULES, RULES_FILE
 from deep500.results.verdict import PASSED, repetition_sentence, splits_remark
@@ -115,21 +116,12 @@ class EpochLines(Event):
 
 
 def metric_table(metrics: Sequence[MetricResult], labels: Sequence[str]) -> list[str]:
-    """The metrics as aligned lines: value with interval or spread, target, verdict; labels stand beside every value."""
+    """The metrics as aligned lines: value with its basis, target, verdict; labels stand beside every value."""
     rows = [("metric", "value", "target", "verdict")]
     for metric in metrics:
-        value = format_number(metric.value) + (f" {metric.unit}" if metric.value is not None else "")
-        interval = metric_row(metric.as_dict())["interval"]
-        if interval is not None:
-            low, high = ("never" if end is None else format_number(end) for end in interval)
-            value += f" [{low}, {high}], {metric.remark or f'95 % CI of the median of {len(metric.values)}'}"
-        elif metric.remark:
-            value += f" ({metric.remark})"
-        elif metric.low is not None:
-            value += f" (median of {len(metric.values)}, {format_number(metric.low)} to {format_number(metric.high)})"
         word = {"lower": "<=", "higher": ">="}.get(metric.direction, "?")
         target = "none" if metric.target is None else f"{word} {format_number(metric.target)} {metric.unit}".rstrip()
-        rows.append((metric.name, value + _in_brackets(labels), target, metric.label))
+        rows.append((metric.name, outcome(metric.as_dict()).text + _in_brackets(labels), target, metric.label))
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 

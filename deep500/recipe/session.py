@@ -58,7 +58,7 @@ from deep500.results import FAILED, UNJUDGED, Circumstances, RecipeResult, Recor
 from deep500.results.exhibits import add_exhibits, write_exhibits
 from deep500.results.files import write_atomic
 from deep500.results.network import write_network
-from deep500.results.quiet import BUSY, RANKS_CHANGED, disturbed, lower_metrics, mixed
+from deep500.results.quiet import BUSY, RANKS_CHANGED, disturbed, mixed, taints
 from deep500.results.ranks import STEP, communication_of, ranks_of_run
 from deep500.results.record import configuration_hash
 from deep500.results.rules import write_rules
@@ -212,7 +212,8 @@ class Session:
             raise
         if self.comm.rank != 0:
             return RecipeResult(FAILED, [], str(record.path))  # rank 0 says what it is
-        about = Circumstances(self.options.dry_run, any(half.stand_in for half in data))
+        stand_in, disturbing = any(half.stand_in for half in data), taints(record.epochs(), record.manifest())
+        about = Circumstances(self.options.dry_run, stand_in, disturbing)
         results = [
             judge(
                 metric, target, [values[seed][number] for seed in self.seeds], about, self._notes(record, metric.name)
@@ -470,7 +471,7 @@ class Session:
             "error": str(error) if error else None,
             "verdict": result.verdict,
             "labels": list(result.labels),
-            "metrics": lower_metrics([metric.as_dict() for metric in result.metrics], [*why, *changed]),
+            "metrics": [metric.as_dict() for metric in result.metrics],
             "seeds": self.seeds,
             "repetition": self.plan.repetition.summary(self.look) if self.plan.repetition and self.look else None,
             "tuning": {**ledger.tuning_cost(record.path.parent), "settings": ledger.settings_tried(record.path.parent)},

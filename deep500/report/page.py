@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from deep500.measure.launches import DIFFER, LAUNCHES
-from deep500.measure.quantiles import quantile
 from deep500.measure.steady import SteadyState
-from deep500.pages.rendering import format_time
-from deep500.report.curves import ACCURACY, bar_figure, columns, curve_figures, is_number
+from deep500.pages.rendering import format_number, format_time
+from deep500.report.curves import ACCURACY, bar_figure, columns, curve_figures
 from deep500.report.exhibits import exhibit_views
 from deep500.report.figures import series_figures
 from deep500.report.network import network_view
@@ -26,6 +25,7 @@ from deep500.results.exhibits import read_exhibits
 from deep500.results.files import read_json, write_atomic
 from deep500.results.formats import RECOMPUTATIONS
 from deep500.results.network import read_network
+from deep500.results.outcomes import outcome
 from deep500.results.quiet import BUSY, disturbed, mixed
 from deep500.results.ranks import Ranks, is_of_rank
 from deep500.results.record import REPORT, Record
@@ -33,7 +33,7 @@ from deep500.results.rules import CLAIMS, FAIL, MISSING, NOT_APPLICABLE, PASS, R
 from deep500.results.rules.claim_types import sound
 from deep500.results.scaling import Scaling
 from deep500.results.stats import STATS
-from deep500.results.verdict import repetition_sentence, splits_remark, standing_words, unit_of_seeds
+from deep500.results.verdict import repetition_sentence, splits_remark, standing_words
 
 ENOUGH = 20
 """Series with fewer samples are not plotted."""
@@ -94,7 +94,7 @@ def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | N
             status: sum(rule["status"] == status for rule in rules.values())
             for status in (PASS, FAIL, MISSING, NOT_APPLICABLE)
         },
-        "metrics": [metric_row(metric, unit_of_seeds(manifest, metric["name"])) for metric in summary["metrics"]],
+        "metrics": [metric_row(metric, manifest) for metric in summary["metrics"]],
         "series": {name: {**stat, "sentence": sentence(stat)} for name, stat in series.items() if stat["estimates"]},
         "headline": _headline(series),
         "disturbed": disturbed(epochs, manifest),
@@ -178,23 +178,16 @@ def _headline(series: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"series": name, "estimate": estimates[0]} if estimates else None
 
 
-def metric_row(metric: Mapping[str, Any], unit_of_seeds: str | None = None) -> dict[str, Any]:
-    """A metric with the interval of its median over the seeds, where there are enough of them for one.
-
-    A metric that combines seeds otherwise says how in its remark, and brings its own interval if it has one.
+def metric_row(metric: Mapping[str, Any], manifest: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A metric as ``summary.json`` has it, with its interval and what that is, see :mod:`deep500.results.outcomes`.
 
     Args:
-        metric: as ``summary.json`` has it.
-        unit_of_seeds: unit of its values by seed, where it is not the metric's.
+        metric: of the summary.
+        manifest: of the run; without it nothing is shown by seed.
     """
-    metric = {**metric, "unit_of_seeds": unit_of_seeds}
-    values = [value for value in metric["values"] if is_number(value)]
-    if metric.get("remark"):
-        limits = (metric["low"], metric["high"])
-        return {**metric, "interval": None if limits[0] is None else limits, "n": len(metric["values"])}
-    median = quantile(values, independent=True) if len(values) == len(metric["values"]) and values else None
-    interval = None if median is None or metric["standing"] != "result" else (median.low, median.high)
-    return {**metric, "interval": interval if interval and interval[0] is not None else None, "n": len(values)}
+    seen = outcome(metric, (), manifest)
+    values = [format_number(seed.value) for seed in seen.seeds]
+    return {**metric, "interval": seen.interval, "basis": seen.basis, "n": len(metric["values"]), "by_seed": values}
 
 
 def sentence(stat: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ from deep500.results.export_mllog import write_mllog
 from deep500.results.export_tensorboard import write_tensorboard
 from deep500.results.files import read_json, read_lines, write_atomic, writing
 from deep500.results.layout import check_layout
+from deep500.results.outcomes import Outcome, outcomes
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
 from deep500.results.samples import SampleStore
 from deep500.results.stats import STATS
-from deep500.results.verdict import UNJUDGED, data_of, unit_of_seeds, verdict_of_seed
 
 FORMATS = ("csv", "mllog", "tensorboard", "mlflow")
 
@@ -27,9 +27,9 @@ def export(path: Path, to: str, out: Path) -> list[Path]:
 
     Args:
         path: results folder.
-        to: ``"csv"``: ``metrics.csv``, ``curve.csv``, ``samples.csv`` (whose launches are named by their seeds) and
-            ``estimates.csv``; ``"mllog"``: MLPerf's log, a file per seed; ``"tensorboard"``: event files (needs
-            tensorboardX); ``"mlflow"``: MLflow's file store.
+        to: ``"csv"``: ``metrics.csv``, ``over_seeds.csv``, ``curve.csv``, ``samples.csv`` (whose launches are named by
+            their seeds) and ``estimates.csv``; ``"mllog"``: MLPerf's log, a file per seed; ``"tensorboard"``: event
+            files (needs tensorboardX); ``"mlflow"``: MLflow's file store.
         out: folder, made if absent.
 
     Returns:
@@ -55,15 +55,25 @@ def export(path: Path, to: str, out: Path) -> list[Path]:
 
 
 def _csv(path: Path, out: Path) -> list[Path]:
-    tables = {
-        "metrics": metric_rows(read_json(path / MANIFEST), read_json(path / SUMMARY)),
-        "curve": [dict(flattened(line)) for line in read_lines(path / METRICS)],
-        "samples": list(_samples(path)),
-        "estimates": list(estimate_rows(path)),
-    }
-    for name, rows in tables.items():
+    rows_of = tables(path, read_json(path / MANIFEST), read_json(path / SUMMARY), samples=_samples(path))
+    for name, rows in rows_of.items():
         write_atomic(out / f"{name}.csv", _table(rows))
-    return [out / f"{name}.csv" for name in tables]
+    return [out / f"{name}.csv" for name in rows_of]
+
+
+def tables(
+    path: Path, manifest: Mapping[str, Any], summary: Mapping[str, Any], **more: Iterable[dict[str, Any]]
+) -> dict[str, list[dict[str, Any]]]:
+    """Tables of a run by name, as exports and queries have them, and ``more``; every row has the run's labels."""
+    about, labels = outcomes(manifest, summary), {"labels": "; ".join(summary.get("labels", []))}
+    rows_of: dict[str, Iterable[dict[str, Any]]] = {
+        "metrics": metric_rows(about),
+        "over_seeds": outcome_rows(about),
+        "curve": [dict(flattened(line)) for line in read_lines(path / METRICS)],
+        "estimates": estimate_rows(path),
+        **more,
+    }
+    return {name: [{**row, **labels} for row in rows] for name, rows in rows_of.items()}
 
 
 def flattened(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -80,27 +90,43 @@ def flattened(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def metric_rows(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row per metric and seed: ``verdict`` is on the value that stands beside it, which has no target where the
-    metric is another quantity over the seeds; ``verdict_over_seeds`` is the run's."""
-    rows = []
-    for m in summary.get("metrics", []):
-        unit, data = unit_of_seeds(manifest, m["name"]), data_of(manifest, m["name"])
-        for number, (seed, value) in enumerate(zip(manifest["seeds"], m["values"], strict=True)):
-            rows.append(
-                {
-                    "metric": m["name"],
-                    "unit": m["unit"] if unit is None else unit,
-                    "data": data,
-                    "seed": seed,
-                    "value": value,
-                    "target": m["target"] if unit is None else None,
-                    "verdict": verdict_of_seed(m, number) if unit is None else UNJUDGED,
-                    "verdict_over_seeds": m["verdict"],
-                    "labels": "; ".join(summary.get("labels", [])),
-                }
-            )
-    return rows
+def metric_rows(about: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """A row per metric and seed: ``verdict`` is on the value beside it, ``verdict_over_seeds`` is the run's. A metric
+    that is another quantity over the seeds has none."""
+    return [
+        {
+            "metric": metric.name,
+            "unit": metric.unit,
+            "data": metric.data,
+            "seed": seed.seed,
+            "value": seed.value,
+            "target": metric.target,
+            "verdict": seed.verdict,
+            "verdict_over_seeds": metric.verdict,
+        }
+        for metric in about
+        for seed in metric.seeds
+    ]
+
+
+def outcome_rows(about: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """A row per metric: its value over all seeds, with an interval if it is a result."""
+    return [
+        {
+            "metric": metric.name,
+            "unit": metric.unit,
+            "data": metric.data,
+            "value": metric.value,
+            "low": None if metric.interval is None else metric.interval[0],
+            "high": None if metric.interval is None else metric.interval[1],
+            "standing": metric.standing,
+            "basis": metric.basis,
+            "target": metric.target,
+            "verdict": metric.verdict,
+            "reason": metric.reason,
+        }
+        for metric in about
+    ]
 
 
 def _samples(path: Path) -> Iterator[dict[str, Any]]:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from deep500.results.files import read_json, read_lines, to_json, write_atomic, writing
+from deep500.results.outcomes import outcomes
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
-from deep500.results.verdict import splits_remark, unit_of_seeds, verdict_of_seed
+from deep500.results.verdict import splits_remark
 
 FINISHED, FAILED = 3, 4
 """MLflow's codes of how a run ended."""
@@ -120,11 +121,10 @@ def _tags(manifest: Mapping[str, Any], summary: Mapping[str, Any], path: Path, n
     tags |= {"splits": splits_remark(manifest)} if splits_remark(manifest) else {}
     tags |= {"name": manifest["name"]} if "name" in manifest else {}
     tags |= {"tags": ", ".join(manifest["tags"])} if "tags" in manifest else {}
-    for metric in summary["metrics"]:
-        value = "not measured" if metric["value"] is None else f"{metric['value']:.6g} {metric['unit']}".strip()
-        if metric["target"] is not None and unit_of_seeds(manifest, metric["name"]) is None:
-            tags[f"{metric['name']} verdict"] = verdict_of_seed(metric, number)
-        tags[f"{metric['name']} over seeds"] = f"{value} (median, {metric['standing']}): {metric['verdict']}"
+    for metric in outcomes(manifest, summary):
+        if metric.seeds and metric.target is not None:
+            tags[f"{metric.name} verdict"] = metric.seeds[number].verdict
+        tags[f"{metric.name} over seeds"] = metric.sentence
     return tags
 
 
@@ -146,12 +146,11 @@ def _metrics(
         for key, value in line.items():
             if key not in ("seed", "epoch") and isinstance(value, (int, float)) and not isinstance(value, bool):
                 lines_of[key] = lines_of.get(key, "") + f"{ended} {value!r} {line['epoch']}\n"
-    for metric in summary["metrics"]:
-        if metric["values"][number] is not None:
-            of_seed = unit_of_seeds(manifest, metric["name"])
-            unit = metric["unit"] if of_seed is None else of_seed
-            unit = f" in {unit}" if unit else ""
-            lines_of[f"final {metric['name']}{unit}"] = f"{times[-1]} {metric['values'][number]!r} {len(lines)}\n"
+    for metric in outcomes(manifest, summary):
+        value = metric.seeds[number].value if metric.seeds else None
+        if value is not None:
+            unit = f" in {metric.unit}" if metric.unit else ""
+            lines_of[f"final {metric.name}{unit}"] = f"{times[-1]} {value!r} {len(lines)}\n"
     return lines_of
 
 

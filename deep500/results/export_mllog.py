@@ -1,7 +1,8 @@
 """Results as MLPerf's log: ``:::MLLOG`` lines, one file per seed, as MLPerf's compliance checker reads them.
 
-Keys and their order follow MLPerf's rules for training. What a submission says of itself (organisation, platform,
-clearing of caches, time of initialisation) is not a run's to say: add it where a log is to be submitted.
+Keys and their order follow MLPerf's rules for training; labels of a run (stand-in data) are in every line's metadata.
+What a submission says of itself (organisation, platform, clearing of caches, time of initialisation) is not a run's to
+say: add it where a log is to be submitted.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from deep500.results.files import read_json, read_lines, write_atomic
+from deep500.results.outcomes import PASSED, UNJUDGED, outcomes
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
-from deep500.results.verdict import PASSED, UNJUDGED, unit_of_seeds, verdict_of_seed
 
 
 def write_mllog(path: Path, out: Path) -> list[Path]:
@@ -36,8 +37,11 @@ def write_mllog(path: Path, out: Path) -> list[Path]:
             *_setup(manifest, seed, begins[0] if begins else 0),
             *_run(rows, begins, _status(manifest, summary, number)),
         ]
+        if summary["labels"]:
+            for line in lines:
+                line["metadata"]["labels"] = summary["labels"]
         written.append(out / f"result_{number}.txt")
-        write_atomic(written[-1], "".join(f"{line}\n" for line in lines))
+        write_atomic(written[-1], "".join(f":::MLLOG {json.dumps(line)}\n" for line in lines))
     return written
 
 
@@ -49,7 +53,7 @@ def _begins(rows: list[dict[str, Any]], started: float) -> list[int]:
     return [round(1000 * (started + sum(lasted[:number]))) for number in range(len(rows))]
 
 
-def _setup(manifest: Mapping[str, Any], seed: int, begin: int) -> list[str]:
+def _setup(manifest: Mapping[str, Any], seed: int, begin: int) -> list[dict[str, Any]]:
     data = manifest["data"]
     return [
         _line("POINT_IN_TIME", key, value, begin)
@@ -64,7 +68,7 @@ def _setup(manifest: Mapping[str, Any], seed: int, begin: int) -> list[str]:
     ]
 
 
-def _run(rows: list[dict[str, Any]], begins: list[int], status: str) -> list[str]:
+def _run(rows: list[dict[str, Any]], begins: list[int], status: str) -> list[dict[str, Any]]:
     now = begins[0] if begins else 0
     lines = [_line("INTERVAL_START", "run_start", None, now)]
     for row, begin in zip(rows, begins, strict=True):
@@ -87,14 +91,14 @@ def _run(rows: list[dict[str, Any]], begins: list[int], status: str) -> list[str
 def _status(manifest: Mapping[str, Any], summary: Mapping[str, Any], number: int) -> str:
     """``success`` where this seed reached every target, in a run that could be judged: MLPerf judges single runs, and
     none by a variance over them."""
-    of_seeds = [metric for metric in summary["metrics"] if unit_of_seeds(manifest, metric["name"]) is None]
-    judged = [verdict_of_seed(metric, number) for metric in of_seeds if metric["target"] is not None]
+    about = [metric for metric in outcomes(manifest, summary) if metric.seeds and metric.target is not None]
+    judged = [metric.seeds[number].verdict for metric in about]
     reached = PASSED in judged and set(judged) <= {PASSED} and not summary["verdict"].startswith(UNJUDGED)
     return "success" if reached else "aborted"
 
 
-def _line(kind: str, key: str, value: Any, milliseconds: int, **metadata: Any) -> str:
-    content = {
+def _line(kind: str, key: str, value: Any, milliseconds: int, **metadata: Any) -> dict[str, Any]:
+    return {
         "namespace": "",
         "time_ms": milliseconds,
         "event_type": kind,
@@ -102,4 +106,3 @@ def _line(kind: str, key: str, value: Any, milliseconds: int, **metadata: Any) -
         "value": value,
         "metadata": {"file": "deep500", "lineno": 0, **metadata},
     }
-    return f":::MLLOG {json.dumps(content)}"

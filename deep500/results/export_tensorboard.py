@@ -7,15 +7,16 @@ text. The labels of a run (stand-in data) are part of the folders' names, which 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from deep500.errors import ResultsError
 from deep500.results.files import read_json, read_lines, writing
+from deep500.results.outcomes import Outcome, outcomes
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
 from deep500.results.samples import SampleStore
-from deep500.results.verdict import splits_remark, unit_of_seeds
+from deep500.results.verdict import splits_remark
 
 
 def write_tensorboard(path: Path, out: Path) -> list[Path]:
@@ -43,7 +44,7 @@ def write_tensorboard(path: Path, out: Path) -> list[Path]:
             try:
                 _samples(writer, SampleStore(path), seed, began)
                 _epochs(writer, [line for line in curve if line["seed"] == seed], began)
-                _metrics(writer, manifest, summary["metrics"], number, began)
+                _metrics(writer, outcomes(manifest, summary), number, began)
                 writer.add_text("verdict", _summary_text(manifest, summary), 0, walltime=began)
             finally:
                 writer.close()
@@ -70,19 +71,17 @@ def _epochs(writer: Any, lines: list[dict[str, Any]], began: float) -> None:
                 writer.add_scalar(f"epoch/{key}", value, line["epoch"], walltime=began)
 
 
-def _metrics(
-    writer: Any, manifest: Mapping[str, Any], metrics: list[dict[str, Any]], number: int, began: float
-) -> None:
-    for metric in metrics:
-        unit = unit_of_seeds(manifest, metric["name"])
-        if metric["values"][number] is not None:
+def _metrics(writer: Any, about: Sequence[Outcome], number: int, began: float) -> None:
+    for metric in about:
+        value = metric.seeds[number].value if metric.seeds else None
+        if value is not None:
             writer.add_scalar(
-                f"metric/{metric['name']}",
-                metric["values"][number],
+                f"metric/{metric.name}",
+                value,
                 0,
                 walltime=began,
-                display_name=metric["name"],
-                summary_description=f"unit: {metric['unit'] if unit is None else unit}",
+                display_name=metric.name,
+                summary_description=f"unit: {metric.unit}",
             )
 
 
@@ -90,10 +89,5 @@ def _summary_text(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> st
     """Verdict and metrics over all seeds, as Markdown, which is what TensorBoard shows texts in."""
     lines = [f"recipe {manifest['recipe']}, {manifest['division']} division, all seeds: {summary['verdict']}"]
     lines += [splits_remark(manifest)] if splits_remark(manifest) else []
-    for metric in summary["metrics"]:
-        value = "not measured" if metric["value"] is None else f"{metric['value']:.4g} {metric['unit']}"
-        lines.append(
-            f"{metric['name']}: {value} (median of {len(metric['values'])} seeds, {metric['standing']}): "
-            f"{metric['verdict']}"
-        )
+    lines += [f"{metric.name}: {metric.sentence}" for metric in outcomes(manifest, summary)]
     return "\n".join(f"    {line}" for line in lines)  # four blanks: shown as it is, whatever a name holds

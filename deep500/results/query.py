@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from deep500.errors import InputError
-from deep500.results.export import estimate_rows, flattened, metric_rows
+from deep500.results.export import flattened, tables
 from deep500.results.files import read_json, read_lines
 from deep500.results.layout import check_layout
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
 
-_TABLES = ("runs", "metrics", "curve", "estimates")
+_TABLES = ("runs", "metrics", "over_seeds", "curve", "estimates")
 MOST_STEPS, MOST_SECONDS = 50_000_000, 30
 """Of SQLite's machine, a few seconds; and where single steps take long."""
 
@@ -39,8 +39,9 @@ def query(folder: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
 
     Tables: ``runs`` (path, name, tags, recipe, verdict, started, backend, division, environment, and a column for each
     key that a recipe sets, such as batch_size and optimizer_kwargs_lr), ``metrics`` (path, metric, unit,
-    data, seed, value, target, verdict, verdict_over_seeds, labels), ``curve`` (path, and the numbers of every epoch,
-    its seed among them), ``estimates`` (path, series, q, value, low, high, n_eff, ...).
+    data, seed, value, target, verdict, verdict_over_seeds), ``over_seeds`` (path, metric, unit, data, value, low, high,
+    standing, basis, target, verdict, reason), ``curve`` (path, and the numbers of every epoch, its seed among them),
+    ``estimates`` (path, series, q, value, low, high, n_eff, ...). All have the run's labels.
 
     Returns:
         column names and rows.
@@ -51,12 +52,12 @@ def query(folder: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     paths = sorted(path.parent for path in folder.rglob(SUMMARY))
     if not paths:
         raise InputError(f"got no finished run below {folder}; expected one: run a recipe first, or name its folder")
-    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in _TABLES}
+    rows_of: dict[str, list[dict[str, Any]]] = {name: [] for name in _TABLES}
     for path in paths:
-        _collect(path, tables)
+        _collect(path, rows_of)
     with contextlib.closing(sqlite3.connect(":memory:")) as base:
         try:
-            for name, rows in tables.items():
+            for name, rows in rows_of.items():
                 _fill(base, name, rows)
             _only_read(base)
             cursor = base.execute(sql)
@@ -100,19 +101,16 @@ def _counting() -> Iterator[int]:
         yield steps
 
 
-def _collect(path: Path, tables: dict[str, list[dict[str, Any]]]) -> None:
+def _collect(path: Path, rows_of: dict[str, list[dict[str, Any]]]) -> None:
     check_layout(path)
     manifest, summary, at = read_json(path / MANIFEST), read_json(path / SUMMARY), {"path": str(path)}
     facts = {**at, "tags": " ".join(manifest.get("tags", [])), "verdict": summary.get("verdict")}
     facts |= {key: manifest.get(key) for key in ("name", "recipe", "started", "backend", "division")}
     facts["environment"] = manifest.get("environment_sha256")
-    tables["runs"].append({**facts, **{k: v for k, v in _configuration(manifest).items() if k not in facts}})
-    tables["metrics"] += [{**at, **row} for row in metric_rows(manifest, summary)]
-    tables["curve"] += [
-        {**at, **{k: v for k, v in line.items() if not isinstance(v, (dict, list))}}
-        for line in read_lines(path / METRICS)
-    ]
-    tables["estimates"] += [{**at, **row} for row in estimate_rows(path)]
+    settings = {k: v for k, v in _configuration(manifest).items() if k not in (*facts, "labels")}
+    curve = [{k: v for k, v in line.items() if not isinstance(v, (dict, list))} for line in read_lines(path / METRICS)]
+    for name, rows in tables(path, manifest, summary, runs=[{**facts, **settings}], curve=curve).items():
+        rows_of[name] += [{**at, **row} for row in rows]
 
 
 def _configuration(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,14 +11,13 @@ from typing import Any
 
 from deep500.measure.load import disturbances, together
 from deep500.measure.quantiles import OBSERVED
+from deep500.measure.standing import OBSERVATION
 
 BUSY = "busy machine"
 """The label of every number of a run that was disturbed."""
 
 RANKS_CHANGED = "number of ranks changed"
 """The label of every number of a run that went on on another number of ranks."""
-
-OBSERVATION = "observation"
 
 
 def load_of_run(curve: Sequence[Mapping[str, Any]], manifest: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -61,6 +60,11 @@ def disturbed(curve: Sequence[Mapping[str, Any]], manifest: Mapping[str, Any]) -
     return (disturbances(load) or []) if load is not None else []
 
 
+def taints(curve: Sequence[Mapping[str, Any]], manifest: Mapping[str, Any]) -> bool:
+    """Whether a run's times are observations: others used the machine, or its number of ranks changed."""
+    return bool(disturbed(curve, manifest) or mixed(manifest))
+
+
 def mixed(manifest: Mapping[str, Any]) -> list[str]:
     """Between which numbers of ranks a run changed, in words: its times are of both.
 
@@ -82,21 +86,3 @@ def lower_series(stats: dict[str, Any], why: Sequence[str]) -> dict[str, Any]:
             estimate["ci"].update(low=None, high=None, method=OBSERVED)
             estimate["target"].update(achieved=None, reached=False, cause="")
     return stats
-
-
-def lower_metrics(metrics: Sequence[dict[str, Any]], why: Sequence[str]) -> list[dict[str, Any]]:
-    """Metrics as ``summary.json`` holds them: of a run that was disturbed, those of time are observations.
-
-    How good a network is does not depend on who else computes.
-
-    Example:
-        >>> rate = {"name": "throughput", "unit": "samples/s", "standing": "result"}
-        >>> lower_metrics([rate], ["other processes took 60 % of its 2 processors"])[0]["standing"]
-        'observation'
-    """
-    return [{**m, "standing": OBSERVATION} if why and _is_of_time(m) else dict(m) for m in metrics]
-
-
-def _is_of_time(metric: Mapping[str, Any]) -> bool:
-    unit = str(metric.get("unit") or "")
-    return unit == "s" or unit.endswith("/s") or metric.get("name") in ("roof_share", "io_share", "communication_share")

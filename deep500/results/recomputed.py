@@ -26,7 +26,7 @@ from deep500.metrics import (
 )
 from deep500.results.claims import BY, derive
 from deep500.results.files import to_json
-from deep500.results.quiet import BUSY, RANKS_CHANGED, disturbed, lower_metrics, mixed
+from deep500.results.quiet import BUSY, RANKS_CHANGED, disturbed, mixed, taints
 from deep500.results.rules import NOT_APPLICABLE, RULES, RULES_FILE, RunView, check, summary_of
 from deep500.results.verdict import Circumstances, MetricResult, SeedNotes, judge, overall
 from deep500.training.statistics import FIELDS, EpochRecord, TrainingStatistics
@@ -160,8 +160,7 @@ def summary_problems(run: RunView) -> list[str]:
     summary, manifest = run.summary, run.manifest
     if not summary or not run.seeds or "metrics" not in manifest.get("resolved", {}):
         return []
-    labels, why = _labels(run), [*disturbed(run.curve, manifest), *mixed(manifest)]
-    problems = _differ("labels", summary.get("labels"), labels)
+    problems = _differ("labels", summary.get("labels"), _labels(run))
     problems += _differ("seeds", summary.get("seeds"), manifest["seeds"])
     if summary.get("status") != "finished":
         return problems + _differ("verdict", summary.get("verdict"), "FAILED")
@@ -175,7 +174,7 @@ def summary_problems(run: RunView) -> list[str]:
             continue
         is_declared = isinstance(metric, Declared) and "combine" not in _base_of(facts)
         names = ("values", "target", "unit", "direction") if is_declared else tuple(result.as_dict())
-        expected = lower_metrics([_plain(result.as_dict())], why)[0]
+        expected = _plain(result.as_dict())
         problems += [
             f"summary.json: {field} of {facts['name']} is {_short(got.get(field))}; {_short(expected[field])} follows"
             for field in names
@@ -205,7 +204,8 @@ def _judged(run: RunView, facts: Mapping[str, Any], metric: Metric) -> MetricRes
     name, seeds = facts["name"], [str(seed) for seed in run.manifest["seeds"]]
     values = [_number(run.seeds.get(seed, {}).get("values", {}).get(name)) for seed in seeds]
     data = run.manifest.get("data", {})
-    about = Circumstances(bool(run.manifest.get("dry_run")), any(half.get("stand_in") for half in data.values()))
+    stand_in, disturbing = any(half.get("stand_in") for half in data.values()), taints(run.curve, run.manifest)
+    about = Circumstances(bool(run.manifest.get("dry_run")), stand_in, disturbing)
     notes = [
         SeedNotes(**run.seeds.get(seed, {}).get("notes", {}).get(name, {}), lasted=_lasted(run, seed)) for seed in seeds
     ]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from deep500.measure.standing import headline
-from deep500.measure.statistics import MINIMUM_SAMPLES
+from deep500.measure.standing import OBSERVATION, RESULT, headline
 from deep500.notebooks import folded
+from deep500.results.outcomes import FAILED as FAILED
+from deep500.results.outcomes import PASSED as PASSED
+from deep500.results.outcomes import UNJUDGED as UNJUDGED
+from deep500.results.outcomes import interval_over_seeds, is_of_time, judged_by_validation, outcome
 
 MOST_REASONS = 3
 """Most reasons of seeds that a remark lists."""
-
-PASSED, FAILED, UNJUDGED = "PASSED", "FAILED", "UNJUDGED"
-
 
 TWO_SPLITS = "two splits: qualities are those of the validation data, which tuning may have seen (validation_split=0.1)"
 """Remark beside a verdict without test data."""
@@ -36,6 +36,8 @@ class MetricResult:
         reason: why it is UNJUDGED, or FAILED without a number; else empty.
         remark: what must be said beside the value; why it was not measured, where that is known.
         details: the numbers behind the value, one mapping per seed.
+        standing: ``"result"`` where it has an interval (:func:`deep500.results.outcomes.interval_over_seeds`), else
+            ``"observation"``.
     """
 
     name: str
@@ -50,11 +52,7 @@ class MetricResult:
     reason: str = ""
     remark: str = ""
     details: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def standing(self) -> str:
-        """``"result"`` where there are enough seeds for an interval of the median, else ``"observation"``."""
-        return "result" if len(self.values) >= MINIMUM_SAMPLES and self.value is not None else "observation"
+    standing: str = OBSERVATION
 
     @property
     def label(self) -> str:
@@ -63,7 +61,7 @@ class MetricResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the entry in ``summary.json``."""
-        return {**asdict(self), "standing": self.standing}
+        return asdict(self)
 
 
 def metric_from(content: Mapping[str, Any]) -> MetricResult:
@@ -73,10 +71,17 @@ def metric_from(content: Mapping[str, Any]) -> MetricResult:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """Reasons that keep a run, or its quality metrics, from being judged."""
+    """Reasons that keep a run, or its quality metrics, from being judged.
+
+    Attributes:
+        dry_run: the run was too small to judge anything.
+        stand_in: the data are not those that the recipe names.
+        disturbed: others used the machine, or the number of ranks changed: times are observations, without intervals.
+    """
 
     dry_run: bool = False
     stand_in: bool = False
+    disturbed: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,10 +117,7 @@ def judge(
         notes: one per seed, or none.
     """
     combined = metric.combine(values, [note.details.get("lasted", note.lasted) for note in notes])
-    value = combined.value
-    why = list(dict.fromkeys(note.reason for note in notes if note.reason)) if value is None else []
-    more = [f"and {len(why) - MOST_REASONS} reasons more"] if len(why) > MOST_REASONS else []
-    remark = "; ".join([*([combined.remark] if combined.remark else []), *why[:MOST_REASONS], *more])
+    value, details = combined.value, [dict(note.details) for note in notes]
     reasons = (
         (about.dry_run, "dry run"),
         (target is None, "no target"),
@@ -125,8 +127,7 @@ def judge(
     # without a value it fails: else a target could be met by not measuring
     verdict = UNJUDGED if reason else PASSED if metric.passes(value, target) else FAILED
     reason = "not measured" if verdict == FAILED and value is None else reason
-    details = [dict(note.details) for note in notes]
-    return MetricResult(
+    judged = MetricResult(
         metric.name,
         metric.unit,
         metric.direction,
@@ -137,41 +138,27 @@ def judge(
         combined.high,
         verdict,
         reason,
-        remark,
+        "; ".join(text for text in (combined.remark, combined.interval, *_reasons(value, notes)) if text),
         details if any(details) else [],
+        RESULT,
     )
+    disturbed = about.disturbed and is_of_time(metric)
+    if not disturbed and interval_over_seeds(judged.as_dict()) is not None:
+        return judged
+    judged = replace(judged, standing=OBSERVATION)
+    if combined.low is None or not judged.remark:
+        return judged
+    # an interval of the metric's own: an observation has none, and does not name it either
+    said = combined.remark if combined.interval else ""
+    remark = "; ".join(text for text in (said, *_reasons(value, notes)) if text)
+    return replace(judged, low=None, high=None, remark=remark)
 
 
-def judged_by_validation(facts: Mapping[str, Any]) -> bool:
-    """Whether a metric is of the validation data though there may be test data: the best epoch, the time to a quality.
-
-    Args:
-        facts: what the manifest says of the metric.
-    """
-    module, _, kind = str(facts.get("class", "")).partition(":")
-    name = str(facts.get("name", "")).removeprefix("variance_of_")
-    of_epochs = name.startswith("best_test_") or kind in ("TimeToAccuracy", "TimeToQuality")
-    return module.startswith("deep500.metrics.") and of_epochs
-
-
-def data_of(manifest: Mapping[str, Any], name: str) -> str | None:
-    """The data that a quality of the trained network is of: ``"test"`` or ``"validation"``; None for all else.
-
-    Example:
-        >>> names, made_by = ("test_loss", "best_test_loss"), "deep500.metrics.quality:TestLoss"
-        >>> facts = [{"name": name, "class": made_by} for name in names]
-        >>> manifest = {"data": {"train": {}, "validation": {}, "test": {}}, "resolved": {"metrics": facts}}
-        >>> [data_of(manifest, name) for name in names]
-        ['test', 'validation']
-    """
-    declared = (manifest.get("resolved") or {}).get("metrics") or ()
-    facts: Mapping[str, Any] = next((metric for metric in declared if metric.get("name") == name), {})
-    if judged_by_validation(facts):
-        return "validation"
-    is_known = str(facts.get("class", "")).startswith("deep500.metrics.quality:")
-    if not is_known or name.removeprefix("variance_of_").startswith(("train_", "best_train_")):
-        return None
-    return "test" if "test" in (manifest.get("data") or {}) else "validation"
+def _reasons(value: float | None, notes: Sequence[SeedNotes]) -> list[str]:
+    """Why seeds have no value, where all together have none."""
+    why = list(dict.fromkeys(note.reason for note in notes if note.reason)) if value is None else []
+    more = [f"and {len(why) - MOST_REASONS} reasons more"] if len(why) > MOST_REASONS else []
+    return [*why[:MOST_REASONS], *more]
 
 
 def splits_remark(manifest: Mapping[str, Any]) -> str:
@@ -190,32 +177,6 @@ def splits_remark(manifest: Mapping[str, Any]) -> str:
         return ""
     sentence = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} of the validation data, as epochs are"
     return f"three splits: {sentence}; the test data are judged once, after them"
-
-
-def unit_of_seeds(manifest: Mapping[str, Any], name: str) -> str | None:
-    """The unit of a metric's values by seed, where over the seeds it is another quantity (a variance); else None.
-
-    Example:
-        >>> facts = {"name": "variance_of_test_accuracy", "unit": "%²", "unit_of_seeds": "%"}
-        >>> unit_of_seeds({"resolved": {"metrics": [facts]}}, "variance_of_test_accuracy")
-        '%'
-    """
-    declared = (manifest.get("resolved") or {}).get("metrics") or ()
-    return next((facts.get("unit_of_seeds") for facts in declared if facts.get("name") == name), None)
-
-
-def verdict_of_seed(metric: Mapping[str, Any], number: int) -> str:
-    """The verdict on one seed's value of a metric in ``summary.json``; UNJUDGED where that of all seeds is.
-
-    Example:
-        >>> metric = {"verdict": "PASSED", "target": 90.0, "direction": "higher", "values": [95.0, 80.0, 91.0]}
-        >>> [verdict_of_seed(metric, number) for number in range(3)]
-        ['PASSED', 'FAILED', 'PASSED']
-    """
-    if metric["verdict"] not in (PASSED, FAILED) or metric["target"] is None:
-        return UNJUDGED
-    value, sign = metric["values"][number], 1 if metric["direction"] == "higher" else -1
-    return PASSED if value is not None and sign * (value - metric["target"]) >= 0 else FAILED
 
 
 def overall(metrics: Sequence[MetricResult]) -> str:
@@ -289,10 +250,7 @@ class RecipeResult:
         return 0 if self else 1
 
     def _repr_html_(self) -> str:
-        rows = [
-            (m.name, m.label, "not measured" if m.value is None else f"{m.value:.6g} {m.unit}") for m in self.metrics
-        ]
-        lines = [f"{name}: {value.rstrip()} ({label})" for name, label, value in rows]
+        lines = [f"{m.name}: {outcome(m.as_dict(), self.labels).sentence}" for m in self.metrics]
         labels = f" [{', '.join(self.labels)}]" if self.labels else ""
         return folded(f"{self.verdict}{labels}", "\n".join([*lines, f"report: {self.report or 'none'}"]), opened=True)
 

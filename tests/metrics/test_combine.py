@@ -38,7 +38,7 @@ def test_runs_that_missed_the_target_are_censored():
     combined = TimeToAccuracy(90).combine([*reached, None], [40.0] * 6 + [30.0])
     truth = time_to_target(reached, [30.0])
     assert (combined.value, combined.low, combined.high) == (truth.median, truth.low, truth.high) == (12.0, 9.0, 14.0)
-    assert combined.remark == "6 of 7 runs reached it; 95 % interval (Kaplan-Meier)"
+    assert (combined.remark, combined.interval) == ("6 of 7 runs reached it", "95 % interval (Kaplan-Meier)")
 
 
 def test_most_runs_missing_it_leave_the_median_unknown():

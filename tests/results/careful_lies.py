@@ -15,7 +15,6 @@ import numpy as np
 from deep500.measure.fingerprint import fingerprint
 from deep500.results import recomputed
 from deep500.results.files import to_json
-from deep500.results.quiet import disturbed, lower_metrics
 from deep500.results.record import configuration_hash
 from deep500.results.rules import RunView
 from deep500.results.verdict import overall
@@ -41,8 +40,7 @@ def forge(folder):
     results = [recomputed._judged(run, facts, metric) for facts, metric in recomputed._declared(run)]
 
     def summarise(summary):
-        why = disturbed(run.curve, run.manifest)
-        summary.update(metrics=lower_metrics([result.as_dict() for result in results], why))
+        summary.update(metrics=[result.as_dict() for result in results])
         summary.update(seeds=run.manifest["seeds"], verdict=overall(results), labels=recomputed._labels(run))
 
     folder.edit("summary.json", summarise)

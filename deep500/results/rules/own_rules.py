@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from deep500.errors import ResultsError
 from deep500.measure.load import disturbances
+from deep500.measure.standing import OBSERVATION
 from deep500.results.claims import BY
-from deep500.results.quiet import OBSERVATION, load_of_run
+from deep500.results.quiet import load_of_run
 from deep500.results.rules.claim_types import problems_of
 from deep500.results.rules.view import CLAIMS, RuleFinding, RunView, failed, missing, not_applicable, passed
 

@@ -9,6 +9,7 @@ from typing import Any
 from deep500.measure.fingerprint import fingerprint
 from deep500.measure.launches import DIFFER, LAUNCHES, launches_needed
 from deep500.measure.quantiles import samples_needed
+from deep500.results.outcomes import interval_over_seeds
 from deep500.results.ranks import is_of_rank
 from deep500.results.rules.claim_types import close
 from deep500.results.rules.view import RuleFinding, RunView, failed, missing, not_applicable, passed
@@ -114,7 +115,7 @@ def r5_intervals(run: RunView) -> RuleFinding:
         if estimate.get("standing") != "observation"
     ]
     metrics = [m for m in run.summary.get("metrics", []) if m.get("standing") != "observation"]
-    results += [(m["name"], len(m["values"]) >= samples_needed(0.5)) for m in metrics]
+    results += [(m["name"], interval_over_seeds(m) is not None) for m in metrics]
     bare = [name for name, has_interval in results if not has_interval]
     if bare:
         return failed(f"no interval: {', '.join(bare[:6])}", "measure more, or call it an observation")
