@@ -14,7 +14,7 @@ from deep500.results.export_mllog import write_mllog
 from deep500.results.export_tensorboard import write_tensorboard
 from deep500.results.files import read_json, read_lines, write_atomic, writing
 from deep500.results.layout import check_layout
-from deep500.results.outcomes import Outcome, outcomes
+from deep500.results.outcomes import MetricOutcome, outcomes
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
 from deep500.results.samples import SampleStore
 from deep500.results.stats import STATS
@@ -90,7 +90,7 @@ def flattened(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def metric_rows(about: Sequence[Outcome]) -> list[dict[str, Any]]:
+def metric_rows(about: Sequence[MetricOutcome]) -> list[dict[str, Any]]:
     """A row per metric and seed: ``verdict`` is on the value beside it, ``verdict_over_seeds`` is the run's. A metric
     that is another quantity over the seeds has none."""
     return [
@@ -109,7 +109,7 @@ def metric_rows(about: Sequence[Outcome]) -> list[dict[str, Any]]:
     ]
 
 
-def outcome_rows(about: Sequence[Outcome]) -> list[dict[str, Any]]:
+def outcome_rows(about: Sequence[MetricOutcome]) -> list[dict[str, Any]]:
     """A row per metric: its value over all seeds, with an interval if it is a result."""
     return [
         {

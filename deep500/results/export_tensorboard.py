@@ -13,7 +13,7 @@ from typing import Any
 
 from deep500.errors import ResultsError
 from deep500.results.files import read_json, read_lines, writing
-from deep500.results.outcomes import Outcome, outcomes
+from deep500.results.outcomes import MetricOutcome, outcomes
 from deep500.results.record import MANIFEST, METRICS, SUMMARY
 from deep500.results.samples import SampleStore
 from deep500.results.verdict import splits_remark
@@ -71,7 +71,7 @@ def _epochs(writer: Any, lines: list[dict[str, Any]], began: float) -> None:
                 writer.add_scalar(f"epoch/{key}", value, line["epoch"], walltime=began)
 
 
-def _metrics(writer: Any, about: Sequence[Outcome], number: int, began: float) -> None:
+def _metrics(writer: Any, about: Sequence[MetricOutcome], number: int, began: float) -> None:
     for metric in about:
         value = metric.seeds[number].value if metric.seeds else None
         if value is not None:

@@ -1,4 +1,4 @@
-"""What the metrics of a run came to: the value, unit, interval and labels of each, as everything that shows them does.
+"""Outcomes of a run's metrics: the value, unit, interval and labels of each, as everything that shows them does.
 
 Console, page, tables, SQL, MLflow, TensorBoard and MLPerf's log all read :func:`outcomes`. A figure is a result and has
 an interval, or it is an observation and has none. A metric that is another quantity over the seeds, such as a variance,
@@ -31,7 +31,7 @@ Ends = tuple[float, "float | None"]
 
 @dataclass(frozen=True)
 class SeedOutcome:
-    """What a metric came to with one seed, in the metric's unit.
+    """The outcome of a metric with one seed, in the metric's unit.
 
     Attributes:
         seed: its number.
@@ -45,8 +45,8 @@ class SeedOutcome:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a metric came to over all seeds, and with each.
+class MetricOutcome:
+    """The outcome of a metric over all seeds, and with each.
 
     Attributes:
         name, unit, direction, target: the metric's own.
@@ -95,7 +95,7 @@ class Outcome:
         return f"{self.text}{labels}: {f'{self.verdict} ({self.reason})' if self.reason else self.verdict}"
 
 
-def outcomes(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> list[Outcome]:
+def outcomes(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> list[MetricOutcome]:
     """All metrics of a finished run.
 
     Example:
@@ -111,11 +111,11 @@ def outcomes(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> list[Ou
 
 def outcome(
     metric: Mapping[str, Any], labels: Sequence[str] = (), manifest: Mapping[str, Any] | None = None
-) -> Outcome:
+) -> MetricOutcome:
     """One metric as ``summary.json`` has it; without a manifest neither what it is of nor values by seed."""
     about, interval = manifest or {}, interval_over_seeds(metric)
     seeds = about.get("seeds", ()) if unit_of_seeds(about, metric["name"]) is None else ()
-    return Outcome(
+    return MetricOutcome(
         metric["name"],
         metric["unit"],
         metric["direction"],

@@ -41,7 +41,7 @@ def test_quiet_leaves_metrics_and_verdict(tmp_path, capsys):
 
 def test_few_seeds_have_a_spread_and_no_interval():
     (_, line) = metric_table([judged([93.0, 94.0])], ())
-    assert "93.5 % (median of 2, 93 to 94)" in line and "CI" not in line
+    assert "93.5 % (observation: median of 2, 93 to 94)" in line and "CI" not in line
 
 
 def test_without_rules_nothing_is_said_of_them(tmp_path):

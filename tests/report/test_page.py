@@ -170,7 +170,7 @@ def test_order_and_content(record):
         'id="environment"',
     )
     assert [page.index(text) for text in order] == sorted(page.index(text) for text in order)
-    assert "93.25 %" in page and "observation (median of 2 seeds)" in page and "91, 95.5" in page
+    assert "93.25 %" in page and "observation: median of 2, 91 to 95.5<" in page and "91, 95.5" in page
     assert "at least 93 %" in page and "resumed 1 time" in page
     assert "not measured" in page and "ran on cpu:0" in page and "asked for the default" in page
 
@@ -195,7 +195,7 @@ def test_every_time_has_unit_interval_and_worth_or_is_an_observation(tmp_path):
         assert ("% CI" in row) != (">none: " in row and ">observation" in row)
     assert sum("observation" in row for row in rows) == 2  # 400 samples have no interval of the 99th percentile
     one_seed = re.search(r"<tr><th scope=.row.>test_accuracy</th>.*?</tr>", text, flags=re.DOTALL)
-    assert one_seed and "observation (one seed)" in one_seed[0]
+    assert one_seed and "observation: one seed" in one_seed[0]
 
 
 def test_interval_of_a_metric_is_the_exact_one_of_its_median(tmp_path):
@@ -226,6 +226,7 @@ def test_a_metric_that_combines_seeds_in_its_own_way_says_how(tmp_path):
         "high": None,
         "values": [12.0, None, 10.0],
         "remark": "2 of 3 runs reached it; 95 % interval (Kaplan-Meier)",
+        "standing": "result",
     }
     missed = {
         **reached,
