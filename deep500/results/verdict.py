@@ -149,8 +149,8 @@ def judge(
     if combined.low is None or not judged.remark:
         return judged
     # an interval of the metric's own: an observation has none, and does not name it either
-    said = combined.remark if combined.interval else ""
-    remark = "; ".join(text for text in (said, *_reasons(value, notes)) if text)
+    first = combined.remark if combined.interval else ""
+    remark = "; ".join(text for text in (first, *_reasons(value, notes)) if text)
     return replace(judged, low=None, high=None, remark=remark)
 
 
