@@ -81,7 +81,8 @@ def scaling_figures(scaling: Scaling | None) -> list[Figure]:
     for bound in scaling.bounds:
         times.line(bound.ranks, factor * np.array(bound.seconds), 7, "thick")
     caption = _caption(scaling)
-    n, level = min(e.seconds.n for e in scaling.entries), scaling.base.seconds.level
+    n = min(e.seconds.n for e in scaling.entries)
+    level = scaling.base.seconds.level if any(e.seconds.low is not None for e in scaling.entries) else None
     return [
         Figure.from_plot("How long does a step take on more processes?", times, caption, n, level),
         Figure.from_plot("How much of every process is used?", shares, caption, n, level),

@@ -272,6 +272,7 @@ SCALING = {
     ],
     "quality": (str, None),
     "bounds": [{"name": str, "ranks": [number(1, 2**31, whole=True)], "seconds": [_TIME]}],
+    "labels?": [str],
 }
 _TIMES = {**INTERVAL, "value": SECONDS, "low": (SECONDS, None), "high": (SECONDS, None)}
 RANKS_SCHEMA = "deep500-ranks-1"

@@ -9,7 +9,8 @@ rules R1, R11, F1 and F11 through :meth:`Scaling.claims`::
      "entries": [{"ranks": 2, "global_batch": 64, "scheme": "ring all-reduce", "kind": "measured",
                   "step_seconds": {...}, "efficiency": {"value": 0.95, "low": 0.93, "high": 0.97},
                   "quality": 97.1, "quality_low": 96.8}],
-     "quality": "test_accuracy (%)", "bounds": [{"name": "measured all-reduce", "ranks": [2], "seconds": [0.41]}]}
+     "quality": "test_accuracy (%)", "bounds": [{"name": "measured all-reduce", "ranks": [2], "seconds": [0.41]}],
+     "labels": ["busy machine"]}
 
 The format belongs to the results folder, whose report and rules read it; what fills it with measurements and
 predictions is :mod:`deep500.scaling`, above them.
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from deep500.measure.bounds import scaling_table
 from deep500.measure.statistics import Interval
 from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.formats import SCALING_SCHEMA
+from deep500.results.quiet import BUSY, RANKS_CHANGED
 from deep500.results.ranks import from_entry, to_entry
 
 SCALING = "scaling.json"
@@ -82,7 +84,7 @@ class ScalingBound:
 
 @dataclass(frozen=True)
 class Scaling:
-    """A scaling table; see the module for its file.
+    """A scaling table; see the module for its file. ``labels`` must be said wherever one of its numbers appears.
 
     Example:
         >>> base = ScalingBase("one process, batch 64", "parallel-1", 64, Interval(0.8, 0.79, 0.81, 40))
@@ -98,6 +100,7 @@ class Scaling:
     entries: tuple[ScalingPoint, ...]
     quality: str | None = None
     bounds: tuple[ScalingBound, ...] = ()
+    labels: tuple[str, ...] = ()
 
     @property
     def mode(self) -> str:
@@ -118,6 +121,22 @@ class Scaling:
             low, high = work * ends[0] / ends[3], work * ends[1] / ends[2]  # type: ignore[operator]
         middle = work * self.base.seconds.median / entry.seconds.median
         return Interval(middle, low, high, entry.seconds.n, entry.seconds.level)
+
+    def labelled(self, labels: Sequence[str]) -> Scaling:
+        """The same of times with these labels: where others disturbed them all are observations, without intervals.
+
+        Example:
+            >>> base = ScalingBase("one process, batch 64", "parallel-1", 64, Interval(0.8, 0.79, 0.81, 40))
+            >>> table = Scaling(base, (ScalingPoint(2, 64, "ring", Interval(0.5, 0.49, 0.52, 40)),))
+            >>> busy = table.labelled(["busy machine"])
+            >>> busy.labels, busy.base.seconds.low, busy.efficiency(busy.entries[0]).high
+            (('busy machine',), None, None)
+        """
+        base, entries = self.base, self.entries
+        if {BUSY, RANKS_CHANGED} & {*labels}:
+            base = replace(base, seconds=replace(base.seconds, low=None, high=None))
+            entries = tuple(replace(e, seconds=replace(e.seconds, low=None, high=None)) for e in entries)
+        return replace(self, base=base, entries=entries, labels=tuple(labels))
 
     def serial_share(self, scheme: str) -> float | None:
         """Amdahl's serial share fitted to what was measured; None without a base on one process or without points."""
@@ -142,6 +161,7 @@ class Scaling:
             "entries": entries,
             "base": {**asdict(self.base), "seconds": to_entry(self.base.seconds)},
             "bounds": [asdict(bound) for bound in self.bounds],
+            "labels": list(self.labels),
         }
         write_atomic(folder / SCALING, to_json(content) + "\n")
         return folder / SCALING
@@ -159,7 +179,7 @@ class Scaling:
             facts = {key: value for key, value in entry.items() if key not in ("step_seconds", "efficiency")}
             entries.append(ScalingPoint(**facts, seconds=from_entry(entry["step_seconds"])))
         bounds = [ScalingBound(b["name"], tuple(b["ranks"]), tuple(b["seconds"])) for b in content["bounds"]]
-        table = cls(base, tuple(entries), content["quality"], tuple(bounds))
+        table = cls(base, tuple(entries), content["quality"], tuple(bounds), tuple(content.get("labels", ())))
         _check(table)
         return table
 

@@ -17,6 +17,7 @@ from deep500.progress import progress, still
 from deep500.recipe.loader import find_recipe
 from deep500.results.command import add_json, say_written
 from deep500.results.files import read_json, writing
+from deep500.results.quiet import BUSY
 from deep500.results.record import Record
 from deep500.results.scaling import STRONG, WEAK, Scaling
 from deep500.results.stats import STATS
@@ -32,12 +33,15 @@ from deep500.transformations.parallel.costs import StepCosts
 SCHEMES = "ConsistentDecentralized,ConsistentParameterServer,InconsistentParameterServer,ConsistentNeighbors,LocalSGD"
 MEASURED = "measured"
 
+Tables = Sequence[tuple[Scaling, Mapping[tuple[str, int], str]]]
+"""Each with the reasons for which points are missing."""
+
 
 @dataclass
 class Prediction:
     """The result of a simulation: a table per mode, why points are missing, and in words what it rests on."""
 
-    tables: Sequence[tuple[Scaling, Mapping[tuple[str, int], str]]]
+    tables: Tables
     about: list[str]
 
 
@@ -144,7 +148,7 @@ def predict_recipe(args: argparse.Namespace) -> Prediction:
         replayed_modes = [replayed(replays, counts, mode, base) for mode in modes]
         winners = [line for *_, lines in replayed_modes for line in lines]
         about = [f"network: {net}{origin}", source, scale, *winners]
-        return Prediction([(table, lacking) for table, lacking, _ in replayed_modes], about)
+        return _labelled(args, rig, [(table, lacking) for table, lacking, _ in replayed_modes], about)
     predictions = [predict(compute, rig, schemes, counts, mode, machine) for mode in modes]
     tables = [table for table in predictions if table[0].entries]
     if not tables:
@@ -161,7 +165,23 @@ def predict_recipe(args: argparse.Namespace) -> Prediction:
             f"; noise: a second of work takes {noise.dilation:.4g} s, measured by a fixed quantum on two ranks here"
         )
     note = "intervals are over simulated draws of the measured times, and hold for the model, not for a machine"
-    return Prediction(tables, [f"network: {net}{origin}", f"{source}; median of {sizes}", cores, note])
+    return _labelled(args, rig, tables, [f"network: {net}{origin}", f"{source}; median of {sizes}", cores, note])
+
+
+def _labelled(
+    args: argparse.Namespace,
+    rig: Rig,
+    tables: Sequence[tuple[Scaling, Mapping[tuple[str, int], str]]],
+    about: list[str],
+) -> Prediction:
+    """The prediction with the labels of what it rests on: of a run, and of what was measured here."""
+    run = {} if args.folder is None else Record.open(args.folder).summary() or {}
+    busy = rig.disturbed()
+    own = [(args.dry_run, "dry run"), (rig.is_stand_in, "stand-in data"), (busy, BUSY)]
+    labels = [*dict.fromkeys([*run.get("labels", ()), *(label for applies, label in own if applies)])]
+    if busy:
+        about = [*about, f"the machine was busy: {'; '.join(busy)}"]
+    return Prediction([(table.labelled(labels), lacking) for table, lacking in tables], about)
 
 
 def _plans(

@@ -37,6 +37,7 @@ def rows(scaling: Scaling, why: Mapping[tuple[str, int], str] | None = None) -> 
 
 def _row(scaling: Scaling, entry: ScalingPoint) -> tuple[str, ...]:
     share = scaling.efficiency(entry)
+    alone = "modelled" if entry.kind == PREDICTED and scaling.base.seconds.low is not None else "observation"
     interval = f"{100 * share.median:.3g} %"
     if share.low is not None and share.high is not None:
         interval += f" [{100 * share.low:.3g}, {100 * share.high:.3g}]"
@@ -47,7 +48,7 @@ def _row(scaling: Scaling, entry: ScalingPoint) -> tuple[str, ...]:
         entry.scheme,
         f"{entry.ranks:,}",
         f"{entry.global_batch:,}",
-        *_time(entry.seconds, scaling.base.seconds.median, "modelled" if entry.kind == PREDICTED else "observation"),
+        *_time(entry.seconds, scaling.base.seconds.median, alone),
         f"{share.median * entry.ranks:.4g}",
         interval,
         quality,
@@ -75,13 +76,18 @@ def text(scaling: Scaling, why: Mapping[tuple[str, int], str] | None = None) -> 
         pairs = zip(bound.ranks, bound.seconds, strict=True)
         points = ", ".join(f"{factor * seconds:.3g} {unit} on {ranks:,}" for ranks, seconds in pairs)
         lines.append(f"bound: {bound.name}: {points} ranks")
-    return "\n".join([f"{scaling.mode} scaling", *lines])
+    return "\n".join([heading(scaling), *lines])
+
+
+def heading(scaling: Scaling) -> str:
+    """The mode, and the labels that every number of the table has."""
+    return f"{scaling.mode} scaling" + (f" [{', '.join(scaling.labels)}]" if scaling.labels else "")
 
 
 def write_page(
     path: Path, title: str, about: Sequence[str], tables: Sequence[tuple[Scaling, Mapping[tuple[str, int], str]]]
 ) -> Path:
     """One page with plots and tables; it loads nothing from anywhere. Raises ResultsError if it cannot be written."""
-    shown = [(scaling.mode, scaling_figures(scaling), rows(scaling, why)) for scaling, why in tables]
+    shown = [(heading(scaling), scaling_figures(scaling), rows(scaling, why)) for scaling, why in tables]
     write_atomic(path, render_page("scaling.html.j2", title=title, about=about, tables=shown, head=HEAD))
     return path

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
 from time import perf_counter
@@ -18,6 +19,7 @@ from deep500.distributed import Communicator, DistributedOptimizer
 from deep500.distributed.schemes import by_name
 from deep500.errors import InputError, nearest
 from deep500.measure import Budget, Plan, Target, measure
+from deep500.measure.load import disturbances, load_between, read_load, together
 from deep500.recipe.build import make_executor, make_optimizer
 from deep500.recipe.names import resolve_name
 from deep500.scaling.pretend import Pretend
@@ -127,6 +129,7 @@ class Rig:
         self.subject = Subject.load(setting, framework)
         self.batch_size = int(self.subject.plan.values["batch_size"])
         self._whole: list[Batch] = self.subject.batches(BATCHES)
+        self.loads: list[dict[str, Any]] = []
 
     def step(
         self, batch: int, comm: Communicator | None = None, scheme: SchemeChoice | None = None
@@ -154,11 +157,27 @@ class Rig:
 
         return step, optimizer
 
+    @property
+    def is_stand_in(self) -> bool:
+        """Whether the data are not those that the recipe names."""
+        return any(half.stand_in for half in self.subject.data)
+
+    def disturbed(self) -> list[str]:
+        """Return what disturbed the measurements so far, in words; empty where nothing did, or they were too short."""
+        return disturbances(together(self.loads)) or []
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        before = read_load()
+        yield
+        self.loads.append(load_between(before, read_load()))
+
     def trace(self, batch: int, steps: int, seconds: float) -> np.ndarray:
         """Times of serial steps on ``batch`` samples after their warm-up, seconds."""
         step, _ = self.step(batch)
         budget = Budget(min_n=min(30, steps), max_n=steps, max_s=seconds)
-        return measure(step, Plan((Target(rel=0.01),), budget)).kept.copy()
+        with self._watched():
+            return measure(step, Plan((Target(rel=0.01),), budget)).kept.copy()
 
     def update_seconds(self, rounds: int = 20) -> float:
         """Return the seconds that applying one gradient takes, at the quickest."""
@@ -184,12 +203,13 @@ class Rig:
             for _ in range(3):
                 make_step()
         without, within = list[float](), list[float]()
-        for _ in range(rounds):
-            for make_step, times in ((plain, without), (step, within)):
-                begin = perf_counter()
-                for _ in range(period):  # a scheme that exchanges now and then does all of its work once per period
-                    make_step()
-                times.append((perf_counter() - begin) / period)
+        with self._watched():
+            for _ in range(rounds):
+                for make_step, times in ((plain, without), (step, within)):
+                    begin = perf_counter()
+                    for _ in range(period):  # a scheme that exchanges now and then does its work once per period
+                        make_step()
+                    times.append((perf_counter() - begin) / period)
         return max(0.0, min(within) - min(without))
 
 

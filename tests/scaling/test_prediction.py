@@ -157,6 +157,53 @@ def test_times_of_a_run_are_taken_from_its_folder(tmp_path: Path, rig: Rig) -> N
         Compute({32: durations}).trace(8)
 
 
+def test_labels_of_a_run_and_of_what_was_measured_are_those_of_a_prediction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Busy times are observations in every form, as the run's own page says: heading, table, file, page."""
+    run = ["run", "digits_lenet", "--backend", "reference", "--dry-run", "--quiet", "--out", str(tmp_path)]
+    cli.main(run)
+    (folder,) = (tmp_path / "digits_lenet").glob("20*")
+    summary = json.loads((folder / "summary.json").read_text())
+    words = [
+        "simulate",
+        "digits_lenet",
+        "--backend",
+        "reference",
+        "--network",
+        NETWORK,
+        "--ranks",
+        "2",
+        "--mode",
+        "weak",
+    ]
+    words += ["--schemes", "ConsistentDecentralized", "--rounds", "5", "--from", str(folder), "--out", str(tmp_path)]
+    place = tmp_path / "simulate" / "digits_lenet"
+    for of_run, disturbing, known in (
+        (["busy machine"], [], ["busy machine"]),
+        (["open division"], [], ["open division"]),
+        ([], ["other processes took 60 %"], ["busy machine"]),
+    ):
+        (folder / "summary.json").write_text(json.dumps({**summary, "labels": of_run}))
+        monkeypatch.setattr(Rig, "disturbed", lambda _, what=disturbing: what)
+        capsys.readouterr()
+        assert cli.main(words) == 0
+        said, table = capsys.readouterr().out, Scaling.read(place / "weak")
+        assert table is not None and table.labels == tuple(known) and f"weak scaling [{known[0]}]" in said
+        assert f"[{known[0]}]</h2>" in (place / "scaling.html").read_text()
+        point, efficiency = table.entries[0].seconds, table.efficiency(table.entries[0])
+        busy = "busy machine" in known
+        assert (point.low is None) == (efficiency.low is None) == busy and ("observation" in said) == busy
+
+
+def test_what_disturbs_measurements_of_a_rig_is_noted(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.loads.clear()
+    rig.trace(8, 3, 0.1)
+    (load,) = rig.loads
+    monkeypatch.setattr(rig, "loads", [{**load, "seconds": 2.0, "cpus": 2, "busy": 3.9, "own": 0.4}])
+    assert rig.disturbed() == ["other processes took 88 % of its 2 processors"]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
