@@ -31,7 +31,6 @@ from deep500.results.ranks import Ranks, is_of_rank
 from deep500.results.record import REPORT, Record
 from deep500.results.rules import CLAIMS, FAIL, MISSING, NOT_APPLICABLE, PASS, RULES, RULES_FILE, title_of
 from deep500.results.rules.claim_types import sound
-from deep500.results.scaling import Scaling
 from deep500.results.stats import STATS
 from deep500.results.verdict import repetition_sentence, splits_remark, standing_words
 
@@ -127,7 +126,7 @@ def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | N
 
 def _limits(record: Record, claims: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Rates, ranks and numbers of ranks beside what bounds them: most runs have none, and load no code for them."""
-    scaling, ranks = Scaling.read(record.path), Ranks.read(record.path)
+    scaling, ranks = record.scaling(), Ranks.read(record.path)
     rates = _bounds(claims)
     views: dict[str, Any] = {"scaling": scaling, "ranks": ranks, "bounds": [] if rates is None else [rates]}
     views |= {"scaling_rows": [], "scaling_figures": [], "ranks_figure": None}

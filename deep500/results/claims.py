@@ -12,7 +12,6 @@ from typing import Any
 from deep500.results.files import read_json
 from deep500.results.ranks import Ranks, is_of_rank, of_rank
 from deep500.results.record import Record, configuration_hash
-from deep500.results.scaling import Scaling
 from deep500.results.stats import STATS
 
 BY = "report"
@@ -46,7 +45,7 @@ def derive(record: Record) -> list[dict[str, Any]]:
     details = {m["name"]: m["details"] for m in summary["metrics"] if m["value"] is not None and m.get("details")}
     claims += _parts(details, record) or breakdown(record, manifest)
     claims += _rates(details, manifest)
-    for part in (Scaling.read(record.path), Ranks.read(record.path)):
+    for part in (record.scaling(), Ranks.read(record.path)):
         claims += [] if part is None else part.claims()
     return claims
 

@@ -148,7 +148,7 @@ def interval_over_seeds(metric: Mapping[str, Any]) -> Ends | None:
     if metric["standing"] != RESULT:
         return None
     if metric.get("remark"):
-        return None if metric["low"] is None else (metric["low"], metric["high"])
+        return None if metric.get("low") is None else (metric["low"], metric["high"])
     if not values or not all(value is not None and isfinite(value) for value in values):
         return None
     median = quantile(values, independent=True)
@@ -161,7 +161,7 @@ def _basis(metric: Mapping[str, Any], interval: Ends | None) -> str:
         return remark or str(metric.get("reason") or "")
     if interval is not None:
         return remark or f"95 % CI of the median of {number}"
-    spread = "" if metric["low"] is None else f", {format_number(metric['low'])} to {format_number(metric['high'])}"
+    spread = "" if metric.get("low") is None else f", {format_number(metric['low'])} to {format_number(metric['high'])}"
     return f"{OBSERVATION}: {remark or ('one seed' if number == 1 else f'median of {number}{spread}')}"
 
 

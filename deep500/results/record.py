@@ -27,7 +27,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deep500.errors import ResultsError
 from deep500.results.checkpoint import KEEP, list_checkpoints, load_checkpoint, save_checkpoint
@@ -35,13 +35,16 @@ from deep500.results.files import append_line, read_json, read_lines, to_json, w
 from deep500.results.ranks import rank_of
 from deep500.results.samples import SampleStore
 
+if TYPE_CHECKING:
+    from deep500.results.scaling import Scaling
+
 SCHEMA = "deep500-results-1"
 FORMAT = 3
 """Grows by one when a folder of a schema gets further facts; folders without it are of format 1, which lacks
 ``process`` and ``listening_seconds`` of an epoch's clock; format 2 lacks ``label_counts`` of the data,
 ``resident_bytes`` of the load and ``operations`` of the network."""
 MANIFEST, METRICS, SEEDS = "manifest.json", "metrics.jsonl", "seeds.json"
-SUMMARY, REPORT = "summary.json", "report.html"
+SUMMARY, REPORT, SCALING = "summary.json", "report.html", "scaling.json"
 
 
 class Record:
@@ -212,6 +215,14 @@ class Record:
         self.samples.trim()
         self.samples.keep_blocks(seed, blocks)
         write_atomic(self.path / METRICS, "".join(to_json(line, indent=None) + "\n" for line in remaining))
+
+    def scaling(self) -> Scaling | None:
+        """The table over numbers of processes; None without one, as in most folders, which then load no code for it."""
+        if not (self.path / SCALING).exists():
+            return None
+        from deep500.results.scaling import Scaling
+
+        return Scaling.read(self.path)
 
     def seeds(self) -> dict[str, dict[str, Any]]:
         """Notes of :meth:`finish_seed`, by seed as text; empty while none is finished."""

@@ -34,8 +34,8 @@ from deep500.results.files import read_json, to_json, write_atomic
 from deep500.results.formats import SCALING_SCHEMA
 from deep500.results.quiet import BUSY, RANKS_CHANGED
 from deep500.results.ranks import from_entry, to_entry
+from deep500.results.record import SCALING as SCALING
 
-SCALING = "scaling.json"
 MEASURED, PREDICTED = "measured", "predicted"
 STRONG, WEAK = "strong", "weak"
 BASES = ("serial-best", "parallel-1", "other")
@@ -133,10 +133,16 @@ class Scaling:
             (('busy machine',), None, None)
         """
         base, entries = self.base, self.entries
-        if {BUSY, RANKS_CHANGED} & {*labels}:
+        table = replace(self, labels=tuple(labels))
+        if table.disturbed:
             base = replace(base, seconds=replace(base.seconds, low=None, high=None))
             entries = tuple(replace(e, seconds=replace(e.seconds, low=None, high=None)) for e in entries)
-        return replace(self, base=base, entries=entries, labels=tuple(labels))
+        return replace(table, base=base, entries=entries)
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether its times, and what follows from them, are observations."""
+        return bool({BUSY, RANKS_CHANGED} & {*self.labels})
 
     def serial_share(self, scheme: str) -> float | None:
         """Amdahl's serial share fitted to what was measured; None without a base on one process or without points."""

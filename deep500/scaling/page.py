@@ -37,7 +37,7 @@ def rows(scaling: Scaling, why: Mapping[tuple[str, int], str] | None = None) -> 
 
 def _row(scaling: Scaling, entry: ScalingPoint) -> tuple[str, ...]:
     share = scaling.efficiency(entry)
-    alone = "modelled" if entry.kind == PREDICTED and scaling.base.seconds.low is not None else "observation"
+    alone = "modelled" if entry.kind == PREDICTED and not scaling.disturbed else "observation"
     interval = f"{100 * share.median:.3g} %"
     if share.low is not None and share.high is not None:
         interval += f" [{100 * share.low:.3g}, {100 * share.high:.3g}]"
