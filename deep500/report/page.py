@@ -20,6 +20,7 @@ from deep500.report.exhibits import exhibit_views
 from deep500.report.figures import series_figures
 from deep500.report.network import network_view
 from deep500.report.rendering import holds_over, render_template
+from deep500.results.claims import scaling_of
 from deep500.results.division import read_division
 from deep500.results.exhibits import read_exhibits
 from deep500.results.files import read_json, write_atomic
@@ -126,7 +127,7 @@ def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | N
 
 def _limits(record: Record, claims: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Rates, ranks and numbers of ranks beside what bounds them: most runs have none, and load no code for them."""
-    scaling, ranks = record.scaling(), Ranks.read(record.path)
+    scaling, ranks = scaling_of(record.path), Ranks.read(record.path)
     rates = _bounds(claims)
     views: dict[str, Any] = {"scaling": scaling, "ranks": ranks, "bounds": [] if rates is None else [rates]}
     views |= {"scaling_rows": [], "scaling_figures": [], "ranks_figure": None}

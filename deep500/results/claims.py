@@ -7,12 +7,16 @@ are in :mod:`deep500.results.rules.claim_types`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from deep500.results.files import read_json
 from deep500.results.ranks import Ranks, is_of_rank, of_rank
-from deep500.results.record import Record, configuration_hash
+from deep500.results.record import SCALING, Record, configuration_hash
 from deep500.results.stats import STATS
+
+if TYPE_CHECKING:
+    from deep500.results.scaling import Scaling
 
 BY = "report"
 """Marks a derived claim: these are derived anew, those of an author stay."""
@@ -22,6 +26,15 @@ TOTALS = {"throughput": "rate", "training_time": "cost"}
 
 ROOF_DTYPE = "float32"
 """In what the roofs of :class:`deep500.metrics.RoofShare` are measured."""
+
+
+def scaling_of(path: Path) -> Scaling | None:
+    """The table over numbers of processes; None without one, as in most folders, which then load no code for it."""
+    if not (path / SCALING).exists():
+        return None
+    from deep500.results.scaling import Scaling
+
+    return Scaling.read(path)
 
 
 def derive(record: Record) -> list[dict[str, Any]]:
@@ -45,7 +58,7 @@ def derive(record: Record) -> list[dict[str, Any]]:
     details = {m["name"]: m["details"] for m in summary["metrics"] if m["value"] is not None and m.get("details")}
     claims += _parts(details, record) or breakdown(record, manifest)
     claims += _rates(details, manifest)
-    for part in (record.scaling(), Ranks.read(record.path)):
+    for part in (scaling_of(record.path), Ranks.read(record.path)):
         claims += [] if part is None else part.claims()
     return claims
 

@@ -27,16 +27,13 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deep500.errors import ResultsError
 from deep500.results.checkpoint import KEEP, list_checkpoints, load_checkpoint, save_checkpoint
 from deep500.results.files import append_line, read_json, read_lines, to_json, write_atomic, writing
 from deep500.results.ranks import rank_of
 from deep500.results.samples import SampleStore
-
-if TYPE_CHECKING:
-    from deep500.results.scaling import Scaling
 
 SCHEMA = "deep500-results-1"
 FORMAT = 3
@@ -215,14 +212,6 @@ class Record:
         self.samples.trim()
         self.samples.keep_blocks(seed, blocks)
         write_atomic(self.path / METRICS, "".join(to_json(line, indent=None) + "\n" for line in remaining))
-
-    def scaling(self) -> Scaling | None:
-        """The table over numbers of processes; None without one, as in most folders, which then load no code for it."""
-        if not (self.path / SCALING).exists():
-            return None
-        from deep500.results.scaling import Scaling
-
-        return Scaling.read(self.path)
 
     def seeds(self) -> dict[str, dict[str, Any]]:
         """Notes of :meth:`finish_seed`, by seed as text; empty while none is finished."""
