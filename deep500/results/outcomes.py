@@ -129,7 +129,7 @@ def outcome(
         tuple(labels),
         tuple(
             SeedOutcome(seed, metric["values"][number], verdict_of_seed(metric, number))
-            for number, seed in enumerate(seeds)
+            for number, seed in zip(range(len(metric["values"])), seeds, strict=False)
         ),
     )
 
