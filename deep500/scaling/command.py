@@ -177,8 +177,8 @@ def _labelled(
     """The prediction with the labels of what it rests on: of a run, and of what was measured here."""
     run = {} if args.folder is None else Record.open(args.folder).summary() or {}
     busy = rig.disturbed()
-    own = [(args.dry_run, "dry run"), (rig.is_stand_in, "stand-in data"), (busy, BUSY)]
-    labels = [*dict.fromkeys([*run.get("labels", ()), *(label for applies, label in own if applies)])]
+    here = [(args.dry_run, "dry run"), (rig.is_stand_in, "stand-in data"), (busy, BUSY)]
+    labels = [*dict.fromkeys([*run.get("labels", ()), *(label for applies, label in here if applies)])]
     if busy:
         about = [*about, f"the machine was busy: {'; '.join(busy)}"]
     return Prediction([(table.labelled(labels), lacking) for table, lacking in tables], about)
