@@ -108,6 +108,16 @@ def steps_of_node(
     return list(resize_steps(numbers, bounds, **chosen, settings=settings._replace(axes=axes))) if axes else []
 
 
+def resized(size: int, factor: float) -> int:
+    """A size times a factor, in float32, as factors are: 3 times what it holds of 5/3 is 5 there, less in float64.
+
+    Example:
+        >>> resized(10, 1.3), resized(3, 5 / 3)
+        (13, 5)
+    """
+    return math.floor(np.float32(size) * np.float32(factor))
+
+
 def _plan(shape: Sequence[Any], scales: Any, sizes: Any, policy: str) -> list[tuple[float, Any]]:
     """Scale and output size per axis."""
     if not sizes:
@@ -115,11 +125,7 @@ def _plan(shape: Sequence[Any], scales: Any, sizes: Any, policy: str) -> list[tu
             raise NetworkError(
                 f"got scales {list(scales)} for a Resize; expected finite ones above 0: check what it is given"
             )
-        # In float32, as scales are: 3 times what it holds of 5/3 is 5 there, and less in float64.
-        return [
-            (s, n if n is None else math.floor(np.float32(n) * np.float32(s)))
-            for s, n in zip(scales, shape, strict=True)
-        ]
+        return [(s, n if n is None else resized(n, s)) for s, n in zip(scales, shape, strict=True)]
     if any(n == 0 and s for s, n in zip(sizes, shape, strict=True)):
         raise NetworkError(
             f"got a Resize from {shape} to {list(sizes)}; expected elements to sample: keep empty axes empty"

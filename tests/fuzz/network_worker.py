@@ -66,7 +66,21 @@ def plain(backend: str, model: bytes, feeds: Arrays) -> Outcome:
 def _plain(backend: str, model: bytes, feeds: Arrays) -> Outcome:
     executor = _executor(backend, Network.from_onnx(model))
     results = executor.inference({name: value for name, value in feeds.items() if name in executor.network.inputs})
+    if backend == "reference":
+        untrue = _untrue(executor.network, {n: v for n, v in feeds.items() if n in executor.network.inputs})
+        assert not untrue or undefined(model, feeds), untrue
     return Outcome("ran", "", {name: executor.network.to_numpy(value) for name, value in results.items()})
+
+
+def _untrue(network: Network, feeds: Arrays) -> str:
+    """What is known of every value before it is there must be true: gradients are made of it."""
+    about, wrong = network.descriptors(), []
+    for name, value in _values(network, feeds).items():
+        shape = value.shape if about[name].shape is None else about[name].shape
+        sizes = tuple(n if isinstance(n, int) else size for n, size in zip(shape, value.shape, strict=False))
+        if len(shape) != value.ndim or sizes != value.shape or about[name].dtype not in (None, value.dtype.name):
+            wrong.append(f"{name}: {about[name]} for {value.dtype}{value.shape}")
+    return "; ".join(wrong)
 
 
 def _executor(backend: str, network: Network) -> Any:

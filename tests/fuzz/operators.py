@@ -1034,7 +1034,12 @@ def resize(s: Sketch) -> None:
     if s.opset >= 19 and s.chance(0.2):
         how = "half_pixel_symmetric"
     open_ = how == "align_corners" or (s.opset <= 10 and mode == "nearest")  # what part of a place is left at the end?
-    if scaled and not open_ and s.chance(0.6):
+    if scaled and mode != "nearest" and not open_ and s.chance(0.3):  # factors as people write them
+        scales = np.array(
+            [scale if a in (0, 1) else s.draw.randint(3, 30) / 10 for a, scale in zip(axes, scales, strict=True)],
+            "float32",
+        )
+    elif scaled and not open_ and s.chance(0.6):
         scales *= np.array([1.0 if a in (0, 1) else s.draw.uniform(0.9, 1.2) for a in axes], "float32")
     stays = [
         int(np.float32(shape[a]) * scale) == shape[a] != 0 and scale != 1 for a, scale in zip(axes, scales, strict=True)

@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
+from deep500.frameworks import reference
 from deep500.networks import Emitter, Network, add_loss, create
 from deep500.networks.shapes import _evaluator
 from deep500.tensors import TensorDescriptor
@@ -215,3 +216,25 @@ def test_types_behind_an_if_that_only_the_file_tells() -> None:
     network = Network.from_onnx(onnx.parser.parse_model(text))
     described = network.descriptors()
     assert [str(described[name]) for name in ("h", "z", "y")] == ["float64[Nx2]"] * 3
+
+
+@pytest.mark.parametrize("factor", [0.4, 0.7, 1.1, 1.3, 1.7, 2.3, 5 / 3])
+def test_factors_are_rounded_as_kernels_round_them(factor: float) -> None:
+    """10 times 1.3 is 13; the gradient of a mean behind it divides by that. One behind another, too."""
+    network = Network("resized")
+    network.add_input("x", ("N", 1, 3, 10))
+    network.add_parameter("w", np.ones((1, 1, 1, 1), np.float32))
+    network.add_parameter("factors", np.array([1, 1, 1, factor], np.float32), trainable=False)
+    network.add_node("Mul", ["x", "w"], ["h"])
+    network.add_node("Resize", ["h", "", "factors"], ["wide"], mode="linear")
+    network.add_node("Resize", ["wide", "", "factors"], ["wider"], mode="linear")
+    network.add_node("ReduceMean", ["wider"], ["loss"], keepdims=0)
+    for name in ("loss", "wide", "wider"):
+        network.add_output(name)
+    executor = reference.from_model(network)
+    x = np.random.default_rng(0).normal(size=(2, 1, 3, 10)).astype(np.float32)
+    outputs = executor.inference_and_backprop({"x": x}, "loss")
+    for name in ("wide", "wider"):
+        assert network.descriptors()[name].shape == ("N", *outputs[name].shape[1:])
+    gradient = executor.network.fetch_tensors(["w.grad"])[0]
+    np.testing.assert_allclose(gradient.sum(), outputs["loss"], rtol=1e-5)  # it is linear in w

@@ -97,6 +97,15 @@ def _sized_unpool(node: Node, descriptors: Descriptors) -> bool:
     return any(node.inputs[2:])
 
 
+def _may_lack_chunks(node: Node, descriptors: Descriptors) -> bool:
+    """Chunks of 9 in 4 are 3, 3, 3 and 0, which ONNX Runtime refuses when it comes to it."""
+    if node.attribute("num_outputs") is None:
+        return False
+    shape, axis, count = descriptors.get(node.inputs[0], UNKNOWN).shape, node.attribute("axis", 0), len(node.outputs)
+    size = shape[axis] if shape else None
+    return not isinstance(size, int) or -(-size // count) * (count - 1) >= size
+
+
 # fmt: off
 CORRECTED: dict[str, Test] = {
     "Attention": _partial_attention, "AveragePool": dilated_same, "BatchNormalization": overwrites,
@@ -108,6 +117,7 @@ CORRECTED: dict[str, Test] = {
     "Mod": _floored_mod, "RMSNormalization": _rounded_numbers,
     "PRelu": _slope_per_channel, "ReduceMax": _of_bools, "ReduceMin": _of_bools, "Resize": _cropped,
     "ScatterElements": _reduces_16_bits, "ScatterND": _reduces_16_bits, "Shrink": _rounded_numbers,
+    "Split": _may_lack_chunks,
 }
 # fmt: on
 """operator -> whether a node must be replaced."""
@@ -129,6 +139,20 @@ def mod(op: ExpansionEmitter) -> dict[str, str] | None:
     signed = op("Where", op("Less", b, zero), op.like(-0.0), zero)
     moved = op("Where", differs, op("Add", r, b), r)
     return {op.node.outputs[0]: op("Where", op("Equal", r, zero), signed, moved)}
+
+
+@expansion("Split")
+def split(op: ExpansionEmitter) -> dict[str, str] | None:
+    """By sizes: chunks of size over count, rounded up, while there is something left."""
+    if not _may_lack_chunks(op.node, op.descriptors):
+        return None
+    x, outputs, axis = op.node.inputs[0], op.node.outputs, op.node.attribute("axis", 0)
+    end = {} if axis == -1 else {"end": axis + 1}
+    size, count = op("Shape", x, start=axis, **end), len(outputs)
+    chunk = op("Div", op("Add", size, op.ints(count - 1)), op.ints(count))
+    left = op("Sub", size, op("Mul", op.ints(*range(count)), chunk))
+    sizes = op("Max", op("Min", left, chunk), op.ints(0))
+    return dict(zip(outputs, op.many("Split", x, sizes, outputs=count, axis=axis), strict=True))
 
 
 @expansion("PRelu")
