@@ -67,7 +67,7 @@ TABLE: dict[str, dict[str, str]] = {
         "checks network node": "test_graph",
         "ctc": "operators/test_ctc_operator",
         "custom_shapes": "test_custom",
-        "declared_shapes open_shapes resized_shapes": "test_shapes",
+        "declared_shapes kernel_sizes open_shapes": "test_shapes",
         "emit": "networks/gradients/test_autodiff",
         "hashing": "transformations/recomputation/test_plan_file",
         "objects": "frameworks/test_importing",

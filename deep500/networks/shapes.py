@@ -16,6 +16,7 @@ import onnx
 
 from deep500.errors import Deep500Error
 from deep500.networks.flow import is_flow
+from deep500.networks.kernel_sizes import concerns, put_sizes
 from deep500.networks.node import RANDOM, Node, graphs_of
 from deep500.networks.protos import (
     UNKNOWN,
@@ -87,7 +88,7 @@ class _Inference:
         self.skeleton = graph_proto(network, {}, _decides_shapes)
         _make_inferable(self.skeleton)
         kinds = {node.op_type for node in network.nodes}
-        self.resizes = any(node.op_type == "Resize" and len(node.inputs) == 3 for node in network.nodes)
+        self.sizes = any(map(concerns, network.nodes))
         self.cuts = "Slice" in kinds and any(kind.endswith(("Conv", "Pool")) for kind in kinds)
 
     def resolve(self, binding: Mapping[str, int], known: Descriptors | None = None) -> Descriptors:
@@ -135,11 +136,8 @@ class _Inference:
                 whole.node.extend(node for node in graph.node if node.op_type != "Slice")
                 _refuse_too_small(_infer_shapes(model_proto(whole), declared, guessed))
             model = _infer_shapes(model_proto(graph), declared, guessed)
-            if self.resizes:
-                from deep500.networks.resized_shapes import put_sizes  # most networks resize nothing
-
-                while put_sizes(graph, model.graph):  # those behind another show when that has its sizes
-                    model = _infer_shapes(model_proto(graph), declared, guessed)
+            while self.sizes and put_sizes(graph, model.graph):  # those behind another show when that has its sizes
+                model = _infer_shapes(model_proto(graph), declared, guessed)
             untold = declared.keys() - {value.name for value in model.graph.value_info}
             if open_values := [value_info(n, declared[n]) for n in sorted(untold) if declared[n].dtype is not None]:
                 from deep500.networks.declared_shapes import with_declared  # few files tell more than inference

@@ -33,7 +33,7 @@ from deep500.operators.registry import DOMAIN
 from deep500.tensors import TensorDescriptor, dtype_to_onnx
 from deep500.transformations.batch_axes import LOSSES, SUMS, Mixes, find_batch_axes, reduced_axes
 from deep500.transformations.label_means import counted_labels, mean_if_any
-from deep500.transformations.microbatching import division
+from deep500.transformations.microbatching import division, even_sizes
 from deep500.transformations.token_rows import RowForm
 
 LINEAR = frozenset({"Conv", "Gemm", "MatMul"})
@@ -366,9 +366,11 @@ class _LossPieces:
         return self.op(STOP, source, domain=DOMAIN) if name in self.part.trained else source
 
     def _split(self, value: str, axis: int) -> list[str]:
-        if self.sizes is None:
+        known = self.described[value].shape if value in self.described else None
+        sizes = self.sizes or even_sizes(known[axis] if known else None, self.count)
+        if sizes is None:
             return self.op.many("Split", value, outputs=self.count, axis=axis, num_outputs=self.count)
-        return self.op.many("Split", value, self.op.ints(*self.sizes), outputs=self.count, axis=axis)
+        return self.op.many("Split", value, self.op.ints(*sizes), outputs=self.count, axis=axis)
 
     def _wait(self, names: dict[str, str], gradients: Mapping[str, list[str]]) -> None:
         """Let a piece read its features when the gradients of the piece before it are there.

@@ -19,6 +19,7 @@ from typing import Any
 
 from deep500.errors import InputError, NetworkError
 from deep500.networks.emit import Emitter
+from deep500.networks.kernel_sizes import chunks
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.tensors import dtype_to_onnx
@@ -94,6 +95,27 @@ def division(pieces: int | Sequence[int]) -> tuple[int, tuple[int, ...] | None]:
     if count < 2 or min(sizes or (1,)) < 1:
         raise InputError(f"got pieces={pieces!r}; expected two or more, or the sizes of two or more: 1 is the network")
     return count, sizes
+
+
+def even_sizes(samples: Any, count: int) -> tuple[int, ...] | None:
+    """Sizes that differ by one where chunks of one size, and a last one, are fewer than ``count``; None elsewhere.
+
+    Args:
+        samples: how many, if it is known when the network is made.
+        count: of pieces.
+
+    Raises:
+        InputError: more pieces than samples.
+
+    Example:
+        >>> even_sizes(9, 4), even_sizes(10, 4), even_sizes("N", 4)
+        ((3, 2, 2, 2), None, None)
+    """
+    if not isinstance(samples, int) or chunks(samples, count)[-1]:
+        return None
+    if samples < count:
+        raise InputError(f"got {count} pieces of {samples} samples; expected at most as many as samples: take fewer")
+    return tuple(samples // count + (piece < samples % count) for piece in range(count))
 
 
 def divide_batch(
@@ -226,6 +248,7 @@ class _Pieces:
     whole: set[str] = field(default_factory=set)
     part: _Part = field(init=False)
     divided: dict[Any, dict[str, list[str]]] = field(default_factory=dict)
+    even: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.new = self.old.bare()
@@ -301,12 +324,23 @@ class _Pieces:
         self._join(name)
         part, axis = self.part, self.samples.axes[name]
         pieces, where = [self._named(name, piece) for piece in range(part.count)], f"{part.prefix}pieces/{name}"
-        if part.sizes is None:
+        shape = self.old.descriptors()[name].shape
+        sizes = part.sizes or even_sizes(shape[axis] if shape else None, part.count)
+        if sizes is None and shape and isinstance(shape[axis], int):
             self.new.add_node("Split", name, pieces, where, axis=axis, num_outputs=part.count)
         else:
-            sizes = self.emit.ints(*part.sizes)
-            self.new.add_node("Split", [name, sizes], pieces, where, axis=axis)
+            even = self.emit.ints(*sizes) if sizes else self._even(name, axis)
+            self.new.add_node("Split", [name, even], pieces, where, axis=axis)
         self.split[name] = pieces
+
+    def _even(self, name: str, axis: int) -> str:
+        """Sizes of pieces of a batch of any size: they differ by one at most, as no chunks of one size would."""
+        count = self.part.count
+        if count not in self.even:
+            samples = self.emit("Shape", name, start=axis, end=axis + 1)
+            more = self.emit.ints(*reversed(range(count)))
+            self.even[count] = self.emit("Div", self.emit("Add", samples, more), self.emit.ints(count))
+        return self.even[count]
 
     def _join(self, name: str) -> None:
         """Put the pieces of a value together, if they were not."""

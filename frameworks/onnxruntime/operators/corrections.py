@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from deep500.frameworks.onnxruntime.operators.pooling import dilated_same
 from deep500.frameworks.onnxruntime.operators.table import Descriptors, ExpansionEmitter, expansion
+from deep500.networks.kernel_sizes import chunks
 from deep500.networks.node import Node
 from deep500.networks.protos import UNKNOWN
 from deep500.tensors import dtype_to_onnx
@@ -103,7 +104,7 @@ def _may_lack_chunks(node: Node, descriptors: Descriptors) -> bool:
         return False
     shape, axis, count = descriptors.get(node.inputs[0], UNKNOWN).shape, node.attribute("axis", 0), len(node.outputs)
     size = shape[axis] if shape else None
-    return not isinstance(size, int) or -(-size // count) * (count - 1) >= size
+    return not isinstance(size, int) or chunks(size, count)[-1] == 0
 
 
 # fmt: off

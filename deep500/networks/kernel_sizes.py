@@ -1,0 +1,105 @@
+"""Sizes as kernels make them, where ONNX's shape inference says others or none.
+
+* A factor of a Resize is a float32, and so is its product with a size: 10 times 1.3 is 13 there. The inference
+  multiplies in float64, where it is less, and says 12.
+* Chunks of a Split in 4 are 3, 3, 3 and 0 of 9 samples; the inference gives up where one is left without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from deep500.networks.resampling import resized
+
+_Sizes = dict[str, list[int | None]]
+
+
+def concerns(node: Any) -> bool:
+    """Whether a node is of the kinds that are looked at here."""
+    return (node.op_type == "Resize" and len(node.inputs) == 3) or (
+        node.op_type == "Split" and node.attribute("num_outputs") is not None
+    )
+
+
+def chunks(size: int, count: int) -> list[int]:
+    """The sizes of ``count`` chunks: all of one size as long as there is something left.
+
+    Example:
+        >>> chunks(9, 4), chunks(10, 4)
+        ([3, 3, 3, 0], [3, 3, 3, 1])
+    """
+    chunk = -(-size // count)
+    return [min(chunk, max(size - number * chunk, 0)) for number in range(count)]
+
+
+def put_sizes(graph: onnx.GraphProto, inferred: onnx.GraphProto) -> bool:
+    """Give nodes sizes in place of factors and numbers where the inference goes wrong, in place.
+
+    Args:
+        graph: what was inferred.
+        inferred: the same graph with what the inference says of its values.
+
+    Returns:
+        Whether a node has other sizes now.
+    """
+    arrays = {tensor.name: tensor for tensor in graph.initializer}
+    shapes: _Sizes = {
+        value.name: [dim.dim_value if dim.HasField("dim_value") else None for dim in value.type.tensor_type.shape.dim]
+        for value in (*inferred.input, *inferred.value_info)
+    }
+    shapes |= {name: list(tensor.dims) for name, tensor in arrays.items()}
+    changed = False
+    for number, node in enumerate(graph.node):
+        name = f"sizes{number}/{node.name}"
+        if node.domain or not shapes.get(node.input[0] if node.input else ""):
+            continue
+        if node.op_type == "Resize" and len(node.input) == 3 and node.input[2] in arrays:
+            sizes = _by_factors(node, shapes, numpy_helper.to_array(arrays[node.input[2]]).tolist())
+            if sizes is not None:
+                _change(graph, node, name, [*sizes.values()], ["", name], axes=[*sizes])
+                changed = True
+        elif node.op_type == "Split" and len(node.input) == 1:
+            parts = _in_chunks(node, shapes)
+            if parts is not None:
+                _change(graph, node, name, parts, [name])
+                changed = True
+    return changed
+
+
+def _by_factors(node: onnx.NodeProto, shapes: _Sizes, factors: Sequence[float]) -> dict[int, int] | None:
+    """Sizes of the axes of a Resize, None where the inference has them."""
+    before, after = shapes[node.input[0]], shapes.get(node.output[0])
+    chosen = next((list(a.ints) for a in node.attribute if a.name == "axes"), [])
+    axes = [axis % len(before) for axis in chosen or range(len(before))]
+    if not after or len(factors) != len(axes):
+        return None
+    sizes = {
+        axis: resized(size, factor)
+        for axis, factor in zip(axes, factors, strict=True)
+        if (size := before[axis]) is not None and np.isfinite(factor) and factor > 0
+    }
+    return None if all(after[axis] in (None, size) for axis, size in sizes.items()) else sizes
+
+
+def _in_chunks(node: onnx.NodeProto, shapes: _Sizes) -> list[int] | None:
+    """Sizes of the parts of a Split, None where all have elements."""
+    shape, count = shapes[node.input[0]], len(node.output)
+    size = shape[next((a.i for a in node.attribute if a.name == "axis"), 0)]
+    parts = [] if size is None else chunks(size, count)
+    return parts if parts and not parts[-1] else None
+
+
+def _change(
+    graph: onnx.GraphProto, node: onnx.NodeProto, name: str, sizes: Sequence[int], inputs: Sequence[str], **more: Any
+) -> None:
+    graph.initializer.append(numpy_helper.from_array(np.array(sizes, np.int64), name))
+    del node.input[2 if node.op_type == "Resize" else 1 :]
+    node.input.extend(inputs)
+    others = [a for a in node.attribute if a.name not in ("axes", "keep_aspect_ratio_policy", "num_outputs")]
+    del node.attribute[:]
+    node.attribute.extend([*others, *(helper.make_attribute(key, value) for key, value in more.items())])
