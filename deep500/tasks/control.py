@@ -226,7 +226,7 @@ class ProximalPolicyOptimization(Control):
 
     All environments act for ``horizon`` steps; advantages are generalised estimates (Schulman et al. 2016, arXiv
     1506.02438, equation 16), normalised in each minibatch; then every transition is trained on ``passes`` times, in
-    minibatches of the recipe's batch size.
+    as few minibatches of at most the recipe's batch size as hold all, which differ by one at most.
 
     Args:
         dataset, shared: of :class:`Control`.
@@ -331,9 +331,9 @@ class ProximalPolicyOptimization(Control):
                 f"{self.environments} environments: make it smaller, or the horizon longer"
             )
         for _ in range(self.passes):
-            order = rng.permutation(transitions)
-            for begin in range(0, transitions - size + 1, size):
-                some = {name: values[order[begin : begin + size]] for name, values in rollout.items()}
+            # in as few parts of at most ``size`` as there can be, which differ by one
+            for part in np.array_split(rng.permutation(transitions), -(-transitions // size)):
+                some = {name: values[part] for name, values in rollout.items()}
                 advantage = some["advantage"]
                 some["advantage"] = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
                 yield {name: v if name == "action" else np.asarray(v, np.float32) for name, v in some.items()}

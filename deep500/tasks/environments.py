@@ -68,9 +68,10 @@ def spaces_of(make: Callable[[], Any], name: str) -> Spaces:
     try:
         observed, taken = environment.observation_space, environment.action_space
         shape, actions = getattr(observed, "shape", None), getattr(taken, "n", None)
-        if shape is None or not np.issubdtype(getattr(observed, "dtype", np.dtype(object)), np.number):
+        if not shape or not np.issubdtype(getattr(observed, "dtype", np.dtype(object)), np.number):
             raise InputError(
-                f"environment {name!r}: got observations {observed}; expected a Box of numbers: wrap the environment"
+                f"environment {name!r}: got observations {observed}; expected a Box of numbers: wrap the environment, "
+                "states that are numbered by gymnasium.wrappers.FlattenObservation"
             )
         if actions is None or getattr(taken, "start", 0) != 0 or getattr(taken, "shape", ()) != ():
             raise InputError(

@@ -110,6 +110,21 @@ def test_spaces_that_do_not_fit_are_named():
         episodes("CartPol-v1")
     with pytest.raises(InputError, match="expected a Box of numbers"):
         spaces_of(lambda: gymnasium.make("Blackjack-v1"), "Blackjack-v1")
+    with pytest.raises(InputError, match=r"got observations Discrete\(16\).*FlattenObservation"):
+        spaces_of(lambda: gymnasium.make("FrozenLake-v1"), "FrozenLake-v1")
+    from gymnasium.wrappers import FlattenObservation as wrapped
+
+    assert spaces_of(lambda: wrapped(gymnasium.make("FrozenLake-v1")), "FrozenLake-v1").observation == (16,)
+
+
+@pytest.mark.parametrize("size", [1, 7, 15, 16, 30])
+def test_every_transition_is_trained_on_in_every_pass(size):
+    task = ProximalPolicyOptimization(episodes("CartPole-v1")[0], environments=3, horizon=10, passes=2)
+    rollout = {"action": np.arange(30), "advantage": np.arange(30.0)}
+    batches = list(task._minibatches(rollout, size, np.random.default_rng(0)))
+    assert len(batches) == 2 * -(-30 // size) and all(0 < len(batch["action"]) <= size for batch in batches)
+    for batches_of_pass in np.array_split(np.array(batches, dtype=object), 2):
+        assert sorted(np.concatenate([batch["action"] for batch in batches_of_pass])) == list(range(30))
 
 
 def test_seeds_of_training_and_of_judging_are_apart():

@@ -22,6 +22,7 @@ from deep500.errors import CommunicationError, InputError
 from deep500.networks.execution.bound import BoundNetwork
 from deep500.networks.network import Network
 from deep500.training.optimizers.base import Optimizer, UpdateRuleOptimizer
+from deep500.training.optimizers.states import arrays_of_training
 from deep500.transformations.parallel.checking import check_division
 from deep500.transformations.parallel.costs import StepCosts
 from deep500.transformations.parallel.dividing import part
@@ -131,7 +132,7 @@ class DividedNetwork(Staged):
         super().__init__(base_optimizer, comm)
         self.stages, self.absent = [], []
         self.plan: ParallelPlan | None = load_parallel_plan(plan) if isinstance(plan, str) else plan
-        self.wishes = Wishes(memory=memory, pins=dict(pins or {}), recompute=recompute)
+        self.wishes = Wishes(memory, dict(pins or {}), recompute, arrays_of_training(base_optimizer))
         if isinstance(costs, StepCosts):
             self.wishes = replace(self.wishes, model=costs)
         elif costs not in (None, MEASURED):

@@ -1,13 +1,15 @@
-"""Checks of an optimizer's saved state."""
+"""Checks of an optimizer's saved state, and how much of it there will be."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from deep500.errors import InputError, nearest
+from deep500.training.optimizers.updates import Updates
 
 
 def checked_slots(optimizer: Any, state: Mapping[str, np.ndarray]) -> Iterator[tuple[str, str, np.ndarray]]:
@@ -40,3 +42,26 @@ def checked_slots(optimizer: Any, state: Mapping[str, np.ndarray]) -> Iterator[t
                 "same network"
             )
         yield slot, name, np.asarray(array)
+
+
+def arrays_of_training(optimizer: Any) -> int:
+    """How many arrays of its size training holds for a parameter: itself, its gradient and what an update remembers.
+
+    Args:
+        optimizer: by an update rule; one update of a single element is made in a copy of it.
+
+    Example:
+        >>> from deep500.frameworks import reference
+        >>> from deep500.networks import add_loss, create
+        >>> from deep500.training.optimizers import AdamOptimizer, GradientDescent
+        >>> executor = reference.from_model(add_loss(create("mlp", shape=(4,), classes=2)))
+        >>> arrays_of_training(GradientDescent(executor)), arrays_of_training(AdamOptimizer(executor))
+        (2, 4)
+    """
+    if not (names := optimizer.parameter_names()):
+        return 2
+    trial, name = copy.copy(optimizer), names[0]
+    trial.updates, trial.coming, trial.steps = Updates(), optimizer.next_numbers(), 1
+    dtype = optimizer.network.parameters[name].value.dtype
+    trial.update_rule(*(optimizer.network.to_tensor(np.ones(1, dtype)) for _ in range(2)), name)
+    return 2 + sum(map(bool, trial.state.values()))

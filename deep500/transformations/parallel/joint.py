@@ -42,6 +42,7 @@ class JointNetwork:
         gradients: by trained parameter, the output that is its gradient.
         updates: by running statistic, the output that replaces it.
         moving: fixed parameters whose values change between steps all the same: running statistics.
+        constants: parameters that are none of the serial network's, as those that gradients brought.
     """
 
     network: Network
@@ -49,6 +50,7 @@ class JointNetwork:
     gradients: Mapping[str, str]
     updates: Mapping[str, str]
     moving: frozenset[str] = frozenset()
+    constants: frozenset[str] = frozenset()
 
 
 def joint_network(network: Network, shapes: Mapping[str, Sequence[int]], loss: str | None = "loss") -> JointNetwork:
@@ -85,7 +87,9 @@ def joint_network(network: Network, shapes: Mapping[str, Sequence[int]], loss: s
     _take_normalization_apart(work)
     results = list(dict.fromkeys([*outputs, *gradients.values(), *updates.values()]))
     moving = frozenset(n for node in network.nodes if node.op_type == "BatchNormalization" for n in node.inputs[3:5])
-    return JointNetwork(_settled(work, results, moving), tuple(outputs), gradients, updates, moving)
+    settled = _settled(work, results, moving)
+    constants = frozenset(settled.parameters.keys() - network.parameters.keys())
+    return JointNetwork(settled, tuple(outputs), gradients, updates, moving, constants)
 
 
 def _with_shapes(network: Network, shapes: Mapping[str, Sequence[int]]) -> Network:

@@ -155,6 +155,8 @@ def held_bytes(graph: StepGraph, sources: Mapping[str, Sharding], copies: int) -
 
 
 def _bytes(graph: StepGraph, name: str, sharding: Sharding, copies: int) -> int:
+    if name in graph.joint.constants:
+        return 0
     shape = list(graph.shapes[name])
     if sharding.kind == "S":
         shape[sharding.axis] = -(-shape[sharding.axis] // graph.ranks)
