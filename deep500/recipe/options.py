@@ -201,7 +201,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--download", action="store_true", help="fetch an absent data set")
     add("--data", type=Path, metavar="DIR", help="the folder with data sets ($DATA_ROOT, ./data)")
     add("--name", type=_title, metavar="NAME", help="what pages and 'deep500 query' call the run")
-    add("--tag", dest="tags", type=_title, action="append", default=[], metavar="WORD",
+    add("--tag", dest="tags", type=_word, action="append", default=[], metavar="WORD",
         help="a word to find the run by in 'deep500 query', and on pages; may be given several times")
     add("--quiet", action="store_true", help="print the verdict only")
     add("--json", action="store_true", help="print the summary as one JSON object and nothing else")
@@ -276,6 +276,12 @@ def _title(text: str) -> str:
     if not 0 < len(text) <= 80 or not text.isprintable() or text != text.strip():
         raise argparse.ArgumentTypeError(f"got {text!r}, expected 1 to 80 characters on one line")
     return text
+
+
+def _word(text: str) -> str:
+    if "," in text or " " in text:  # tables and other tools have the tags of a run in one text
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected one word without commas: give --tag once for each")
+    return _title(text)
 
 
 def _pairs(text: str) -> int | str:

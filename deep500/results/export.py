@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,9 @@ from deep500.errors import InputError
 from deep500.results.export_mlflow import write_mlflow
 from deep500.results.export_mllog import write_mllog
 from deep500.results.export_tensorboard import write_tensorboard
-from deep500.results.files import read_json, read_lines, write_atomic, writing
-from deep500.results.layout import check_layout
-from deep500.results.outcomes import MetricOutcome, outcomes
-from deep500.results.record import MANIFEST, METRICS, SUMMARY
+from deep500.results.files import read_json, write_atomic, writing
+from deep500.results.finished import EndedRun, read_finished
+from deep500.results.outcomes import MetricOutcome
 from deep500.results.samples import SampleStore
 from deep500.results.stats import STATS
 
@@ -39,7 +38,7 @@ def export(path: Path, to: str, out: Path) -> list[Path]:
         InputError: the format is not known.
         ResultsError: the run cannot be read, a package is missing, or the files cannot be written.
     """
-    makers: dict[str, Callable[[Path, Path], list[Path]]] = {
+    makers: dict[str, Callable[[EndedRun, Path], list[Path]]] = {
         "csv": _csv,
         "mllog": write_mllog,
         "tensorboard": write_tensorboard,
@@ -47,30 +46,41 @@ def export(path: Path, to: str, out: Path) -> list[Path]:
     }
     if to not in makers:
         raise InputError(f"got format {to!r}; expected one of {', '.join(FORMATS)}")
-    read_json(path / SUMMARY)  # an unfinished run is refused before anything is made
-    check_layout(path)
+    run = read_finished(path)  # an unfinished run is refused before anything is made
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
-    return makers[to](path, out)
+    return makers[to](run, out)
 
 
-def _csv(path: Path, out: Path) -> list[Path]:
-    rows_of = tables(path, read_json(path / MANIFEST), read_json(path / SUMMARY), samples=_samples(path))
+COLUMNS = {
+    "metrics": ("metric", "unit", "data", "seed", "value", "target", "verdict", "verdict_over_seeds"),
+    "over_seeds": (
+        *("metric", "unit", "data", "value", "low", "high", "standing", "basis", "target", "verdict", "reason"),
+    ),
+    "curve": ("seed", "epoch"),
+    "estimates": (
+        *("series", "unit", "q", "value", "low", "high", "level", "n", "n_eff", "standing", "launches", "cluster"),
+    ),
+    "samples": ("series", "launch", "i", "start_ns", "duration_ns"),
+}
+"""Columns of tables, which they have without rows, too; an epoch has more."""
+
+
+def _csv(run: EndedRun, out: Path) -> list[Path]:
+    rows_of = tables(run, samples=_samples(run.path))
     for name, rows in rows_of.items():
-        write_atomic(out / f"{name}.csv", _table(rows))
+        write_atomic(out / f"{name}.csv", _table(rows, [*COLUMNS[name], "labels"]))
     return [out / f"{name}.csv" for name in rows_of]
 
 
-def tables(
-    path: Path, manifest: Mapping[str, Any], summary: Mapping[str, Any], **more: Iterable[dict[str, Any]]
-) -> dict[str, list[dict[str, Any]]]:
+def tables(run: EndedRun, **more: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Tables of a run by name, as exports and queries have them, and ``more``; every row has the run's labels."""
-    about, labels = outcomes(manifest, summary), {"labels": "; ".join(summary.get("labels", []))}
+    labels = {"labels": "; ".join(run.labels)}
     rows_of: dict[str, Iterable[dict[str, Any]]] = {
-        "metrics": metric_rows(about),
-        "over_seeds": outcome_rows(about),
-        "curve": [dict(flattened(line)) for line in read_lines(path / METRICS)],
-        "estimates": estimate_rows(path),
+        "metrics": metric_rows(run.metrics),
+        "over_seeds": outcome_rows(run.metrics),
+        "curve": [dict(flattened(line)) for line in run.curve],
+        "estimates": estimate_rows(run.path),
         **more,
     }
     return {name: [{**row, **labels} for row in rows] for name, rows in rows_of.items()}
@@ -157,9 +167,9 @@ def estimate_rows(path: Path) -> Iterator[dict[str, Any]]:
             }
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> str:
-    """RFC 4180; nothing is written for None."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
+def _table(rows: Sequence[dict[str, Any]], first: Sequence[str]) -> str:
+    """RFC 4180, with columns that stand first; nothing is written for None."""
+    columns = list(dict.fromkeys([*first, *(key for row in rows for key in row)]))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\r\n")
     writer.writeheader()

@@ -7,19 +7,19 @@ text. The labels of a run (stand-in data) are part of the folders' names, which 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from deep500.errors import ResultsError
-from deep500.results.files import read_json, read_lines, writing
-from deep500.results.outcomes import MetricOutcome, outcomes
-from deep500.results.record import MANIFEST, METRICS, SUMMARY
+from deep500.results.files import writing
+from deep500.results.finished import EndedRun
+from deep500.results.outcomes import MetricOutcome
 from deep500.results.samples import SampleStore
 from deep500.results.verdict import splits_remark
 
 
-def write_tensorboard(path: Path, out: Path) -> list[Path]:
+def write_tensorboard(run: EndedRun, out: Path) -> list[Path]:
     """Scalars of every epoch, every sample's time as scalar and all of them as histogram, metrics, and the verdict.
 
     Samples have the wall time at which they were taken, counted from the run's start; epochs and metrics have the
@@ -34,18 +34,16 @@ def write_tensorboard(path: Path, out: Path) -> list[Path]:
         raise ResultsError(
             "got no package 'tensorboardX'; expected it for --to tensorboard: pip install 'deep500[tensorboard]'"
         ) from error
-    manifest, summary = read_json(path / MANIFEST), read_json(path / SUMMARY)
-    began = datetime.datetime.fromisoformat(manifest["started"]).timestamp()
-    curve, written = read_lines(path / METRICS), []
-    for number, seed in enumerate(manifest["seeds"]):
-        folder = out / " ".join([f"seed-{seed}", *(f"[{label}]" for label in summary["labels"])]).replace("/", "_")
+    began, written = datetime.datetime.fromisoformat(run.manifest["started"]).timestamp(), list[Path]()
+    for number, seed in enumerate(run.seeds):
+        folder = out / " ".join([f"seed-{seed}", *(f"[{label}]" for label in run.labels)]).replace("/", "_")
         with writing(folder):
             writer = SummaryWriter(str(folder))
             try:
-                _samples(writer, SampleStore(path), seed, began)
-                _epochs(writer, [line for line in curve if line["seed"] == seed], began)
-                _metrics(writer, outcomes(manifest, summary), number, began)
-                writer.add_text("verdict", _summary_text(manifest, summary), 0, walltime=began)
+                _samples(writer, SampleStore(run.path), seed, began)
+                _epochs(writer, run.lines(seed), began)
+                _metrics(writer, run.metrics, number, began)
+                writer.add_text("verdict", _summary_text(run), 0, walltime=began)
             finally:
                 writer.close()
             written += sorted(folder.glob("events.out.tfevents.*"))
@@ -85,9 +83,10 @@ def _metrics(writer: Any, about: Sequence[MetricOutcome], number: int, began: fl
             )
 
 
-def _summary_text(manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+def _summary_text(run: EndedRun) -> str:
     """Verdict and metrics over all seeds, as Markdown, which is what TensorBoard shows texts in."""
-    lines = [f"recipe {manifest['recipe']}, {manifest['division']} division, all seeds: {summary['verdict']}"]
+    manifest = run.manifest
+    lines = [f"recipe {manifest['recipe']}, {manifest['division']} division, all seeds: {run.summary['verdict']}"]
     lines += [splits_remark(manifest)] if splits_remark(manifest) else []
-    lines += [f"{metric.name}: {metric.sentence}" for metric in outcomes(manifest, summary)]
+    lines += [f"{metric.name}: {metric.sentence}" for metric in run.metrics]
     return "\n".join(f"    {line}" for line in lines)  # four blanks: shown as it is, whatever a name holds

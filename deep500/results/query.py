@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from deep500.errors import InputError
-from deep500.results.export import flattened, tables
-from deep500.results.files import read_json, read_lines
-from deep500.results.layout import check_layout
-from deep500.results.record import MANIFEST, METRICS, SUMMARY
+from deep500.results.export import COLUMNS, flattened, tables
+from deep500.results.finished import read_finished
+from deep500.results.record import SUMMARY
 
 _TABLES = ("runs", "metrics", "over_seeds", "curve", "estimates")
 MOST_STEPS, MOST_SECONDS = 50_000_000, 30
@@ -102,14 +101,14 @@ def _counting() -> Iterator[int]:
 
 
 def _collect(path: Path, rows_of: dict[str, list[dict[str, Any]]]) -> None:
-    check_layout(path)
-    manifest, summary, at = read_json(path / MANIFEST), read_json(path / SUMMARY), {"path": str(path)}
-    facts = {**at, "tags": " ".join(manifest.get("tags", [])), "verdict": summary.get("verdict")}
+    run, at = read_finished(path), {"path": str(path)}
+    manifest = run.manifest
+    facts = {**at, "tags": " ".join(manifest.get("tags", [])), "verdict": run.summary.get("verdict")}
     facts |= {key: manifest.get(key) for key in ("name", "recipe", "started", "backend", "division")}
     facts["environment"] = manifest.get("environment_sha256")
     settings = {k: v for k, v in _configuration(manifest).items() if k not in (*facts, "labels")}
-    curve = [{k: v for k, v in line.items() if not isinstance(v, (dict, list))} for line in read_lines(path / METRICS)]
-    for name, rows in tables(path, manifest, summary, runs=[{**facts, **settings}], curve=curve).items():
+    curve = [{k: v for k, v in line.items() if not isinstance(v, (dict, list))} for line in run.curve]
+    for name, rows in tables(run, runs=[{**facts, **settings}], curve=curve).items():
         rows_of[name] += [{**at, **row} for row in rows]
 
 
@@ -129,7 +128,7 @@ def _configuration(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fill(base: sqlite3.Connection, name: str, rows: Sequence[dict[str, Any]]) -> None:
-    columns = list(dict.fromkeys(key for row in rows for key in row)) or ["path"]
+    columns = list(dict.fromkeys([*("path", *COLUMNS.get(name, ())), *(key for row in rows for key in row)]))
     quoted = ", ".join('"' + column.replace('"', '""') + '"' for column in columns)
     base.execute(f"CREATE TABLE {name} ({quoted})")
     marks = ", ".join("?" * len(columns))

@@ -186,12 +186,15 @@ def test_mlflow_reads_its_store(run, tmp_path, monkeypatch):
     export(run.path, "mlflow", tmp_path)
     client = MlflowClient(tracking_uri=tmp_path.as_uri())
     experiment = client.get_experiment_by_name("job")
-    runs = client.search_runs([experiment.experiment_id], "metrics.`final test_accuracy in _` > 93.05")
+    runs = client.search_runs([experiment.experiment_id], "metrics.`final test_accuracy in percent` > 93.05")
     assert [row.data.tags["seed"] for row in runs] == ["1"] and runs[0].info.status == "FINISHED"
     assert "[stand-in data]" in runs[0].info.run_name and runs[0].data.params["recipe.batch_size"] == "32"
     history = client.get_metric_history(runs[0].info.run_id, "test_accuracy")
     assert [(point.step, point.value) for point in history] == [(1, 91.1), (2, 92.1), (3, 93.1)]
-    assert runs[0].data.tags["test_accuracy over seeds"] == "93.05 % (median, observation): PASSED"
+    assert (
+        runs[0].data.tags["test_accuracy over seeds"]
+        == "93.05 % (observation: median of 2, 93 to 93.1) [stand-in data]: PASSED"
+    )
 
 
 def test_hostile_names_stay_within_the_store(tmp_path):
@@ -246,7 +249,7 @@ def test_a_seed_is_the_same_seed_in_every_table_and_has_its_own_unit_and_verdict
     assert '"success"' in first.read_text() and [(run / "tags" / "seed").read_text() for run in runs] == ["5", "6"]
     assert [(run / "params" / "recipe.seed").read_text() for run in runs] == ["5", "6"]
     names = {file.name for run in runs for file in (run / "metrics").glob("final *")}
-    assert names == {"final test_accuracy in _"}
+    assert names == {"final test_accuracy in percent"}
     page = (path / "report.html").read_text()
     assert page.count(" %²</td>") == 1 and "over seeds only" in page and not re.search(r"\d, [\d.]+ %²", page)
 

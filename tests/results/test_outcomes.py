@@ -19,7 +19,7 @@ from deep500.recipe.console import metric_table
 from deep500.recipe.plan import _facts
 from deep500.report.page import write_report
 from deep500.results import Circumstances, RecipeResult, SeedNotes, judge, overall
-from deep500.results.export import export
+from deep500.results.export import COLUMNS, export
 from deep500.results.outcomes import is_of_time
 from deep500.results.query import query
 from tests.metrics.test_metrics import METRICS, WATCHING
@@ -92,6 +92,8 @@ def test_tables_and_queries(run, tmp_path):
     files = export(record.path, "csv", tmp_path)
     for file in files:
         assert {row["labels"] for row in table(file)} == {"; ".join(result.labels)}, file.name
+        declared = [*COLUMNS[file.stem], *([] if file.stem == "curve" else ["labels"])]
+        assert [*table(file)[0]][: len(declared)] == declared, "what an empty table has, too"
     over, by_seed = {row["metric"]: row for row in table(tmp_path / "over_seeds.csv")}, {}
     for row in table(tmp_path / "metrics.csv"):
         by_seed.setdefault(row["metric"], []).append((row["unit"], float(row["value"]) if row["value"] else None))
@@ -117,8 +119,8 @@ def test_mlflow(run, tmp_path):
         shown = {path.name for path in (folder / "metrics").iterdir() if path.name.startswith("final ")}
         for name, metric in TABLE.items():
             check_text((folder / "tags" / f"{name} over seeds").read_text(), metric, values[name], busy, result.labels)
-            file = f"final {name}{f' in {metric.unit}' if metric.unit else ''}"
-            file = re.sub(r"[^\w. -]", "_", file)
+            unit = metric.unit.replace("%", "percent").replace("/", " per ")
+            file = f"final {name}{f' in {unit}' if unit else ''}"
             if metric.unit_of_seeds is None and values[name][number] is not None:
                 assert float((folder / "metrics" / file).read_text().split()[1]) == values[name][number]
                 shown.remove(file)
