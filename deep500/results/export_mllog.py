@@ -98,7 +98,7 @@ def _evaluation(
     judged = next((name for name in ("accuracy", *qualities, "loss") if name in known), None)
     if judged is None:
         return []
-    share = {key: value / 100 if key == "accuracy" else value for key, value in known.items()}
+    share = {key: value / 100 if key == "accuracy" else value for key, value in sorted(known.items())}
     named = {} if judged == "accuracy" else {"metric": judged}
     return [
         _line("INTERVAL_START", "eval_start", None, times[0], **about),

@@ -21,7 +21,7 @@ from deep500.results.record import MANIFEST, METRICS, SUMMARY, Record
 
 @dataclass(frozen=True)
 class EndedRun:
-    """What exports need of a run.
+    """A run that has ended, finished or failed.
 
     Attributes:
         path: the results folder.
@@ -42,7 +42,7 @@ class EndedRun:
 
     @property
     def labels(self) -> list[str]:
-        """What must be said wherever a number of the run appears."""
+        """Words that stand wherever a number of the run does."""
         return list(self.summary["labels"])
 
     def lines(self, seed: int) -> list[dict[str, Any]]:
