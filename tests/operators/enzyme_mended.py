@@ -114,6 +114,13 @@ MENDED = [
     Mended("given_back_at_once", "std::vector<T> b(n); T *t = static_cast<T *>(std::malloc(n * sizeof(T))); "
            f"{EACH}t[i] = x[i] + x[n - 1 - i] / 4; {EACH}b[i] = t[i] * t[(i ^ 1) % n]; std::free(t); T *u = new T[n]; "
            f"{EACH}u[i] = b[i] * b[i / 2]; {EACH}y[i] = u[i] * u[(i ^ 1) % n]; delete[] u;", checks=BOTH),
+    # -- memory that is read, then overwritten by a pointer that may be to nothing: read again when it had changed
+    Mended("scaled_by_its_norm", f"std::vector<T> p(x, x + n); T s = 0; {EACH}s += p[i] * p[i]; for (int t = 0; t < 5; "
+           f"++t) {{ T q = 0; {EACH}q += p[i] * p[i]; q = std::sqrt(s / (q + 1)); {EACH}p[i] *= q; }} {EACH}y[i] = "
+           "p[i];", checks=BOTH),
+    Mended("scaled_if_there", "T *p = nullptr, s = 0; if (n > 0) { p = static_cast<T *>(std::malloc(n * sizeof(T))); "
+           f"{EACH}p[i] = x[i]; {EACH}s += p[i] * p[i]; }} for (int t = 0; t < 2; ++t) {EACH}p[i] *= s; {EACH}y[i] "
+           "= p[i]; std::free(p); if (n > 90) std::sort(y, y + n);", checks=BOTH),
     # -- a nest of loops that is left in several places
     Mended("partition", "std::vector<T> t(x, x + n); int p = 0, q = int(n) - 1; const T v = t[n / 2]; while (p <= q) {"
            " while (t[p] < v) ++p; while (v < t[q]) --q; if (p > q) break; std::swap(t[p], t[q]); ++p; --q; }"

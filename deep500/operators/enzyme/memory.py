@@ -1,4 +1,4 @@
-"""Memory that is moved over itself, and memory that is given back by a pointer to one of several places.
+"""Memory that is moved over itself, and memory of which a pointer is to one of several places.
 
 *Moved.* Enzyme derives ``memmove`` as if it were ``memcpy``, upwards: where the source lies behind the target and both
 overlap (``v.erase(v.begin())``), gradients are carried along to the end. The way through a second place is a function
@@ -7,6 +7,10 @@ that LLVM leaves as it is: it would make one ``memmove`` of it again.
 *Given back.* Enzyme keeps a ``free`` of memory that its reverse pass does not need, and lets the reverse pass free what
 it needs. Where one ``free`` is of either (a size of 0 was given a branch of its own), it does both, and the heap is
 corrupted. It decides so only for memory that it would fill once more.
+
+*Chosen.* What a nest of loops writes by a pointer that was chosen, as that of a vector that may be empty, is to Enzyme
+somewhere else than new memory (``noalias``): what was read before by the memory's own pointer is not kept, but read
+again when it is overwritten.
 """
 
 from __future__ import annotations
@@ -42,6 +46,11 @@ _ALLOCATED = re.compile(
 )
 _GIVEN_BACK = re.compile(rf"(?:call|invoke) void @(?:free|_Zd[la]Pv\w*)\(ptr [^%,)]*({_VALUE})")
 _CHOSEN = re.compile(rf"^\s+({_VALUE}) = (?:phi|select|freeze) (.*)$", re.MULTILINE)
+_STEP = re.compile(rf"^\s+({_VALUE}) = getelementptr [^\n]*?, ptr ({_VALUE})", re.MULTILINE)
+_READ = re.compile(
+    r"^[^\n]* load [^\n]*$|^[^\n]*(?:call|invoke) (?![^\n]*@(?:free|_Zd[la]Pv\w*|llvm\.\w+)[.(])[^\n]*$", re.MULTILINE
+)
+_POINTER = re.compile(rf"\bptr (?:[^,()%\n]*(?:\([^()]*\))?[^,()%\n]*)({_VALUE})(?=[,)]|$)", re.MULTILINE)
 _CHOICE = re.compile(rf"\[ ({_VALUE}|null),|ptr ({_VALUE}|null)")
 
 
@@ -75,6 +84,42 @@ def moved_apart(ir: str) -> str:
         if not re.search(rf"^(?:declare|define) [^\n]*@{re.escape(function)}\(", ir, re.MULTILINE):
             added.append(needed)
     return "\n".join([changed.rstrip("\n"), *added, ""])
+
+
+def may_be_chosen(ir: str) -> str:
+    """The module without ``noalias`` of new memory that is read by its own pointer, and for which one is chosen.
+
+    Args:
+        ir: LLVM's text form, optimised, before Enzyme.
+
+    Example:
+        >>> call = "define void @g() {\\n  call void @__enzyme_autodiff(ptr @f)\\n}\\n"
+        >>> text = "define void @f() {\\n  %1 = call noalias ptr @_Znwm(i64 %0)\\n  %2 = load double, ptr %1\\n"
+        >>> print(may_be_chosen(call + text + "  %3 = phi ptr [ null, %a ], [ %1, %b ]\\n}").splitlines()[4])
+          %1 = call ptr @_Znwm(i64 %0)
+    """
+    bodies = reached(ir, tables=True)
+    changed = _FUNCTION.sub(lambda match: _may_be_chosen(match[0]) if match[1] in bodies else match[0], ir)
+    added = "@_Znwm(" in changed and "@_Znwm(" not in ir
+    return f"{changed}\ndeclare noundef nonnull ptr @_Znwm(i64)\n" if added else changed
+
+
+def _may_be_chosen(text: str) -> str:
+    chosen = {name for _, rest in _CHOSEN.findall(text) for pair in _CHOICE.findall(rest) for name in pair}
+    if not chosen & set(_ALLOCATED.findall(text)):
+        return text
+    steps, read = dict(_STEP.findall(text)), set[str]()
+    for place in _POINTER.findall("\n".join(_READ.findall(text))):
+        base = place
+        while base in steps:
+            base = steps[base]
+        read.add(base)
+    return _ALLOCATED.sub(lambda call: _not_apart(call[0]) if call[1] in chosen & read else call[0], text)
+
+
+def _not_apart(allocation: str) -> str:
+    """A call without ``noalias``, which LLVM would give back to ``malloc``."""
+    return allocation.replace(" noalias ", " ", 1).replace("@malloc(", "@_Znwm(")
 
 
 def freed_by_choice(ir: str) -> bool:

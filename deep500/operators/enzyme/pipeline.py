@@ -43,7 +43,7 @@ from deep500.operators.enzyme.ir import (
 )
 from deep500.operators.enzyme.loops import guard_zeros, loosen, once, spare_gradients, turn_loops
 from deep500.operators.enzyme.members import kept_in_members, mixed_pointers
-from deep500.operators.enzyme.memory import FILLED_ONCE, freed_by_choice, moved_apart
+from deep500.operators.enzyme.memory import FILLED_ONCE, freed_by_choice, may_be_chosen, moved_apart
 from deep500.operators.enzyme.regions import own_regions
 from deep500.operators.enzyme.rounds import round_by_round
 from deep500.progress import stage
@@ -247,7 +247,7 @@ def prepare(clang: Clang, tu: Path, target: Path, flags: Sequence[str], options:
         ir = own_regions(fix_reductions(ir))
         refuse_order(ir, options)
         refuse_shared_pointers(ir, options)
-    apart = exits_kept(moved_apart(typed_copies(keep_outputs(ir, wrapper), wrapper)))
+    apart = exits_kept(moved_apart(may_be_chosen(typed_copies(keep_outputs(ir, wrapper), wrapper))))
     target.write_text(apart + GATE, encoding="utf-8")
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from deep500.operators.enzyme.memory import freed_by_choice, moved_apart
+from deep500.operators.enzyme.memory import freed_by_choice, may_be_chosen, moved_apart
 
 IR = """define void @g() {
   call void @__enzyme_autodiff(ptr @"a name")
@@ -75,3 +75,41 @@ def test_a_pointer_to_one_of_several_places_is_followed_to_them(name: str) -> No
     text, old, new, seen = CASES[name]
     assert not old or text.count(old) == 1
     assert freed_by_choice(CALL + (text.replace(old, new) if old else text)) == seen and not freed_by_choice(text)
+
+
+READ = """define void @f(i64 %0) {
+  %1 = tail call noalias ptr @malloc(i64 %0) #3
+  %"a b" = invoke noalias noundef nonnull ptr @_Znam(i64 noundef %0) #3
+          to label %2 unwind label %9
+
+2:
+  %3 = getelementptr inbounds nuw double, ptr %"a b", i64 1
+  %4 = getelementptr double, ptr %1, i64 %0
+  %5 = load double, ptr %3, align 8, !tbaa !7
+  %6 = call double @norm(i64 %0, ptr noundef nonnull dereferenceable(8) %4)
+  %7 = phi ptr [ null, %5 ], [ %"a b", %1 ]
+  %8 = select i1 %c, ptr %7, ptr %1
+  ret void
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "malloc", "operator"),
+    [
+        ("", "", False, False),
+        ("%5 = load double, ptr %3", "%5 = load double, ptr %8", False, True),  # read by what is chosen alone
+        ("@norm(i64 %0, ptr noundef nonnull dereferenceable(8) %4)", "@norm(i64 %0)", True, False),
+        ("%6 = call double @norm(", "call void @llvm.lifetime.end.p0(", True, False),
+        ("ptr %7, ptr %1", "ptr %7, ptr null", True, False),
+        ("define void @f", "define void @other", True, True),
+    ],
+)
+def test_new_memory_that_is_read_and_for_which_a_pointer_is_chosen_may_be_it(
+    old: str, new: str, malloc: bool, operator: bool
+) -> None:
+    """Otherwise it stays new; ``malloc`` is always, so that another function stands for it."""
+    changed = may_be_chosen(CALL + READ.replace(old, new))
+    assert ("noalias ptr @malloc(" in changed) == malloc == ("declare noundef nonnull ptr @_Znwm" not in changed)
+    assert ("invoke noalias noundef nonnull ptr @_Znam(" in changed) == operator
+    assert may_be_chosen(changed) == changed
