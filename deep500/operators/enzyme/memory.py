@@ -11,6 +11,8 @@ corrupted. It decides so only for memory that it would fill once more.
 *Chosen.* What a nest of loops writes by a pointer that was chosen, as that of a vector that may be empty, is to Enzyme
 somewhere else than new memory (``noalias``): what was read before by the memory's own pointer is not kept, but read
 again when it is overwritten.
+
+*Whole arrays.* Enzyme keeps some in memory of ``malloc``, and says that it lies at a multiple of their size.
 """
 
 from __future__ import annotations
@@ -120,6 +122,24 @@ def _may_be_chosen(text: str) -> str:
 def _not_apart(allocation: str) -> str:
     """A call without ``noalias``, which LLVM would give back to ``malloc``."""
     return allocation.replace(" noalias ", " ", 1).replace("@malloc(", "@_Znwm(")
+
+
+_ALIGNED = re.compile(r"^(\s+(?:[^\n=]+ = load|store) [^\n]*, align )(\d+)(?![^\n]*, align )", re.MULTILINE)
+_ALIGNMENT = 16
+"""Of what ``malloc`` gives."""
+
+
+def as_allocated(ir: str) -> str:
+    """The module whose reads and writes ask for no more alignment than new memory has.
+
+    Args:
+        ir: LLVM's text form, as Enzyme leaves it.
+
+    Example:
+        >>> as_allocated("  store double %1, ptr %kept, align 2048, !noalias !7")
+        '  store double %1, ptr %kept, align 16, !noalias !7'
+    """
+    return _ALIGNED.sub(lambda match: f"{match[1]}{min(int(match[2]), _ALIGNMENT)}", ir)
 
 
 def freed_by_choice(ir: str) -> bool:

@@ -43,7 +43,7 @@ from deep500.operators.enzyme.ir import (
 )
 from deep500.operators.enzyme.loops import guard_zeros, loosen, once, spare_gradients, turn_loops
 from deep500.operators.enzyme.members import kept_in_members, mixed_pointers
-from deep500.operators.enzyme.memory import FILLED_ONCE, freed_by_choice, may_be_chosen, moved_apart
+from deep500.operators.enzyme.memory import FILLED_ONCE, as_allocated, freed_by_choice, may_be_chosen, moved_apart
 from deep500.operators.enzyme.regions import own_regions
 from deep500.operators.enzyme.rounds import round_by_round
 from deep500.progress import stage
@@ -182,7 +182,7 @@ def compile_library(
         for module, (code, ir, message) in zip(modules, results, strict=True):
             if failed(code, ir):
                 missing[module.stem] = str(refusal(code, ir, message, module, options))
-            guarded = ir if options.speculate else guard_zeros(ir)
+            guarded = as_allocated(ir if options.speculate else guard_zeros(ir))
             joined = spare_gradients(once(loosen(inline_functions(guarded))))
             owned = plain_updates(joined) if options.owned else joined
             module.write_text(turn_loops(owned) if options.turn else owned, encoding="utf-8")
