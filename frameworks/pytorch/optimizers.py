@@ -108,21 +108,24 @@ class NativeOptimizer(Optimizer):
                 native.state[self._parameters[name]][slot] = tensor
 
     def number_arrays(self) -> dict[str, np.ndarray]:
-        """Nothing: what is of no parameter is ``"step"`` alone."""
-        return {}
+        """The counts of parameters that began later; what is of no parameter is ``"step"`` alone."""
+        return self.counts.arrays(self.steps)
 
     def load_numbers(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from the ``"step"`` of a checked state."""
         self.steps = int(state["step"])
-        for slots in self.native.state.values():
-            slots["step"] = torch.tensor(float(self.steps), device=self.executor.torch_device)  # type: ignore[attr-defined]
+        self.load_counts(state)
+        native, device = self.native, self.executor.torch_device  # type: ignore[attr-defined]
+        for name, parameter in self._parameters.items():
+            if slots := native.state.get(parameter):
+                slots["step"] = torch.tensor(float(self.steps - self.counts.late.get(name, 0)), device=device)
         self._rebuild()
 
     def state_dict(self) -> dict[str, np.ndarray]:
         to_numpy, arrays = self.network.to_numpy, dict[str, np.ndarray]()
         for slot, tensors in self.state.items():
             arrays.update({f"{slot}/{name}": np.array(to_numpy(tensor)) for name, tensor in tensors.items()})
-        return {"step": np.asarray(self.steps, np.int64), **arrays}
+        return {"step": np.asarray(self.steps, np.int64), **self.number_arrays(), **arrays}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         self._rebuild()  # of the parameters that this process updates now

@@ -30,10 +30,14 @@ class AcceleGradOptimizer(ThreeStepOptimizer):
     D: float = 1.0
     G: float = 1.0
     weight_decay: float = 0.0
-    alpha = 1.0
+
+    @property
+    def alpha(self) -> float:
+        """``a``."""
+        return 1.0 if self.steps <= 2 else (self.steps + 1) / 4
 
     def new_input(self) -> None:
-        self.alpha = 1.0 if self.steps <= 2 else (self.steps + 1) / 4
+        """Nothing to do."""
 
     def prepare_param(self, name: str) -> None:
         y, z = self.slot("y"), self.slot("z")

@@ -29,6 +29,7 @@ from deep500.events import Event
 from deep500.networks.execution.executor import GraphExecutor
 from deep500.training.exchange import Exchange
 from deep500.training.loss_scaling import SCALE, LossScaling
+from deep500.training.optimizers.counting import OwnCounts
 from deep500.training.optimizers.tunable import Tunable, in_its_group
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Optimizer(Exchange, Tunable, declares=False):
         values, hyperparameters: those that the class declares, in its order or by name.
 
     Attributes:
-        steps: number of updates done so far.
+        steps: number of updates done so far; in the rule of a parameter that began to train later, of that one's.
         updated: whether parameters were updated since this was last set to False.
         numbers: what is remembered of no parameter in particular, by name.
 
@@ -120,7 +121,7 @@ class Optimizer(Exchange, Tunable, declares=False):
         self.gradient_modifier, self.gradient_transform = gradient_modifier, gradient_transform
         self._batch_weights: BatchWeights | None = None
         self._exchange: Exchange | None = None
-        self.steps, self.updated = 0, False
+        self.steps, self.updated, self.counts = 0, False, OwnCounts()
         self.numbers: Mapping[str, float] = dict(self.begins_with)
         self._pairs: tuple[int, list[str], list[str]] | None = None
         self._take(values, hyperparameters)
@@ -273,6 +274,7 @@ class Optimizer(Exchange, Tunable, declares=False):
         if self._pairs is None or self._pairs[0] != version:
             pairs = self.network.gradient(self.loss)
             self._pairs = (version, [name for name, _ in pairs], [gradient for _, gradient in pairs])
+            self.counts.change(self._pairs[1], self.steps)
         return self._pairs[1], self._pairs[2]
 
     @property
@@ -297,11 +299,18 @@ class Optimizer(Exchange, Tunable, declares=False):
     # -- state ------------------------------------------------------------------------------------------------------
     @abc.abstractmethod
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Everything that later updates depend on, as arrays: ``"step"`` and ``"<slot>/<parameter>"``."""
+        """Everything that later updates depend on, as arrays: ``"step"``, ``"<slot>/<parameter>"``, and
+        ``"own_steps/<parameter>"`` of parameters that began to train later."""
 
     @abc.abstractmethod
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from what :meth:`state_dict` returned; raises InputError if it does not belong to these parameters."""
+
+    def load_counts(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from the counts of parameters in a checked state."""
+        self.parameter_names()  # which the counts have to know
+        self.counts.load(state, self.steps)
+        self._parts = None
 
     def checked_slots(self, state: Mapping[str, np.ndarray]) -> Iterator[tuple[str, str, np.ndarray]]:
         """Slot, parameter and array of each entry of a state, for :meth:`load_state_dict`, which says when it fails."""
@@ -442,12 +451,14 @@ class ThreeStepOptimizer(Optimizer):
         return state
 
     def number_arrays(self) -> dict[str, np.ndarray]:
-        """The part of :meth:`state_dict` that is of no parameter, but for ``"step"``."""
-        return {name: np.asarray(number, np.float64) for name, number in self.numbers.items()}
+        """The part of :meth:`state_dict` that is numbers, but for ``"step"``."""
+        numbers = {name: np.asarray(number, np.float64) for name, number in self.numbers.items()}
+        return {**numbers, **self.counts.arrays(self.steps)}
 
     def load_numbers(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from the ``"step"`` and the numbers of a checked state."""
         self.steps = int(state["step"])
+        self.load_counts(state)
         self.numbers = self.coming = {name: float(state[name]) for name in self.numbers}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:

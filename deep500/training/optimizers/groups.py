@@ -19,10 +19,12 @@ PARAMETERS = "parameters"
 
 
 class Part(NamedTuple):
-    """Parameters that are updated alike: their own hyper-parameters, and their names in the network's order."""
+    """Parameters that are updated alike: their own hyper-parameters, their names in the network's order, and by how
+    many updates they are behind the optimizer."""
 
     values: dict[str, Any]
     names: tuple[str, ...]
+    behind: int = 0
 
 
 def checked_groups(
@@ -90,9 +92,11 @@ def divide(optimizer: Any, groups: Sequence[Mapping[str, Any]]) -> list[Part]:
                         f"{name!r} from two groups; expected one value: let their patterns not overlap"
                     )
             settings[name].update(values)
-    parts: dict[tuple[Any, ...], Part] = {(): Part({}, ())}
+    late: Mapping[str, int] = optimizer.counts.late
+    parts: dict[tuple[Any, ...], Part] = {(0,): Part({}, ())}
     for name in names:
-        alike = tuple(sorted(settings[name].items()))
-        part = parts.get(alike, Part(settings[name], ()))
-        parts[alike] = Part(part.values, (*part.names, name))
+        behind = late.get(name, 0)
+        alike = (behind, *sorted(settings[name].items()))
+        part = parts.get(alike, Part(settings[name], (), behind))
+        parts[alike] = part._replace(names=(*part.names, name))
     return [part for part in parts.values() if part.names]

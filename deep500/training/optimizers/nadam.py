@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -37,6 +38,12 @@ class NAdamOptimizer(AdamOptimizer):
     def next_numbers(self) -> Mapping[str, float]:
         return {"mu_product": self.numbers["mu_product"] * self.momentum(self.steps + 1)}
 
+    def product(self) -> float:
+        """``P_t``; that of a parameter with another ``t`` than the optimizer is computed anew."""
+        if not self.behind:
+            return self.coming["mu_product"]
+        return math.prod(map(self.momentum, range(1, self.steps + 2)))
+
     @property
     def decoupled(self) -> bool:  # type: ignore[override]
         """As the hyper-parameter says."""
@@ -44,6 +51,6 @@ class NAdamOptimizer(AdamOptimizer):
 
     def moment_step(self, grad: Any, name: str) -> Any:
         mean, square = self.moments(grad, name)
-        mu, ahead, product = self.momentum(self.steps + 1), self.momentum(self.steps + 2), self.coming["mu_product"]
+        mu, ahead, product = self.momentum(self.steps + 1), self.momentum(self.steps + 2), self.product()
         update = (1 - mu) / (1 - product) * grad + ahead / (1 - product * ahead) * mean
         return self.lr * update / self.deviation(square)

@@ -55,7 +55,7 @@ class ProdigyOptimizer(SummingOptimizer):
 
     def rate(self) -> float:
         """``rate`` of this step."""
-        (b1, b2), t = self.betas, self.steps + 1
+        (b1, b2), t = self.betas, self.steps + self.behind + 1  # one rate for all, as are the sums
         return self.distance() * self.lr * ((1 - b2**t) ** 0.5 / (1 - b1**t) if self.use_bias_correction else 1.0)
 
     def summands(self, grad: Any, old_param: Any, name: str) -> Sequence[Any]:

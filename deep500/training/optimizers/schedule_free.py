@@ -67,13 +67,21 @@ class ScheduleFree(UpdateRuleOptimizer, declares=False):
         total = self.numbers["weight_sum"] + weight
         return {"lr_max": most, "weight_sum": total, "share": weight / total if total else 0.0}
 
+    def share(self) -> float:
+        """``c``; of a parameter with a ``t`` of its own as if ``lr`` had been constant."""
+        if not self.behind:
+            return self.coming["share"]
+        t = np.arange(1.0, self.steps + 2)
+        weights = t**self.r * np.minimum(1.0, t / (self.warmup_steps or 1.0)) ** self.weight_lr_power
+        return float(weights[-1] / weights.sum())
+
     def new_input(self) -> None:
         self._train()
         super().new_input()
 
     def moved(self, update: Any, y: Any, name: str) -> Any:
         """Take a step of ``z``, and return ``y``."""
-        rate, c, z = self.rate(), self.coming["share"], self.slot("z")
+        rate, c, z = self.rate(), self.share(), self.slot("z")
         if name not in z:
             z[name] = y * 1
         ahead = y + c * (z[name] - y) + rate * (self.blend * (1 - c) - 1) * update

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from deep500.errors import InputError, nearest
+from deep500.training.optimizers.counting import COUNT
 from deep500.training.optimizers.updates import Updates
 
 
@@ -30,11 +31,13 @@ def checked_slots(optimizer: Any, state: Mapping[str, np.ndarray]) -> Iterator[t
         if key == "step" or key in optimizer.numbers:
             continue
         slot, _, name = key.partition("/")
-        if name not in names:
+        if name not in names and (not key.startswith(COUNT) or name not in parameters):
             raise InputError(
                 f"got optimizer state {key!r}; expected '<slot>/<parameter>': {nearest(name, names)} "
                 "Load the state of the same network"
             )
+        if key.startswith(COUNT):
+            continue
         shape = optimizer.slot_shape(slot, name, parameters[name].value.shape)
         if np.shape(array) not in (shape, ()):
             raise InputError(

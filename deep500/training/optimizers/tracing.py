@@ -312,7 +312,7 @@ def trace(
     kind: Any = type(optimizer)
     cls, attributes = _watched(kind), vars(optimizer)
     plain = {name: value for name, value in attributes.items() if type(value) in _PLAIN}
-    plain.update(values, groups=(), _optimizer=attributes)
+    plain.update(values, groups=(), _in_part=True, _optimizer=attributes)
     runs = []
     for _ in range(2):
         traced, twin = _Trace(slots), object.__new__(cls)

@@ -8,16 +8,17 @@ from functools import wraps
 from typing import Any, ClassVar
 
 from deep500.errors import InputError, nearest
+from deep500.training.optimizers.counting import OwnCounts
 from deep500.training.optimizers.groups import Part, checked_groups, divide
 from deep500.training.optimizers.hyperparameters import Hyperparameter, declared, signature
 
 
 def in_its_group(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method for one parameter, its last argument's, with the hyper-parameters of that parameter's group."""
+    """Return a method for one parameter, its last argument's, with its group's hyper-parameters and its own count."""
 
     @wraps(method)
     def grouped(self: Tunable, *arguments: Any) -> Any:
-        if not self.groups or self._in_part:
+        if self._in_part or not (self.groups or self.counts.late):
             return method(self, *arguments)
         with self.within(next(part for part in self.parts() if arguments[-1] in part.names)):
             return method(self, *arguments)
@@ -38,6 +39,9 @@ class Tunable:
     _declarations: ClassVar[Mapping[str, Hyperparameter]] = {}
     _like: ClassVar[type[Tunable] | None] = None
     network: Any
+    counts: OwnCounts
+    behind = 0
+    """By how many updates the parameter whose rule runs is behind the optimizer."""
 
     def __init_subclass__(cls, *, like: type[Tunable] | None = None, declares: bool = True, **options: Any) -> None:
         """Derive ``hyperparameters`` and the signature from the class's declaration, or from that of ``like``."""
@@ -114,13 +118,15 @@ class Tunable:
 
     def _of_part(self, part: Part) -> dict[str, Any]:
         values = part.values
+        if part.behind:
+            values = {**values, "steps": self.steps - part.behind, "behind": part.behind}  # type: ignore[attr-defined]
         if "lr" not in values:
             return values
         return {**values, "lr": values["lr"] * (self.lr / self.initial["lr"])}  # type: ignore[attr-defined]
 
     @contextmanager
     def within(self, part: Part) -> Iterator[None]:
-        """Inside, the optimizer's hyper-parameters are those of a part."""
+        """Inside, the optimizer's hyper-parameters and its ``steps`` are those of a part."""
         values = self._of_part(part)
         before = {name: getattr(self, name) for name in values}
         self.__dict__.update(values)
