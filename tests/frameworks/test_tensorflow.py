@@ -251,6 +251,30 @@ def test_what_only_a_run_knows_is_run_eagerly(backend: Any) -> None:
         assert_close(gradients(executor)["w.grad"], x.sum(0))
 
 
+def test_windows_of_three_axes_have_gradients_where_nothing_is_traced(backend: Any) -> None:
+    """TensorFlow's tape does not record what an operator has by default."""
+    rng, net = np.random.default_rng(0), Network()
+    net.add_input("x", ("N", 4, 3, 5, 6), "float64")
+    net.add_input("axes", (1,), "int64")
+    net.add_parameter("w", rng.normal(size=(4, 4, 1, 3, 3)))
+    net.add_parameter("grouped", rng.normal(size=(4, 2, 1, 3, 3)))
+    net.add_parameter("turned", rng.normal(size=(4, 2, 1, 2, 2)))
+    net.add_node("Conv", ["x", "w"], "a", pads=[0, 1, 1, 0, 1, 1])
+    net.add_node("Conv", ["a", "grouped"], "b", group=2, pads=[0, 1, 1, 0, 1, 1])
+    net.add_node("MaxPool", "b", "c", kernel_shape=[1, 2, 2])
+    net.add_node("AveragePool", "c", "d", kernel_shape=[2, 2, 2])
+    net.add_node("ConvTranspose", ["d", "turned"], "e", group=2)
+    net.add_node("ReduceSum", ["e", "axes"], "sum", keepdims=0)
+    net.add_node("ReduceSumSquare", "sum", "loss", keepdims=0)
+    net.add_output("loss")
+    feeds = {"x": rng.normal(size=(2, 4, 3, 5, 6)), "axes": np.array([1])}
+    got, want = backend.from_model(net), Reference(net)
+    for executor in (got, want):
+        executor.inference_and_backprop(feeds)
+    for name, value in gradients(want).items():
+        assert_close(gradients(got)[name], value, err_msg=name)
+
+
 def test_a_constant_that_is_fed_is_traced_again(backend: Any) -> None:
     net = Network()
     net.add_input("x", ("N", 4))

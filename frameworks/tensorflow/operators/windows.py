@@ -100,10 +100,8 @@ def _dilated(x: Tensor, kernel: Tensor, window: Window, group: int) -> Tensor:
 
 def _conv(x: Tensor, kernel: Tensor, strides: Any, padding: Any, group: int) -> Tensor:
     rank = len(strides)
-    if group == 1:
-        return (
-            tf.nn.convolution(x, kernel, strides, padding) if rank == 3 else tf.nn.conv2d(x, kernel, strides, padding)
-        )
+    if group == 1:  # not tf.nn.convolution, whose gradient fails in three dimensions where nothing is traced
+        return (tf.nn.conv2d if rank == 2 else tf.nn.conv3d)(x, kernel, [1, *strides, 1], padding)
     channels, outputs = static_sizes(x, -1)[0], static_sizes(kernel, -1)[0]
     if rank == 2 and group == channels and strides[0] == strides[1]:  # each channel by itself
         taps = kernel.shape.as_list()[:2]
@@ -175,12 +173,17 @@ def _lowest(x: Tensor) -> Any:
     return -math.inf if x.dtype.is_floating else x.dtype.min
 
 
+def _has_kernel(x: Tensor, window: Window) -> bool:
+    """Whether TensorFlow pools so: in three dimensions not in float64, on processors."""
+    dtypes = {2: (tf.float32, tf.float64), 3: (tf.float32,)}.get(len(window.kernel), ())
+    return x.dtype in dtypes and set(window.dilations) == {1}
+
+
 @op("MaxPool", layout="last")
 def max_pool(x: Tensor, *, settings: Sliding, outputs: tuple[bool, ...]) -> Any:
     window = resolve(x, settings.kernel_shape, settings)
     y = padded(x, window.begin, window.whole_end, _lowest(x))
-    fast = len(window.kernel) in (2, 3) and set(window.dilations) == {1} and x.dtype in (tf.float32, tf.float64)
-    if len(outputs) == 1 and fast:
+    if len(outputs) == 1 and _has_kernel(x, window):
         pool = tf.nn.max_pool2d if len(window.kernel) == 2 else tf.nn.max_pool3d
         return pool(y, window.kernel, window.strides, "VALID")
     if len(outputs) == 1:
@@ -223,7 +226,7 @@ def average_pool(x: Tensor, *, settings: Sliding) -> Tensor:
 
 def _window_sum(x: Tensor, window: Window, mean: bool = False) -> Tensor:
     """Sum (or mean) of each window of a padded input."""
-    if len(window.kernel) in (2, 3) and set(window.dilations) == {1} and x.dtype in (tf.float32, tf.float64):
+    if _has_kernel(x, window):
         pool = tf.nn.avg_pool2d if len(window.kernel) == 2 else tf.nn.avg_pool3d
         y = pool(x, window.kernel, window.strides, "VALID")
         return y if mean else y * number(math.prod(window.kernel), x)
