@@ -16,6 +16,7 @@ The archive is a function of these files: packaged twice, it has the same bytes.
 from __future__ import annotations
 
 import argparse
+import ast
 import gzip
 import hashlib
 import io
@@ -104,6 +105,7 @@ def parts(folder: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
     recipe = _recipe(folder, manifest)
     if recipe is not None:
         files[f"{RECIPE}/{Path(manifest['recipe_file']).name}"] = recipe
+        files |= {f"{RECIPE}/{name}": content for name, content in beside(folder, manifest).items()}
     files[SYSTEM] = system(manifest)
     files[CHECKLIST] = checklist(folder, recipe is not None).encode("utf-8")
     return files
@@ -124,7 +126,8 @@ def _recipe(folder: Path, manifest: Mapping[str, Any]) -> bytes | None:
     if manifest["recipe_file"] is None:
         return None
     path = Path(manifest["recipe_file"])
-    content = read_bytes(path, MOST_BYTES, links=True, do=f"restore the recipe of {folder}")
+    do = f"restore the recipe of {folder}" + ("" if path.is_absolute() else ", or go to the folder it was started in")
+    content = read_bytes(path, MOST_BYTES, links=True, do=do)
     digest = hashlib.sha256(content).hexdigest()
     if digest != manifest["recipe_sha256"]:
         raise ResultsError(
@@ -132,6 +135,67 @@ def _recipe(folder: Path, manifest: Mapping[str, Any]) -> bytes | None:
             "file as it was"
         )
     return content
+
+
+def sources_beside(manifest: Mapping[str, Any]) -> dict[str, tuple[str, bool]]:
+    """Files of the author's own, beside the recipe's, by their place from there: the hash that the manifest holds, and
+    whether a key names the file (``optimizer=opt.py:Sgd``); a module may be installed elsewhere.
+
+    Example:
+        >>> sources_beside({"resolved": {"own": [{"key": "optimizer", "name": "opt.py:Sgd", "sha256": "07"}]}})
+        {'opt.py': ('07', True)}
+    """
+    places: dict[str, tuple[str, bool]] = {}
+    for source in (manifest.get("resolved") or {}).get("own") or ():
+        place, colon, _ = str(source["name"]).partition(":")
+        is_file = place.endswith(".py")
+        places[place if is_file else f"{place.replace('.', '/')}.py"] = (source["sha256"], is_file and bool(colon))
+    return places
+
+
+def beside(folder: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
+    """The files that a run was made with beside its recipe's: those of objects of the author's own, and what they and
+    the recipe import from its folder.
+
+    Raises:
+        ResultsError: a file is gone, another one than the run was made with, or not in that folder.
+    """
+    recipe, files, known = Path(manifest["recipe_file"]), dict[str, bytes](), sources_beside(manifest)
+    todo = [*(name for name, (_, is_named) in known.items() if is_named), *_imported(recipe)]
+    while todo:
+        name = todo.pop()
+        digest, is_named = known.get(name, (None, False))
+        path = next((place / name for place in (recipe.parent, Path()) if (place / name).is_file()), None)
+        if name in files or (path is None and not is_named):
+            continue
+        if path is None or Path(name).is_absolute() or ".." in Path(name).parts:
+            raise ResultsError(
+                f"{folder}: got a run made with {name}; expected that file in the folder of {recipe}, which a package "
+                "holds: put it there, and run again"
+            )
+        files[name] = read_bytes(path, MOST_BYTES, links=True)
+        if digest not in (None, hashlib.sha256(files[name]).hexdigest()):
+            raise ResultsError(
+                f"{path}: got another file than {folder} ran with; expected SHA-256 {digest}: restore it as it was"
+            )
+        todo += _imported(path)
+    return files
+
+
+def _imported(path: Path) -> list[str]:
+    """Files that a module may import from its folder, by their names from there."""
+    try:
+        tree = ast.parse(path.read_bytes()) if path.suffix == ".py" else ast.Module([], [])
+    except (SyntaxError, ValueError):
+        return []
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    ours = [name.replace(".", "/") for name in names if name.partition(".")[0] != "deep500"]
+    return [f"{name}{end}" for name in ours for end in (".py", "/__init__.py")]
 
 
 def _archive(name: str, files: Mapping[str, bytes]) -> bytes:

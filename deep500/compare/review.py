@@ -21,7 +21,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from deep500.compare.package import CHECKLIST, MOST_PACKED, RECIPE, RESULTS, SYSTEM, checklist, sums, system
+from deep500.compare.package import (
+    CHECKLIST,
+    MOST_PACKED,
+    RECIPE,
+    RESULTS,
+    SYSTEM,
+    checklist,
+    sources_beside,
+    sums,
+    system,
+)
 from deep500.compare.reproduction import Answer, begun_again, ended_again
 from deep500.compare.review_page import write_page
 from deep500.compare.runs import compare_runs
@@ -209,12 +219,26 @@ def _made_again(place: Path, folder: Path) -> Iterator[Answer]:
     recipe = _recipe_of(place)
     digest = None if recipe is None else hashlib.sha256(read_bytes(recipe)).hexdigest()
     yield Answer(digest == manifest["recipe_sha256"], "no recipe file" if recipe is None else "the recipe file")
+    known = sources_beside(manifest)
+    digests = {name: _digest(place, name) for name in known}
+    if others := [name for name, (_, is_named) in known.items() if is_named or digests[name] is not None]:
+        wrong = [name for name in others if digests[name] != known[name][0]]
+        subject = f"{', '.join(others)} beside the recipe"
+        yield Answer(not wrong, f"{subject}: got another {', '.join(wrong)}, or none" if wrong else subject)
     yield Answer(_is(place / CHECKLIST, checklist(folder, recipe is not None).encode("utf-8")), "the checklist")
 
 
 def _recipe_of(place: Path) -> Path | None:
-    files = (path for path in sorted((place / RECIPE).glob("*")) if path.suffix in (".py", *READERS))
-    return next((path for path in files if path.is_file()), None)
+    name = read_json(_run_of(place) / MANIFEST).get("recipe_file")
+    path = place / RECIPE / Path(str(name)).name
+    return path if name is not None and path.suffix in (".py", *READERS) and path.is_file() else None
+
+
+def _digest(place: Path, name: str) -> str | None:
+    """SHA-256 of a file below the recipe's folder, None if it is not there."""
+    is_below = not Path(name).is_absolute() and ".." not in Path(name).parts
+    path = place / RECIPE / name
+    return hashlib.sha256(read_bytes(path, MOST_PACKED)).hexdigest() if is_below and path.is_file() else None
 
 
 def _is(path: Path, content: bytes) -> bool:

@@ -498,7 +498,8 @@ class Session:
             plan = record.manifest()["series"][STEP]["plan"]
             ranks = ranks_of_run(record.samples, plan, self.seeds, self.comm.size, communication)
             if ranks is not None:
-                ranks.write(record.path)
+                disturbing = taints(record.epochs(), record.manifest())
+                (ranks.observed() if disturbing else ranks).write(record.path)
 
 
 def _lasted(epochs: Sequence[dict[str, Any]]) -> float | None:

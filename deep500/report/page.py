@@ -27,7 +27,7 @@ from deep500.results.files import read_json, write_atomic
 from deep500.results.formats import RECOMPUTATIONS
 from deep500.results.network import read_network
 from deep500.results.outcomes import outcome
-from deep500.results.quiet import BUSY, disturbed, mixed
+from deep500.results.quiet import BUSY, disturbed, mixed, taints
 from deep500.results.ranks import Ranks, is_of_rank
 from deep500.results.record import REPORT, Record
 from deep500.results.rules import CLAIMS, FAIL, MISSING, NOT_APPLICABLE, PASS, RULES, RULES_FILE, title_of
@@ -128,6 +128,8 @@ def view(record: Record, name: str = "", claims: Sequence[Mapping[str, Any]] | N
 def _limits(record: Record, claims: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Rates, ranks and numbers of ranks beside what bounds them: most runs have none, and load no code for them."""
     scaling, ranks = scaling_of(record.path), Ranks.read(record.path)
+    if ranks is not None and taints(record.epochs(), record.manifest()):
+        ranks = ranks.observed()  # folders of older versions have intervals
     rates = _bounds(claims)
     views: dict[str, Any] = {"scaling": scaling, "ranks": ranks, "bounds": [] if rates is None else [rates]}
     views |= {"scaling_rows": [], "scaling_figures": [], "ranks_figure": None}

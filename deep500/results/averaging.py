@@ -75,7 +75,11 @@ def add_average(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
     """Declare the options of ``average``; returns what executes it."""
     parser.add_argument("folder", type=Path, help="results folder of a run")
     parser.add_argument("--last", type=int, metavar="K", help="how many of the newest checkpoints (all that are kept)")
-    parser.add_argument("--ema", action="store_true", help="the moving averages that judged a run with the key ema")
+    parser.add_argument(
+        "--ema",
+        action="store_true",
+        help="of the moving averages of a run with the key ema; with --last 1 those that judged it",
+    )
     parser.add_argument("--seed", type=int, default=None, help="of which seed (the run's first)")
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="safetensors file to write")
     add_json(parser)
@@ -85,7 +89,7 @@ def add_average(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace
 def _average(args: argparse.Namespace) -> int:
     from safetensors.numpy import save
 
-    seeds = sorted((args.folder / "checkpoints").glob("seed-*"))
+    seeds = sorted((args.folder / "checkpoints").glob("seed-*"), key=lambda place: (len(place.name), place.name))
     chosen = [path for path in seeds if args.seed is None or path.name == f"seed-{args.seed}"]
     if not chosen:
         raise ResultsError(

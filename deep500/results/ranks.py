@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,16 @@ class Ranks:
     summary: str
     imbalance: float | None = None
     rank_p: float | None = None
+
+    def observed(self) -> Ranks:
+        """The same without intervals: times of a run that others disturbed are observations.
+
+        Example:
+            >>> Ranks((Rank(0, Interval(0.5, 0.4, 0.6, 50)),), "none", "max").observed().ranks[0].seconds
+            Interval(median=0.5, low=None, high=None, n=50, level=0.95)
+        """
+        ranks = [replace(rank, seconds=replace(rank.seconds, low=None, high=None)) for rank in self.ranks]
+        return replace(self, ranks=tuple(ranks))
 
     def write(self, folder: Path) -> Path:
         """Write ``ranks.json`` into a results folder; raises ResultsError."""

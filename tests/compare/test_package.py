@@ -126,6 +126,33 @@ def test_a_run_that_was_altered_or_whose_recipe_changed_is_not_packed(run, tmp_p
     assert not list(tmp_path.iterdir())
 
 
+def test_what_a_run_was_made_with_beside_its_recipe_is_packed_and_reviewed(tmp_path):
+    """Files that keys name, and what the recipe and they import from its folder; others are refused by name."""
+    files = {"job.py": "import helper, numpy", "helper.py": "from deeper import x", "deeper.py": "x = 1", "opt.py": ""}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "unused.py").write_text("")
+    digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
+    sources = [{"key": "optimizer", "name": "opt.py:Sgd", "sha256": digests["opt.py"]}]
+    sources += [{"key": "loss", "name": "installed.place:Loss", "sha256": digests["opt.py"]}]
+    about = {"recipe_file": str(tmp_path / "job.py"), "recipe_sha256": digests["job.py"]}
+    resolved = {"recipe": {"batch_size": 32}, "own": sources}
+    record = finished(tmp_path / "results", samples=20, seeds=1, resolved=resolved, **about)
+    names = {name.partition("/recipe/")[2] for name in members(package(record.path, tmp_path / "a.tar.gz"))}
+    assert names - {""} == {*files}
+    agreed = {a.what: a.agrees for a in review(unpack(tmp_path / "a.tar.gz", tmp_path / "out"))}
+    assert agreed["opt.py beside the recipe"]
+    (place,) = (tmp_path / "out").glob("*")
+    (place / "recipe" / "opt.py").write_text("changed")
+    assert any("got another opt.py" in answer.what and not answer.agrees for answer in review(place))
+    (tmp_path / "opt.py").write_text("changed")
+    with pytest.raises(ResultsError, match=r"opt.py: got another file than .* ran with"):
+        package(record.path, tmp_path / "b.tar.gz")
+    (tmp_path / "opt.py").unlink()
+    with pytest.raises(ResultsError, match=r"got a run made with opt.py; expected that file in the folder of"):
+        package(record.path, tmp_path / "b.tar.gz")
+
+
 # fmt: off
 HOSTILE = {
     "above": ([("../x", b"")], {}, "regular files in one new folder"),

@@ -192,3 +192,16 @@ def test_plots_refuse_what_rule_r12_forbids():
         Plot(Axis(1, 2, "s"), Axis(0, 1, "", labels=names), "a plot for a test").bar(0, 0, 2)
     with pytest.raises(InputError, match="begin at 0"):
         Plot(Axis(0, 2, "s"), Axis(0, 1, "", labels=names), "a plot for a test").bar(0, 1, 2)
+
+
+def test_ranks_of_a_busy_machine_have_no_intervals(tmp_path, monkeypatch):
+    record = finished(tmp_path, labels=["busy machine"])
+    RANKED.write(record.path)
+
+    def times():
+        part = render(record).partition('id="parallel"')[2].partition("</section>")[0]
+        return ["CI" in row for row in re.findall(r"<tr><th.*?</tr>", part, re.DOTALL)[1:]]
+
+    assert any(times())
+    monkeypatch.setattr("deep500.report.page.taints", lambda *_: True)
+    assert times() and not any(times())
