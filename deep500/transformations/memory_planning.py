@@ -179,10 +179,14 @@ class _Planning:
             ask = max(empty.budget - off, 1) if len(asked) < _ROUNDS else 1
 
     def _without_pieces(self, empty: MemoryPlan) -> Iterator[MemoryPlan]:
-        try:
-            plan = self.subject.plan(empty.budget, self.regions)
-        except BudgetError as error:
-            self.smallest = error.smallest
+        plan: CheckpointingPlan | None = None
+        for profile in (self.regions, None) if self.subject.measures_stages else (self.regions,):
+            try:
+                plan = self.subject.plan(empty.budget, profile)
+                break
+            except BudgetError as error:
+                self.smallest = min(filter(None, (self.smallest, error.smallest)), default=None)
+        if plan is None:
             return
         again = recomputing(self.regions.step, [region.values for region in plan.regions])
         _, _, share = self._operations(self.regions.step, again)
