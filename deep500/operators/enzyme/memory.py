@@ -12,7 +12,8 @@ corrupted. It decides so only for memory that it would fill once more.
 somewhere else than new memory (``noalias``): what was read before by the memory's own pointer is not kept, but read
 again when it is overwritten.
 
-*Whole arrays.* Enzyme keeps some in memory of ``malloc``, and says that it lies at a multiple of their size.
+*Whole arrays.* Enzyme keeps some in memory of ``malloc``, and says that it lies at a multiple of their size. Where
+loops were unrolled, it keeps them for the rounds of four only, and reads them in what is left, too.
 """
 
 from __future__ import annotations
@@ -140,6 +141,27 @@ def as_allocated(ir: str) -> str:
         '  store double %1, ptr %kept, align 16, !noalias !7'
     """
     return _ALIGNED.sub(lambda match: f"{match[1]}{min(int(match[2]), _ALIGNMENT)}", ir)
+
+
+_KEPT_WHOLE = re.compile(rf"^\s+({_VALUE}) = [^\n]*@malloc\(i64 \d+\)[^\n]*!enzyme_cache_alloc", re.MULTILINE)
+
+
+def kept_on_one_way(ir: str) -> bool:
+    """Return whether an array is kept whole on one way through a function, and read where ways have met.
+
+    Args:
+        ir: LLVM's text form, as Enzyme leaves it.
+
+    Example:
+        >>> text = "  %kept = call ptr @malloc(i64 2048), !enzyme_cache_alloc !7\\n"
+        >>> kept_on_one_way(text + "  %3 = phi ptr [ undef, %1 ], [ %kept, %2 ]")
+        True
+        >>> kept_on_one_way(text + "  %3 = phi ptr [ %4, %1 ], [ %kept, %2 ]")
+        False
+    """
+    kept = set(_KEPT_WHOLE.findall(ir))
+    choices = [rest for _, rest in _CHOSEN.findall(ir) if "[ undef," in rest] if kept else []
+    return any(name in kept for rest in choices for pair in _CHOICE.findall(rest) for name in pair)
 
 
 def freed_by_choice(ir: str) -> bool:

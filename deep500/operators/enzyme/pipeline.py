@@ -43,7 +43,14 @@ from deep500.operators.enzyme.ir import (
 )
 from deep500.operators.enzyme.loops import guard_zeros, loosen, once, spare_gradients, turn_loops
 from deep500.operators.enzyme.members import kept_in_members, mixed_pointers
-from deep500.operators.enzyme.memory import FILLED_ONCE, as_allocated, freed_by_choice, may_be_chosen, moved_apart
+from deep500.operators.enzyme.memory import (
+    FILLED_ONCE,
+    as_allocated,
+    freed_by_choice,
+    kept_on_one_way,
+    may_be_chosen,
+    moved_apart,
+)
 from deep500.operators.enzyme.regions import own_regions
 from deep500.operators.enzyme.rounds import round_by_round
 from deep500.progress import stage
@@ -178,6 +185,10 @@ def compile_library(
                 prepare(clang, tu, modules[0], ["-gline-tables-only", *flags], replace(options, listing=None))
                 results[0] = differentiate(engine, clang, modules[0], options)
             raise refusal(*results[0], modules[0], options)
+        if not options.explained and "-funroll-loops" in flags and any(kept_on_one_way(ir) for _, ir, _ in results):
+            raise EnzymeError(
+                f"{options.name}: got an array that unrolled loops do not keep; expected loops as they are"
+            )
         missing = {}
         for module, (code, ir, message) in zip(modules, results, strict=True):
             if failed(code, ir):
