@@ -131,6 +131,8 @@ MENDED = [
            f"{EACH}y[i] = t[i] * T(i + 1);", checks=BOTH),
     # -- bytes
     Mended("copied_at_once", "std::memcpy(y, x, n * sizeof(T));", checks=BOTH),
+    Mended("vectors_assigned", f"std::vector<T> t(x, x + n), u(n); for (std::size_t w = 1; w < n; w *= 2) {{ {EACH}"
+           f"u[i] = t[i] * t[(i + w) % n] / 2; t = u; }} {EACH}y[i] = t[i] + u[i];", checks=BOTH),
     Mended("arrays_copied", f"struct both {{ T a[4]; std::array<T, 3> b; }} v{{}}; {EACH}v.a[i % 4] += x[i] * x[i]; "
            f"{EACH}v.b[i % 3] += std::sin(x[i]); both u = v; {EACH}y[i] = u.a[(i + 1) % 4] * u.b[i % 3] * x[i];",
            checks=BOTH, before="#include <array>\n"),

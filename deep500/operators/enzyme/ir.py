@@ -18,6 +18,7 @@ import struct
 from collections.abc import Collection, Sequence
 
 from deep500.operators.enzyme.functions import reached
+from deep500.operators.enzyme.memory import kinds_of_memory
 
 _REDUCE = re.compile(
     r"^(\s*%[-\w.$]+ = )(?:(?:tail|notail|musttail) )?call i32 @__kmpc_reduce(?:_nowait)?\(.*$", re.MULTILINE
@@ -153,7 +154,7 @@ def split(ir: str, apart: Sequence[str]) -> dict[str, str]:
     if not alone:
         return {REST: ir}
     rest = [name for name in exports if name not in alone]
-    return {REST: _with(ir, rest)} | {name: _borrowing(_with(ir, [name])) for name in alone}
+    return {REST: _with(ir, rest)} | {name: saturated(_borrowing(_with(ir, [name]))) for name in alone}
 
 
 def _with(ir: str, exports: Collection[str]) -> str:
@@ -399,7 +400,8 @@ _BESIDE = r"^  {name} = getelementptr [^\n]*?, ptr (%[-\w.$]+),"
 def typed_copies(ir: str, source: str) -> str:
     """The module with the types of numbers that ``memcpy`` moves, which Enzyme asks for.
 
-    Known are those of inputs and outputs, and of local arrays and structures with numbers of one type.
+    Known are those of inputs and outputs, of local arrays and structures with numbers of one type, and of memory that a
+    function reads and writes by pointers to them only.
 
     Args:
         ir: LLVM's text form, before Enzyme.
@@ -422,9 +424,11 @@ def typed_copies(ir: str, source: str) -> str:
         arguments = words if "d500_primal" in function[1] else []
         known = {f"%{i}": word for i, word in enumerate(arguments, 1) if word in _TYPE_NODES}
         known |= _locals(function[0], structures)
+        alike = kinds_of_memory(function[0])
 
         def with_type(copy: re.Match[str]) -> str:
             types = {known[base] for place in (copy[2], copy[3]) if (base := _base(function[0], place)) in known}
+            types = types or {alike[place] for place in (copy[2], copy[3]) if place in alike}
             if len(types) != 1:
                 return copy[0]
             kind = types.pop()

@@ -159,9 +159,52 @@ def kept_on_one_way(ir: str) -> bool:
         >>> kept_on_one_way(text + "  %3 = phi ptr [ %4, %1 ], [ %kept, %2 ]")
         False
     """
-    kept = set(_KEPT_WHOLE.findall(ir))
-    choices = [rest for _, rest in _CHOSEN.findall(ir) if "[ undef," in rest] if kept else []
-    return any(name in kept for rest in choices for pair in _CHOICE.findall(rest) for name in pair)
+    whole = set(_KEPT_WHOLE.findall(ir))
+    choices = [rest for _, rest in _CHOSEN.findall(ir) if "[ undef," in rest] if whole else []
+    return any(name in whole for rest in choices for pair in _CHOICE.findall(rest) for name in pair)
+
+
+_TYPED_STEP = re.compile(
+    rf"^\s+({_VALUE}) = getelementptr (?:inbounds |nuw |nusw )*([^\n]*?), ptr ({_VALUE}), i\d+ ([^\n]*)$", re.MULTILINE
+)
+_ACCESS = re.compile(rf"^\s+(?:\S+ = load (\w+)|store (\w+) [^,\n]+), ptr ({_VALUE})", re.MULTILINE)
+_COPY = re.compile(rf"@llvm\.mem(?:cpy|move)\.[^\n(]*\(ptr [^,\n]*?({_VALUE}), ptr [^,\n]*?({_VALUE}),")
+
+
+def kinds_of_memory(text: str) -> dict[str, str]:
+    """Pointers to memory that a function uses as an array of ``double``, or of ``float``, and as nothing else -> which.
+
+    Memory is the same where pointers are chosen, stepped or copied from one to the other.
+
+    Args:
+        text: a function in LLVM's text form.
+
+    Example:
+        >>> text = "  %2 = getelementptr double, ptr %1, i64 %0\\n  store double %3, ptr %2, align 8"
+        >>> kinds_of_memory(text)
+        {'%1': 'double', '%2': 'double'}
+    """
+    leaders: dict[str, str] = {}
+
+    def leader(name: str) -> str:
+        while leaders.setdefault(name, name) != name:
+            leaders[name] = leaders[leaders[name]]
+            name = leaders[name]
+        return name
+
+    pairs = [(name, other) for name, rest in _CHOSEN.findall(text) for pair in _CHOICE.findall(rest) for other in pair]
+    steps = _TYPED_STEP.findall(text)
+    for name, other in [*pairs, *((name, base) for name, _, base, _ in steps), *_COPY.findall(text)]:
+        if other not in ("", "null"):
+            leaders[leader(other)] = leader(name)
+    kinds: dict[str, set[str]] = {}
+    for read, written, place in _ACCESS.findall(text):
+        kinds.setdefault(leader(place), set()).add(read or written)
+    for name, kind, _, index in steps:  # a constant number of bytes may be that of a structure's member
+        if kind not in ("double", "float") and not (kind == "i8" and index.startswith("%")):
+            kinds.setdefault(leader(name), set()).add(kind)
+    alike = {name: kinds.get(leader(name), set()) for name in sorted(leaders)}
+    return {name: min(kind) for name, kind in alike.items() if len(kind) == 1 and kind <= {"double", "float"}}
 
 
 def freed_by_choice(ir: str) -> bool:

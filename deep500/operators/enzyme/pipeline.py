@@ -27,7 +27,6 @@ from deep500.operators.enzyme.exits import exits_kept
 from deep500.operators.enzyme.functions import Location, calls_through_pointers, lines_behind, lines_of
 from deep500.operators.enzyme.headers import HEADERS, UNFIT, parsed_headers
 from deep500.operators.enzyme.ir import (
-    REST,
     compared_numbers,
     fix_reductions,
     inline_functions,
@@ -36,7 +35,6 @@ from deep500.operators.enzyme.ir import (
     own_messages,
     plain_updates,
     reading_products,
-    saturated,
     shared_pointers,
     split,
     typed_copies,
@@ -193,16 +191,20 @@ def compile_library(
         for module, (code, ir, message) in zip(modules, results, strict=True):
             if failed(code, ir):
                 missing[module.stem] = str(refusal(code, ir, message, module, options))
-            guarded = as_allocated(ir if options.speculate else guard_zeros(ir))
-            joined = spare_gradients(once(loosen(inline_functions(guarded))))
-            owned = plain_updates(joined) if options.owned else joined
-            module.write_text(turn_loops(owned) if options.turn else owned, encoding="utf-8")
+            module.write_text(_finished(ir, options), encoding="utf-8")
         if missing:
             raise EnzymeError("\n".join(missing.values()), missing=missing)
         stage("linking")
         back(clang, modules, built, options)
         built.replace(library)
     return compared
+
+
+def _finished(ir: str, options: BuildOptions) -> str:
+    """A module as Enzyme leaves it, mended and made faster."""
+    joined = spare_gradients(once(loosen(inline_functions(as_allocated(ir if options.speculate else guard_zeros(ir))))))
+    owned = plain_updates(joined) if options.owned else joined
+    return turn_loops(owned) if options.turn else owned
 
 
 def build_taped(tu: Path, library: Path, flags: Sequence[str], options: BuildOptions) -> None:
@@ -238,7 +240,7 @@ def _modules(before: Path, options: BuildOptions) -> list[Path]:
     texts = split(before.read_text(encoding="utf-8"), options.apart)
     paths = [before.with_name(f"{name}.ll") for name in texts]
     for path, text in zip(paths, texts.values(), strict=True):
-        path.write_text(text if path.stem == REST else saturated(text), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     return paths
 
 

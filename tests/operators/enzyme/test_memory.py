@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from deep500.operators.enzyme.memory import freed_by_choice, may_be_chosen, moved_apart
+from deep500.operators.enzyme.memory import freed_by_choice, kinds_of_memory, may_be_chosen, moved_apart
 
 IR = """define void @g() {
   call void @__enzyme_autodiff(ptr @"a name")
@@ -113,3 +113,34 @@ def test_new_memory_that_is_read_and_for_which_a_pointer_is_chosen_may_be_it(
     assert ("noalias ptr @malloc(" in changed) == malloc == ("declare noundef nonnull ptr @_Znwm" not in changed)
     assert ("invoke noalias noundef nonnull ptr @_Znam(" in changed) == operator
     assert may_be_chosen(changed) == changed
+
+
+USED = """define void @f(ptr %0, i64 %n) {
+  %1 = call noalias ptr @_Znwm(i64 %n)
+  call void @llvm.memmove.p0.p0.i64(ptr nonnull align 8 %1, ptr align 8 %"a b", i64 %n, i1 false)
+  %2 = phi ptr [ %1, %5 ], [ null, %6 ]
+  %3 = getelementptr inbounds nuw i8, ptr %2, i64 %n
+  %4 = getelementptr float, ptr %3, i64 1
+  store float 0.000000e+00, ptr %4, align 4
+  ret void
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "typed"),
+    [
+        ("", "", True),
+        ("  ret void", "  %9 = load i32, ptr %1, align 4\n  ret void", False),
+        ("  ret void", "  store ptr %0, ptr %2, align 4\n  ret void", False),
+        ("i8, ptr %2, i64 %n", "i8, ptr %2, i64 4", False),  # a member, or an element: who knows
+        ("i8, ptr %2, i64 %n", "%struct.own, ptr %2, i64 0, i32 1", False),
+        ("store float 0.000000e+00", "store i32 0", False),
+        ("[ null, %6 ]", "[ %0, %6 ]\n  %8 = load ptr, ptr %0", False),
+    ],
+)
+def test_what_memory_is_used_for_is_known_where_nothing_else_is_done_with_it(old: str, new: str, typed: bool) -> None:
+    """By pointers that are chosen, stepped, and copied from one to the other."""
+    kinds = kinds_of_memory(USED.replace(old, new))
+    assert {"%1", '%"a b"', "%2", "%3", "%4"} <= set(kinds) if typed else not kinds
+    assert not typed or set(kinds.values()) == {"float"}
