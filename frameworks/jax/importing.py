@@ -27,6 +27,7 @@ from jax.interpreters import partial_eval
 
 from deep500.errors import InputError, NetworkError
 from deep500.networks.flow import CUSTOM, STOP
+from deep500.networks.node import graphs_of
 from deep500.networks.objects import Axes, Converted, free_axes, is_pair, named_inputs
 from deep500.networks.onnx.binding import bind_inputs, rename_values
 from deep500.networks.onnx.converters import converter, converting, quiet, unchanged
@@ -276,6 +277,7 @@ def _to_onnx(
     rename_values(proto.graph, names)
     bind_inputs(proto, {function.names[place]: np.asarray(function.leaves[place]) for place in places})
     _follow_mode(proto.graph)
+    _slide_over_three(proto.graph, function.name)
     _hold_statistics_as_scales(proto.graph)
     _take_wide(proto.graph, inputs)
     return proto
@@ -294,6 +296,86 @@ def _follow_mode(graph: onnx.GraphProto) -> None:
     for node in graph.node:
         if node.op_type == "Dropout":
             del node.input[2:]
+
+
+_MOST_AXES = 3
+"""Over how many axes windows slide in most backends."""
+
+
+def _slide_over_three(graph: onnx.GraphProto, where: str) -> None:
+    """Let windows of ``lax.reduce_window``, which has them over all axes of an array, slide over those that they span.
+
+    jax2onnx puts two axes of one element before them; those over which a window does not slide take their places.
+    """
+    arrays, nodes = {tensor.name: tensor for tensor in graph.initializer}, list[onnx.NodeProto]()
+    for node in graph.node:
+        for inner in graphs_of(node):
+            _slide_over_three(inner, where)
+        window = _Sliding.from_node(node, arrays)
+        nodes += [node] if window is None or len(window.kernel) <= _MOST_AXES else window.narrowed(graph, where)
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+@dataclass
+class _Sliding:
+    """A node that slides a window over all axes of its input but the first two, which have one element."""
+
+    node: onnx.NodeProto
+    arrays: Mapping[str, onnx.TensorProto]
+    kernel: list[int]
+
+    @classmethod
+    def from_node(cls, node: onnx.NodeProto, arrays: Mapping[str, onnx.TensorProto]) -> _Sliding | None:
+        """None for a node without a window of known size."""
+        if node.op_type == "Conv":
+            return cls(node, arrays, list(arrays[node.input[1]].dims)[2:]) if node.input[1] in arrays else None
+        kernels = (list(a.ints) for a in node.attribute if a.name == "kernel_shape" and node.domain == "")
+        return next((cls(node, arrays, kernel) for kernel in kernels), None)
+
+    def narrowed(self, graph: onnx.GraphProto, where: str) -> list[onnx.NodeProto]:
+        """Nodes that do the same over fewer axes."""
+        node, rank = self.node, len(self.kernel)
+        lists = {a.name: list(a.ints) for a in node.attribute if a.ints}
+        pads = lists.get("pads", [0] * 2 * rank)
+        spans = [
+            n > 1 or lists.get("strides", [1] * rank)[i] > 1 or bool(pads[i] or pads[i + rank])
+            for i, n in enumerate(self.kernel)
+        ]
+        most = 1 if node.op_type == "Conv" else 2  # a convolution's second axis is its channel
+        aside = [axis for axis, spanned in enumerate(spans) if not spanned][:most]
+        rest = [axis for axis in range(rank) if axis not in aside]
+        if len(rest) > _MOST_AXES:
+            raise NetworkError(
+                f"{where}: got a window over {sum(spans)} of {rank} axes, {tuple(self.kernel)}; expected at most "
+                f"{_MOST_AXES}, as backends have: reduce the others one after the other"
+            )
+        source, target = node.input[0], node.output[0]
+        axes = onnx.numpy_helper.from_array(np.arange(len(aside)), f"{target}/aside")
+        leading = [0][: 2 - len(aside)]  # of the two axes of one element what remains, where two are put aside none
+        order = [len(leading) + axis for axis in aside] + leading + [len(leading) + axis for axis in rest]
+        names = [f"{target}/{part}" for part in ("fewer", "turned", "slid", "back")]
+        slid = onnx.NodeProto()
+        slid.CopyFrom(node)
+        slid.input[0], slid.output[0] = names[1], names[2]
+        for attribute in slid.attribute:
+            if values := lists.get(attribute.name):
+                chosen = [values[i + more] for more in range(0, len(values), rank) for i in rest]
+                attribute.CopyFrom(onnx.helper.make_attribute(attribute.name, chosen))
+        graph.initializer.append(axes)
+        if node.op_type == "Conv":
+            weight = onnx.numpy_helper.to_array(self.arrays[node.input[1]])
+            weight = weight.reshape(*weight.shape[:2], *(self.kernel[axis] for axis in rest))
+            slid.input[1] = f"{target}/weight"
+            graph.initializer.append(onnx.numpy_helper.from_array(weight, slid.input[1]))
+        make = onnx.helper.make_node
+        return [
+            make("Squeeze", [source, axes.name], [names[0]]),
+            make("Transpose", [names[0]], [names[1]], perm=order),
+            slid,
+            make("Transpose", [names[2]], [names[3]], perm=np.argsort(order).tolist()),
+            make("Unsqueeze", [names[3], axes.name], [target]),
+        ]
 
 
 def _hold_statistics_as_scales(graph: onnx.GraphProto) -> None:

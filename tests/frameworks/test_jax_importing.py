@@ -142,6 +142,31 @@ def test_what_cannot_be_converted_is_one_error(model: Any, example: Any, kind: t
         as_network(model, example)
 
 
+@pytest.mark.parametrize("window", [(1, 3, 2, 1), (2, 2, 2, 1)])
+@pytest.mark.parametrize("reduce", [jax.lax.max, jax.lax.add])
+def test_windows_over_all_axes_slide_over_those_that_they_span(reduce: Any, window: tuple[int, ...]) -> None:
+    start = 0.0 if reduce is jax.lax.add else -jnp.inf
+
+    def function(tree: Any, x: Any) -> Any:
+        strides = (1, 2, *window[2:]) if window[0] == 1 else (1, 1, 1, 1)
+        return jax.lax.reduce_window(x * tree["scale"], start, reduce, window, strides, "SAME")
+
+    tree, x = {"scale": np.arange(1.0, 5.0, dtype="float32")}, real(3, 5, 6, 4)
+    network = as_network((function, tree), x)
+    spatial = [len(dict(n.attributes)["strides"]) for n in network.nodes if n.op_type in ("Conv", "MaxPool")]
+    assert spatial and max(spatial) <= 3
+    got = reference.from_model(network).inference({next(iter(network.inputs)): x})["output"]
+    assert_close(got, np.asarray(function(tree, x)))
+
+
+def test_a_window_over_four_axes_is_refused() -> None:
+    def function(tree: Any, x: Any) -> Any:
+        return jax.lax.reduce_window(x * tree["scale"], -jnp.inf, jax.lax.max, (2, 2, 2, 2), (1, 1, 1, 1), "VALID")
+
+    with pytest.raises(NetworkError, match="over 4 of 4 axes"):
+        as_network((function, {"scale": np.float32(2)}), real(3, 5, 6, 4))
+
+
 def test_dropout_that_would_be_lost_is_refused() -> None:
     with pytest.raises(
         NetworkError, match=r"attend \(MultiHeadAttention\), which draws random numbers in training as no operator does"

@@ -41,8 +41,8 @@ def lowest_opset(
 
     Args:
         graph: at the opset ``at``.
-        described: of its values; what a value of unknown type needs is taken to be the newest version. None where types
-            do not matter, as newer versions take all that older ones took.
+        described: of its values; one that is not there, as behind a contributed operator, is of a type that some
+            operator took at `WRITTEN`. None where types do not matter, as newer versions take all that older ones took.
         floor: not below `LOWEST`.
         at: the opset that the graph is at.
 
@@ -167,9 +167,28 @@ def _same_values(
         if described is None or before.types == now.types:
             continue
         dtype = described[name].dtype if name in described else None
-        if dtype is None or f"tensor({_WORDS.get(dtype, dtype)})" not in before.types:
+        allows = now.types - before.types <= _later_types() if dtype is None else _word(dtype) in before.types
+        if not allows:
             return False
     return True
+
+
+@cache
+def _later_types() -> frozenset[str]:
+    """Types that no operator took or gave at `WRITTEN`."""
+    newest, then = (
+        {text for s in _schemas() if s.since_version <= opset for f in (*s.inputs, *s.outputs) for text in f.types}
+        for opset in (OPSET, WRITTEN)
+    )
+    return frozenset(newest - then)
+
+
+def _schemas() -> list[defs.OpSchema]:
+    return [schema for schema in defs.get_all_schemas_with_history() if not schema.domain]
+
+
+def _word(dtype: str) -> str:
+    return f"tensor({_WORDS.get(dtype, dtype)})"
 
 
 _WORDS = {"float32": "float", "float64": "double"}

@@ -135,6 +135,18 @@ def test_a_reduction_of_nothing_is_not_written_as_one_of_all() -> None:
     assert network.to_onnx(opset=18).opset_import[0].version == 18
 
 
+def test_values_of_contributed_operators_raise_the_opset_by_no_type_that_came_later() -> None:
+    """Their types are not known; what a runtime of today contributes gives none of tomorrow's."""
+    network = Network()
+    network.add_input("x", ("N", 3))
+    network.add_node("Gelu", "x", "a", domain="com.microsoft")
+    network.add_parameter("shape", np.array([-1, 3]), trainable=False)
+    network.add_node("Reshape", ["a", "shape"], "b")
+    network.add_node("Relu", "b", "y")
+    network.add_output("y")
+    assert network.descriptors()["b"].dtype is None and network.to_onnx().opset_import[0].version == 21
+
+
 @pytest.mark.parametrize(("opset", "written"), [(None, 21), (17, 17), (16, 16)])
 def test_what_only_learned_types_is_written_under_old_labels(opset: int | None, written: int) -> None:
     network = Network("boxes")
