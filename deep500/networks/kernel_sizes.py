@@ -2,6 +2,8 @@
 
 * A factor of a Resize is a float32, and so is its product with a size: 10 times 1.3 is 13 there. The inference
   multiplies in float64, where it is less, and says 12.
+* A ConvTranspose whose padding is automatic makes its input's size times the stride, also where its kernel is smaller
+  than that; the inference says less. Of padding that is negative, which is the same in numbers, it says nothing.
 * Chunks of a Split in 4 are 3, 3, 3 and 0 of 9 samples; the inference gives up where one is left without.
 """
 
@@ -14,13 +16,17 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from deep500.networks.attributes import Sliding, collect
 from deep500.networks.resampling import resized
+from deep500.networks.windows import Window, make_transposed
 
 _Sizes = dict[str, list[int | None]]
 
 
 def concerns(node: Any) -> bool:
     """Whether a node is of the kinds that are looked at here."""
+    if node.op_type == "ConvTranspose":
+        return str(node.attribute("auto_pad")).startswith("SAME") or min(node.attribute("pads") or (0,)) < 0
     return (node.op_type == "Resize" and len(node.inputs) == 3) or (
         node.op_type == "Split" and node.attribute("num_outputs") is not None
     )
@@ -63,6 +69,8 @@ def put_sizes(graph: onnx.GraphProto, inferred: onnx.GraphProto) -> bool:
             if sizes is not None:
                 _change(graph, node, name, [*sizes.values()], ["", name], axes=[*sizes])
                 changed = True
+        elif node.op_type == "ConvTranspose":
+            changed = _write_pads(node, shapes) or changed
         elif node.op_type == "Split" and len(node.input) == 1:
             parts = _in_chunks(node, shapes)
             if parts is not None:
@@ -92,6 +100,40 @@ def _in_chunks(node: onnx.NodeProto, shapes: _Sizes) -> list[int] | None:
     size = shape[next((a.i for a in node.attribute if a.name == "axis"), 0)]
     parts = [] if size is None else chunks(size, count)
     return parts if parts and not parts[-1] else None
+
+
+def adding(kernel: Sequence[int], settings: Sliding) -> Window | None:
+    """The window of a ConvTranspose whose padding is negative somewhere, so that it adds zeros; else None.
+
+    Example:
+        >>> adding([2, 2], Sliding(auto_pad="SAME_LOWER", strides=(3, 1))).padding()
+        [(0, -1), (1, 0)]
+    """
+    if settings.output_shape:
+        return None
+    window = make_transposed([1] * len(kernel), kernel, settings)
+    return window if min(*window.begin, *window.end) < 0 else None
+
+
+def _write_pads(node: onnx.NodeProto, shapes: _Sizes) -> bool:
+    """Write negative padding of a ConvTranspose as more output, in place; whether there was such."""
+    values = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    spatial = values.get("kernel_shape") or (shapes.get(node.input[1]) or [])[2:]
+    kernel = [size for size in spatial if size is not None]
+    if not kernel or len(kernel) < len(spatial):
+        return False
+    window = adding(kernel, collect(Sliding, {**values, "auto_pad": values.get("auto_pad", b"NOTSET").decode()}))
+    if window is None:
+        return False
+    more = [
+        e - min(before, 0) - min(after, 0)
+        for e, before, after in zip(window.extra, window.begin, window.end, strict=True)
+    ]
+    written = {"pads": [max(n, 0) for n in (*window.begin, *window.end)], "output_padding": more}
+    others = [a for a in node.attribute if a.name not in ("auto_pad", *written)]
+    del node.attribute[:]
+    node.attribute.extend([*others, *(helper.make_attribute(key, value) for key, value in written.items())])
+    return True
 
 
 def _change(

@@ -8,20 +8,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from deep500.frameworks.onnxruntime.operators.table import ExpansionEmitter, expansion
+from deep500.frameworks.onnxruntime.operators.pooling import dilated_same
+from deep500.frameworks.onnxruntime.operators.table import Descriptors, ExpansionEmitter, expansion
 from deep500.frameworks.onnxruntime.operators.windows import out_sizes, padded, unfold, window
+from deep500.networks.attributes import Sliding, collect
+from deep500.networks.kernel_sizes import adding
+from deep500.networks.node import Node
+from deep500.networks.protos import UNKNOWN
 from deep500.networks.windows import Window
 
 
 @expansion("Conv")
 def conv(op: ExpansionEmitter) -> dict[str, str] | None:
-    """Windows [N, g, c*k, o] times weights [g, m, c*k]."""
+    """Windows [N, g, c*k, o] times weights [g, m, c*k]; of float32 a Conv with its padding written out."""
     node, (x, weight) = op.node, op.node.inputs[:2]
     shape = op.descriptors[weight].shape if weight in op.descriptors else None
     kernel = list(node.attribute("kernel_shape") or (shape or ())[2:])
     w = window(op, kernel if kernel and all(isinstance(k, int) for k in kernel) else None)
     if w is None:
         return None
+    if op.dtype() == "float32" and dilated_same(node, op.descriptors):
+        attributes = {n: v for n, v in node.attributes.items() if n != "auto_pad"} | {"pads": (*w.begin, *w.end)}
+        return {node.outputs[0]: op("Conv", *node.inputs, **attributes)}
     group = int(node.attribute("group"))
     x, kernel_sizes = padded(op, x, w), op.sizes(weight)
     sizes = out_sizes(op, x, kernel_sizes, w)
@@ -38,11 +46,18 @@ def conv(op: ExpansionEmitter) -> dict[str, str] | None:
     return {node.outputs[0]: biased(op, y, w)}
 
 
+def adding_window(node: Node, descriptors: Descriptors) -> Window | None:
+    """The window of a ConvTranspose whose padding is negative, which ONNX Runtime refuses, or takes for none."""
+    shape, settings = descriptors.get(node.inputs[1], UNKNOWN).shape, collect(Sliding, node.all_attributes())
+    kernel = [k for k in settings.kernel_shape or (shape or ())[2:] if isinstance(k, int)]
+    return adding(kernel, settings) if kernel else None
+
+
 @expansion("ConvTranspose")
 def conv_transpose(op: ExpansionEmitter) -> dict[str, str] | None:
-    """A convolution of the spread input; automatic padding and ``output_shape`` are left alone."""
+    """A convolution of the spread input; ``output_shape`` is left alone, and automatic padding that cuts away."""
     node, (x, weight) = op.node, op.node.inputs[:2]
-    w = window(op, None)
+    w = adding_window(node, op.descriptors) or window(op, None)
     if w is None or node.attribute("output_shape") is not None:
         return None
     group, half = int(node.attribute("group")), len(w.strides)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from deep500.frameworks.onnxruntime.operators.convolution import adding_window
 from deep500.frameworks.onnxruntime.operators.pooling import dilated_same
 from deep500.frameworks.onnxruntime.operators.table import Descriptors, ExpansionEmitter, expansion
 from deep500.networks.kernel_sizes import chunks
@@ -98,6 +99,10 @@ def _sized_unpool(node: Node, descriptors: Descriptors) -> bool:
     return any(node.inputs[2:])
 
 
+def _adds_zeros(node: Node, descriptors: Descriptors) -> bool:
+    return adding_window(node, descriptors) is not None
+
+
 def _may_lack_chunks(node: Node, descriptors: Descriptors) -> bool:
     """Chunks of 9 in 4 are 3, 3, 3 and 0, which ONNX Runtime refuses when it comes to it."""
     if node.attribute("num_outputs") is None:
@@ -110,7 +115,8 @@ def _may_lack_chunks(node: Node, descriptors: Descriptors) -> bool:
 # fmt: off
 CORRECTED: dict[str, Test] = {
     "Attention": _partial_attention, "AveragePool": dilated_same, "BatchNormalization": overwrites,
-    "BlackmanWindow": _wide_window, "ConvInteger": _zero_point_per_channel, "DFT": _rounded_inverse,
+    "BlackmanWindow": _wide_window, "Conv": dilated_same, "ConvInteger": _zero_point_per_channel,
+    "ConvTranspose": _adds_zeros, "DFT": _rounded_inverse,
     "GRU": _recurrent_double, "Gelu": _rounded_numbers, "GroupNormalization": _rounded_numbers,
     "HammingWindow": _wide_window, "HannWindow": _wide_window, "HardSwish": _rounded_numbers,
     "LSTM": _recurrent_double, "LayerNormalization": _rounded_epsilon, "LpPool": dilated_same,

@@ -68,7 +68,13 @@ def conv_transpose(g: GradContext) -> Sequence[Value | None]:
     """The roles exchanged: dX = Conv(dY, W), and dW correlates dY, the larger one now, with X."""
     x, weight, y, dy = g.input(0), g.input(1), g.output(), g.grad()
     w = _transposed_windows(g, windows(g, y, x, _kernel(g)))
-    group, dx = g.attribute("group"), None
+    group, dx, whole = g.attribute("group"), None, dy
+    if min(0, *w.begin, *w.end) < 0:  # zeros that stand around what the windows reach
+        first, last = [max(-n, 0) for n in w.begin], [min(n, 0) or 2**31 for n in w.end]
+        y = dy = g("Slice", dy, g.ints(*first), g.ints(*last), g.ints(*w.axes))
+        size = w.size and tuple(n + min(b, 0) + min(e, 0) for n, b, e in zip(w.size, w.begin, w.end, strict=True))
+        begin, end = (tuple(max(n, 0) for n in side) for side in (w.begin, w.end))
+        w = replace(w, begin=begin, end=end, size=size)
     if g.needs(0):
         dx = g("Conv", dy, weight, strides=w.strides, dilations=w.dilations, group=group, pads=(*w.begin, *w.end))
         if any(o >= s for o, s in zip(g.attribute("output_padding") or (), w.strides, strict=False)):
@@ -76,7 +82,7 @@ def conv_transpose(g: GradContext) -> Sequence[Value | None]:
     return [
         dx,
         _weight_gradient(g, dy, y, x, w) if g.needs(1) else None,
-        g.total(dy, [0, *w.axes]) if g.needs(2) else None,
+        g.total(whole, [0, *w.axes]) if g.needs(2) else None,
     ]
 
 
@@ -105,8 +111,6 @@ def _transposed_windows(g: GradContext, w: Windows) -> Windows:
     total = [
         (c - 1) * s + o + e - size for c, s, o, e, size in zip(w.count, w.strides, more, w.extent, w.size, strict=True)
     ]
-    if min(total) < 0:
-        g.refuse("its output is larger than its windows reach")
     half = tuple(t // 2 for t in total)
     rest = tuple(t - t // 2 for t in total)
     begin, end = (half, rest) if kind == "SAME_UPPER" else (rest, half)
