@@ -68,6 +68,7 @@ def failure(error: Exception, module: Any, doing: str = "") -> Deep500Error | No
         text = f"{type(error).__name__}: {text}"
     elif type(error) is not RuntimeError:  # the device's, the compiler's
         return None
+    text = text.removeprefix("got ")
     return NetworkError(f"{where}got {text}; expected operands that fit: check the shapes and values of its inputs")
 
 

@@ -438,6 +438,11 @@ def _write_by_hand(module: torch.nn.Module, where: str) -> None:
                 f"{where}: got {type(part).__name__} {name!r} with track_running_stats=True; expected statistics of "
                 "each sample in both modes, which is all that ONNX has: pass track_running_stats=False"
             )
+        elif getattr(part, "proj_size", 0) and isinstance(part, torch.nn.LSTM):
+            raise NetworkError(
+                f"{where}: got LSTM {name!r} with proj_size={part.proj_size}; expected states of the hidden size, "
+                "which is all that ONNX has: leave proj_size out and put a Linear behind it"
+            )
         elif isinstance(part, torch.nn.RNNBase) and part.num_layers > 1 and part.dropout > 0 and part.training:
             forward = _layer_by_layer
         elif isinstance(part, _chance.OWN_SCALE_PARTS) and part.training and getattr(part, "p", 1):

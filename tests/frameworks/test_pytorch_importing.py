@@ -355,6 +355,12 @@ def test_what_cannot_be_converted_is_one_error(module: Any, example: Any, kind: 
         as_network(module, example)
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+def test_projected_states_are_refused_by_name() -> None:
+    with pytest.raises(NetworkError, match="with proj_size=2; expected states of the hidden size"):
+        as_network(nn.LSTM(3, 4, proj_size=2, batch_first=True), np.ones((2, 5, 3), "float32"))
+
+
 def test_a_class_is_made_from_the_seed() -> None:
     example = np.zeros((1, 3, 6, 6), "float32")
     state = torch.random.get_rng_state()
