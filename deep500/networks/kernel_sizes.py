@@ -23,15 +23,6 @@ from deep500.networks.windows import Window, make_transposed
 _Sizes = dict[str, list[int | None]]
 
 
-def concerns(node: Any) -> bool:
-    """Whether a node is of the kinds that are looked at here."""
-    if node.op_type == "ConvTranspose":
-        return str(node.attribute("auto_pad")).startswith("SAME") or min(node.attribute("pads") or (0,)) < 0
-    return (node.op_type == "Resize" and len(node.inputs) == 3) or (
-        node.op_type == "Split" and node.attribute("num_outputs") is not None
-    )
-
-
 def chunks(size: int, count: int) -> list[int]:
     """The sizes of ``count`` chunks: all of one size as long as there is something left.
 

@@ -16,7 +16,6 @@ import onnx
 
 from deep500.errors import Deep500Error
 from deep500.networks.flow import is_flow
-from deep500.networks.kernel_sizes import concerns, put_sizes
 from deep500.networks.node import RANDOM, Node, graphs_of
 from deep500.networks.protos import (
     UNKNOWN,
@@ -88,7 +87,7 @@ class _Inference:
         self.skeleton = graph_proto(network, {}, _decides_shapes)
         _make_inferable(self.skeleton)
         kinds = {node.op_type for node in network.nodes}
-        self.sizes = any(map(concerns, network.nodes))
+        self.sizes = any(map(_may_go_wrong, network.nodes))
         self.cuts = "Slice" in kinds and any(kind.endswith(("Conv", "Pool")) for kind in kinds)
 
     def resolve(self, binding: Mapping[str, int], known: Descriptors | None = None) -> Descriptors:
@@ -136,8 +135,11 @@ class _Inference:
                 whole.node.extend(node for node in graph.node if node.op_type != "Slice")
                 _refuse_too_small(_infer_shapes(model_proto(whole), declared, guessed))
             model = _infer_shapes(model_proto(graph), declared, guessed)
-            while self.sizes and put_sizes(graph, model.graph):  # those behind another show when that has its sizes
-                model = _infer_shapes(model_proto(graph), declared, guessed)
+            if self.sizes:
+                from deep500.networks.kernel_sizes import put_sizes  # few networks have such nodes
+
+                while put_sizes(graph, model.graph):  # those behind another show when that has its sizes
+                    model = _infer_shapes(model_proto(graph), declared, guessed)
             untold = declared.keys() - {value.name for value in model.graph.value_info}
             if open_values := [value_info(n, declared[n]) for n in sorted(untold) if declared[n].dtype is not None]:
                 from deep500.networks.declared_shapes import with_declared  # few files tell more than inference
@@ -180,6 +182,15 @@ class _Inference:
                     dim.dim_value = binding[dim.dim_param]
         del graph.output[:]  # their declarations say nothing that inference does not
         return graph
+
+
+def _may_go_wrong(node: Node) -> bool:
+    """Whether ONNX's inference may say wrong sizes of a node, or none."""
+    if node.op_type == "ConvTranspose":
+        return str(node.attribute("auto_pad")).startswith("SAME") or min(node.attribute("pads") or (0,)) < 0
+    return (node.op_type == "Resize" and len(node.inputs) == 3) or (
+        node.op_type == "Split" and node.attribute("num_outputs") is not None
+    )
 
 
 class _TooSmall(Exception):

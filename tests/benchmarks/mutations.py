@@ -31,7 +31,7 @@ FIGURES = {
     "later lies flagged, the first list": "at least 18 of 22",
     "later lies flagged, the second list": "at least 20 of 25",
 }
-DETERMINED, EVERY, *LIED = FIGURES
+DETERMINED, EVERY, CAREFUL, LATER, LATER_STILL = FIGURES
 
 
 def main() -> int:
@@ -51,7 +51,9 @@ def main() -> int:
         source = honest(place / "lies", "batch_size=64", "--repeat", "3", "--seed", "3", epochs=3)
         plain = honest(place / "lies", "--repeat", "3", epochs=3)
         assert not found(source) + found(plain), "an honest run is flagged before anything is changed"
-        for figure, told, run in zip(LIED, (LIES, FIRST, SECOND), (plain, source, source), strict=True):
+        for figure, told, run in zip(
+            (CAREFUL, LATER, LATER_STILL), (LIES, FIRST, SECOND), (plain, source, source), strict=True
+        ):
             flagged = _flagged(run, place / "lie", told)
             met &= say(figure, f"{flagged} of {len(told)}", flagged >= 0.8 * len(told))
     return 0 if met else 1
