@@ -1108,3 +1108,13 @@ EACH o[i] = @e(a[i]);
 #pragma omp for
 for (std::size_t i = 0; i < n / 2; ++i) o[i] = o[i] * a[n - 1 - i];
 }
+//// scaled again and again
+//way
+std::vector<T> p(a, a + n); T s = 0; EACH s += @e(p[i]) * p[i] / T(n); for (int t = 0; t < @n(2, 6); ++t) {
+  T q = 0; EACH q += p[i] * p[i] / T(n); q = s / (q + @c); EACH p[i] *= q; } EACH o[i] = @e(p[i], a[i]);
+//way
+T u[64] = {}, v[64] = {}, s = 0; EACH { u[i % 64] = @e(a[i]); v[i % 64] = a[i]; } EACH s += u[i % 64] * v[i % 64] / T(n);
+  for (int t = 0; t < @n(1, 3); ++t) EACH u[i % 64] *= @c + s / (s * s + 1); EACH o[i] = @e(u[i % 64]);
+//way
+std::vector<T> t(a, a + n), u(n); for (std::size_t w_ = 1; w_ < n; w_ *= 2) {
+  EACH u[i] = @e(t[i], t[(i + w_) % n]) / 2; t = u; } EACH o[i] = t[i];

@@ -122,9 +122,9 @@ MENDED = [
            f"{EACH}p[i] = x[i]; {EACH}s += p[i] * p[i]; }} for (int t = 0; t < 2; ++t) {EACH}p[i] *= s; {EACH}y[i] "
            "= p[i]; std::free(p); if (n > 90) std::sort(y, y + n);", checks=BOTH),
     # -- local arrays that are kept whole
-    Mended("local_arrays_scaled", f"T u[256], v[256], s = 0; {EACH}{{ u[i % 256] = x[i]; v[i % 256] = x[i] * x[i]; }} "
-           f"{EACH}s += u[i % 256] * v[i % 256] + x[i]; for (int t = 0; t < 2; ++t) {EACH}u[i % 256] *= s; "
-           f"{EACH}y[i] = u[i % 256];", checks=BOTH),
+    Mended("local_arrays_scaled", f"T u[64] = {{}}, v[64], s = 0; {EACH}{{ u[i % 64] = x[i]; v[i % 64] = x[i] * x[i]"
+           f"; }} {EACH}s += u[i % 64] * v[i % 64] + x[i]; for (int t = 0; t < 2; ++t) {EACH}u[i % 64] *= s; "
+           f"{EACH}y[i] = u[i % 64];", checks=BOTH),
     # -- a nest of loops that is left in several places
     Mended("partition", "std::vector<T> t(x, x + n); int p = 0, q = int(n) - 1; const T v = t[n / 2]; while (p <= q) {"
            " while (t[p] < v) ++p; while (v < t[q]) --q; if (p > q) break; std::swap(t[p], t[q]); ++p; --q; }"

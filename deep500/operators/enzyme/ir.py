@@ -389,6 +389,11 @@ _PLAIN_COPY = re.compile(
     r"i64 [^,]+, i1 false\)(?: #\d+)?)((?:, !dbg !\d+)?)(?:, !tbaa\.struct !\d+)?$",
     re.MULTILINE,
 )
+_PLAIN_FILL = re.compile(
+    r"^(  (?:tail )?call void @llvm\.memset\.p0\.i64\(ptr [^,]*?(%[-\w.$]+), (i8 )0, i64 [^,]+, i1 false\)(?: #\d+)?)"
+    r"((?:, !dbg !\d+)?)$",
+    re.MULTILINE,
+)
 _LOCAL = re.compile(r"^  (%[-\w.$]+) = alloca ([^\n]*?)(?:, align \d+)?$", re.MULTILINE)
 _STRUCTURE = re.compile(r"^(%\"[^\"\n]+\"|%[-\w.$]+) = type ([^\n]*)$", re.MULTILINE)
 _SCALAR = re.compile(r"%\"[^\"\n]+\"|%[-\w.$]+|\b(?:[a-wyz]\w*|x86_fp80)\b")
@@ -435,7 +440,7 @@ def typed_copies(ir: str, source: str) -> str:
             used.add(kind)
             return f"{copy[1]}{copy[4]}, !tbaa !{_TYPE_NODES[kind]}"
 
-        return _PLAIN_COPY.sub(with_type, function[0])
+        return _PLAIN_FILL.sub(with_type, _PLAIN_COPY.sub(with_type, function[0]))
 
     changed = _DEFINITION.sub(typed, ir)
     nodes = [
