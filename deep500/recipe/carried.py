@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib
 import json
 import random
 import types
@@ -25,7 +26,11 @@ LISTS = ("augmentation", "preprocessing")
 """Keys whose objects belong to a seed; listeners that are objects, and no classes, may collect over seeds."""
 
 LARGEST = 2**23
-"""Characters of an object's state that a checkpoint takes."""
+"""Characters of an object's state that a checkpoint takes; of what holds larger arrays only changes are noted."""
+
+
+_SAMPLED = 2**12
+"""Elements of such an array by which a change shows."""
 
 
 class Unstorable(Exception):
@@ -144,7 +149,7 @@ def _packed(value: Any) -> dict[str, Any]:
         return {"value": pack(value)}
     except Unstorable:
         ours = type(value).__module__.startswith("deep500.")  # as a run that a listener holds, which knows its state
-        return {"image": "" if ours else hashlib.sha256(repr(image(value, 2)).encode()).hexdigest()}
+        return {"image": "" if ours else hashlib.sha256(repr(image(value, 2, _SAMPLED)).encode()).hexdigest()}
 
 
 def _unpacked(packed: Mapping[str, Any]) -> Any:
@@ -152,7 +157,7 @@ def _unpacked(packed: Mapping[str, Any]) -> Any:
 
 
 def pack(value: Any) -> Any:
-    """Numbers, texts, arrays, generators of random numbers, and containers of these, as JSON.
+    """Numbers, texts, arrays and tensors, generators of random numbers, and containers of these, as JSON.
 
     Raises:
         Unstorable: it holds anything else.
@@ -176,16 +181,24 @@ def pack(value: Any) -> Any:
         return {kind.__name__: [[pack(key), pack(element)] for key, element in value.items()], **more}
     if kind is bytes:
         return {"bytes": base64.b64encode(value).decode()}
-    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufcSU":
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufcSU" and value.nbytes < LARGEST // 2:
         content = base64.b64encode(np.asarray(value, order="C").tobytes()).decode()
         scalar = {"scalar": True} if isinstance(value, np.generic) else {}
         return {"array": content, "dtype": value.dtype.str, "shape": list(value.shape), **scalar}
+    if (source := _SOURCES.get(kind.__module__.partition(".")[0])) and kind.__name__ in _TENSORS:
+        if "cpu" in str(value.device).lower():
+            return {source: pack(np.asarray(value.detach() if source == "torch" else value))}
     if kind is np.random.Generator:
         return {"generator": pack(value.bit_generator.state)}
     if kind is random.Random:
         return {"random": pack(value.getstate())}
     raise Unstorable(kind.__name__)
 
+
+_TENSORS = ("ArrayImpl", "EagerTensor", "Tensor")
+_SOURCES = {"torch": "torch", "jax": "jax", "jaxlib": "jax", "tensorflow": "tensorflow"}
+_MAKERS = {"torch": "torch:from_numpy", "jax": "jax.numpy:asarray", "tensorflow": "tensorflow:constant"}
+"""Frameworks' tensors on a processor: by what they are made of an array."""
 
 _SEQUENCES = {kind: kind.__name__ for kind in (tuple, set, frozenset, deque)}
 _MAPPINGS = {kind: kind.__name__ for kind in (dict, OrderedDict, Counter, defaultdict)}
@@ -213,6 +226,9 @@ def unpack(packed: Any) -> Any:
     if kind == "array":
         array = np.frombuffer(base64.b64decode(content), packed["dtype"]).reshape(packed["shape"]).copy()
         return array[()] if "scalar" in packed else array
+    if kind in _MAKERS:
+        module, _, function = _MAKERS[kind].partition(":")
+        return getattr(importlib.import_module(module), function)(unpack(content))
     if kind == "generator":
         state = unpack(content)
         generator = np.random.Generator(getattr(np.random, state["bit_generator"])())

@@ -182,8 +182,13 @@ def _used(code: CodeType) -> Iterator[str]:
             yield from _used(constant)
 
 
-def image(value: Any, depth: int = 4) -> Any:
+def image(value: Any, depth: int = 4, most: int | None = None) -> Any:
     """The part of a value that can be compared later: bytes of arrays, generators' states, contents of containers.
+
+    Args:
+        value: of any kind.
+        depth: of containers and objects in one another.
+        most: elements of an array that are looked at, evenly spaced; all if None.
 
     Example:
         >>> generator = np.random.default_rng(0); before = image(generator)
@@ -195,14 +200,22 @@ def image(value: Any, depth: int = 4) -> Any:
     if isinstance(value, np.random.Generator):
         return repr(value.bit_generator.state)
     if isinstance(value, Mapping):
-        return {repr(key): image(element, depth - 1) for key, element in value.items()} if depth else None
+        return {repr(key): image(element, depth - 1, most) for key, element in value.items()} if depth else None
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         try:
+            if most is not None and (size := int(np.prod(value.shape))) > most:
+                return tuple(value.shape), image(value.reshape(-1)[:: size // most], 0)
             value = value.detach().cpu() if hasattr(value, "detach") else value
             array = np.asarray(value.float() if "bfloat16" in str(value.dtype) and hasattr(value, "float") else value)
-        except (TypeError, ValueError, RuntimeError, NotImplementedError):  # a symbol, or of a kind that NumPy has not
+        except (
+            AttributeError,
+            TypeError,
+            ValueError,
+            RuntimeError,
+            NotImplementedError,
+        ):  # a symbol, or of a kind that NumPy has not
             return None
         return array.shape, array.tobytes()
     if isinstance(value, (list, tuple, set, frozenset)) or type(value).__name__ == "deque":
-        return [image(element, depth - 1) for element in value] if depth else None
-    return image(vars(value), depth - 1) if depth and hasattr(value, "__dict__") and not callable(value) else None
+        return [image(element, depth - 1, most) for element in value] if depth else None
+    return image(vars(value), depth - 1, most) if depth and hasattr(value, "__dict__") and not callable(value) else None

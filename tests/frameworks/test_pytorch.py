@@ -250,7 +250,8 @@ def test_editing_recompiles_and_keeps_what_was_learned() -> None:
     out = executor.inference(inputs)
     assert_close(out["y"], out["h"].numpy() * 2 + learned["b"])
     optimizer.step(inputs)
-    assert len(optimizer.state_dict()) == 4  # the new parameter has its momentum beside the old ones, and the step
+    # the new parameter has its momentum beside the old ones, and its count beside the step
+    assert len(optimizer.state_dict()) == 5
     network.set_parameter("b", np.zeros(2, np.float32))
     assert_close(executor.inference(inputs)["y"], executor.inference(inputs)["h"].numpy() * network.state()["scale"])
 

@@ -184,6 +184,23 @@ def test_what_cannot_be_made_anew_is_refused() -> None:
         carried.begin()
 
 
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_large_arrays_are_looked_at_and_not_stored(kind: str) -> None:
+    def augment(batch: Any, rng: Any) -> Any:
+        augment.sum += 1
+
+    augment.sum = np.zeros((2000, 600))
+    if kind == "torch":
+        augment.sum = pytest.importorskip("torch").zeros(2000, 600)
+    carried = Carried({"augmentation": [augment]})
+    assert carried.state() == {}
+    augment(None, None)
+    state = carried.state()
+    assert state == {"augmentation[0]": {"sum": {"lost": True}}}
+    (text,) = carried.load(state)
+    assert text.startswith("augmentation[0]: function begins anew with 'sum', which no checkpoint has")
+
+
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
 KEYS = st.integers() | st.text() | st.tuples(st.integers(), st.text())
 VALUES = st.recursive(
@@ -220,6 +237,16 @@ def test_arrays_are_the_same_again(dtype: str) -> None:
         again = unpack(json.loads(json.dumps(pack(array))))
         assert type(again) is type(array) and again.dtype == array.dtype and np.array_equal(again, array)
         assert np.shape(again) == np.shape(array)
+
+
+@pytest.mark.parametrize("kind", ["torch:tensor", "jax.numpy:asarray", "tensorflow:constant"])
+def test_tensors_are_the_same_again(kind: str) -> None:
+    module, _, function = kind.partition(":")
+    make = getattr(pytest.importorskip(module), function)
+    for value in (make(2.5), make([[1.0, -2.0]]), make([True, False]), make([3, 4])):
+        again = unpack(json.loads(json.dumps(pack([value]))))[0]
+        assert type(again) is type(value) and again.dtype == value.dtype
+        assert np.asarray(again).tobytes() == np.asarray(value).tobytes() and again.shape == value.shape
 
 
 @pytest.mark.parametrize("kind", ["PCG64", "MT19937", "Philox", "SFC64"])
