@@ -160,11 +160,11 @@ def beside(folder: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
     Raises:
         ResultsError: a file is gone, another one than the run was made with, or not in that folder.
     """
-    recipe, files, known = Path(manifest["recipe_file"]), dict[str, bytes](), sources_beside(manifest)
-    todo = [*(name for name, (_, is_named) in known.items() if is_named), *_imported(recipe)]
+    recipe, files, sources = Path(manifest["recipe_file"]), dict[str, bytes](), sources_beside(manifest)
+    todo = [*(name for name, (_, is_named) in sources.items() if is_named), *_imported(recipe)]
     while todo:
         name = todo.pop()
-        digest, is_named = known.get(name, (None, False))
+        digest, is_named = sources.get(name, (None, False))
         path = next((place / name for place in (recipe.parent, Path()) if (place / name).is_file()), None)
         if name in files or (path is None and not is_named):
             continue
@@ -241,8 +241,8 @@ def _ledger(folder: Path) -> tuple[bool, str]:
     place = broken_at(entries)
     if place is not None:
         return False, f"The ledger's chain breaks at entry {place}."
-    known = sum(entry.get("run") == folder.name for entry in entries)
-    return known == 1, f"The ledger holds {len(entries)} runs in one chain, this one {known} times."
+    times = sum(entry.get("run") == folder.name for entry in entries)
+    return times == 1, f"The ledger holds {len(entries)} runs in one chain, this one {times} times."
 
 
 def _item(holds: bool, what: str) -> str:

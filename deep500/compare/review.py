@@ -219,10 +219,10 @@ def _made_again(place: Path, folder: Path) -> Iterator[Answer]:
     recipe = _recipe_of(place)
     digest = None if recipe is None else hashlib.sha256(read_bytes(recipe)).hexdigest()
     yield Answer(digest == manifest["recipe_sha256"], "no recipe file" if recipe is None else "the recipe file")
-    known = sources_beside(manifest)
-    digests = {name: _digest(place, name) for name in known}
-    if others := [name for name, (_, is_named) in known.items() if is_named or digests[name] is not None]:
-        wrong = [name for name in others if digests[name] != known[name][0]]
+    sources = sources_beside(manifest)
+    digests = {name: _digest(place, name) for name in sources}
+    if others := [name for name, (_, is_named) in sources.items() if is_named or digests[name] is not None]:
+        wrong = [name for name in others if digests[name] != sources[name][0]]
         subject = f"{', '.join(others)} beside the recipe"
         yield Answer(not wrong, f"{subject}: got another {', '.join(wrong)}, or none" if wrong else subject)
     yield Answer(_is(place / CHECKLIST, checklist(folder, recipe is not None).encode("utf-8")), "the checklist")

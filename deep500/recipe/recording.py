@@ -15,7 +15,7 @@ from deep500.distributed import Communicator, Serial
 from deep500.events import HOOKS, Event, Events, StopTraining
 from deep500.measure.environment import process_name
 from deep500.measure.load import load_between, read_load
-from deep500.recipe.carried import Carried
+from deep500.recipe.object_states import ObjectStates
 from deep500.recipe.ranks import WRITING_SECONDS
 from deep500.results import Record
 from deep500.results.ranks import COMMUNICATION, STEP, of_rank
@@ -101,10 +101,15 @@ class EpochRecorder(Event):
     """
 
     def __init__(
-        self, record: Record, seed: int, trainer: Any, comm: Communicator | None = None, carried: Carried | None = None
+        self,
+        record: Record,
+        seed: int,
+        trainer: Any,
+        comm: Communicator | None = None,
+        object_states: ObjectStates | None = None,
     ) -> None:
         self.record, self.seed, self.trainer = record, seed, trainer
-        self.comm, self.carried = Serial() if comm is None else comm, carried
+        self.comm, self.objects = Serial() if comm is None else comm, object_states
         self._line: dict[str, Any] = {}
         self._starts, self._durations, self._waits = array("q"), array("q"), array("q")
         self._begin = self._asked = self._listened = self._epoch_begin = 0
@@ -202,8 +207,8 @@ class EpochRecorder(Event):
         if self.comm.rank == 0:
             self._write_samples(line, durations)
         state = self.trainer.state(in_turn=True)
-        if self.carried is not None:
-            state["values"][OWN] = self.carried.state()
+        if self.objects is not None:
+            state["values"][OWN] = self.objects.state()
         in_turn = any(isinstance(value, LaterArray) for value in state["arrays"].values())
         with self.comm.patience(WRITING_SECONDS) if in_turn else nullcontext():  # for rank 0, which writes all
             self.record.add_epoch(self.seed, epoch, line, state)

@@ -20,11 +20,11 @@ from deep500.measure.load import read_load
 from deep500.metrics.overhead import unasked_overhead
 from deep500.progress import progress, stage
 from deep500.recipe.build import Notes, Parts, load_custom_ops, load_data, make_parts
-from deep500.recipe.carried import Carried
 from deep500.recipe.console import Console
 from deep500.recipe.describing import describe
 from deep500.recipe.launches import in_random_order
 from deep500.recipe.model import check_qualities
+from deep500.recipe.object_states import ObjectStates
 from deep500.recipe.options import TURNS, turns_of
 from deep500.recipe.parallel import dividing, keep_plan, take_over_plan
 from deep500.recipe.plan import RecipeFile, RunPlan
@@ -96,7 +96,7 @@ class Session:
         self.checkpointing: CheckpointingPlan | None = None
         self.memory: MemoryPlan | None = None
         self.verified: Verification | None = None
-        self.carried = Carried(plan.values)
+        self.object_states = ObjectStates(plan.values)
 
     def run(self, record: Record | None) -> RecipeResult:
         """Train every seed that is not finished yet, judge, report."""
@@ -316,7 +316,7 @@ class Session:
             task=parts.task,
             test_sampler=parts.test_sampler,
         )
-        for text in self.carried.begin():
+        for text in self.object_states.begin():
             self._note(text, record)
         record.keep = self.plan.values["keep_checkpoints"]
         take_over_plan(record.path, parts.optimizer)
@@ -328,10 +328,10 @@ class Session:
             from deep500.recipe.regroup import fitting
 
             trainer.load_state(fitting(parts.optimizer, state))
-            for text in self.carried.load(state["values"].get(OWN, {})):
+            for text in self.object_states.load(state["values"].get(OWN, {})):
                 self._note(text, record)
         # its clock starts when the turn has come
-        recorder = EpochRecorder(record, seed, trainer, self.comm, self.carried)
+        recorder = EpochRecorder(record, seed, trainer, self.comm, self.object_states)
         heard = [*recorder.among([*others, *self._loggers(seed, record)]), EndOfEpoch(stop)]
         statistics = trainer.run(self.plan.values["epochs"], [*turn_listeners(self.comm.size), *heard])
         if self.comm.rank == 0 and (sentence := keep_plan(record.path, parts.optimizer)) is not None:
@@ -367,7 +367,7 @@ class Session:
         anew = {f"events[{n}]": heard[n] for n, listener in enumerate(values["events"]) if isinstance(listener, type)}
         anew |= {f"metric {metric.name}": metric for metric in listening}
         anew |= {f"schedule {type(listener).__name__}": listener for listener in schedule}
-        self.carried.add(anew, passing=True)
+        self.object_states.add(anew, of_seed=True)
         every = sorted({metric.every for metric in metrics if getattr(metric, "every", None) is not None})
         checks = [JudgeEvery(*every)] if every else []
         return events, [*schedule, *listening, events, *checks, *self.console.progress(seed, self.labels)]

@@ -126,7 +126,7 @@ def _tags(run: EndedRun, number: int) -> dict[str, str]:
 
 
 class Times(NamedTuple):
-    """Milliseconds since 1970 at which a seed began, its epochs had ended, and it had."""
+    """Milliseconds since 1970: when a seed began, when each of its epochs ended, and when it ended."""
 
     begin: int
     epochs: list[int]

@@ -72,9 +72,9 @@ class Interconnect:
 
 
 def all_reduce(net: Interconnect, ranks: int, count: float) -> float:
-    """Seconds of an all-reduce of ``count`` bytes: recursive doubling, Rabenseifner's algorithm, a ring, or two others.
+    """Seconds of an all-reduce of ``count`` bytes, by the cheapest of five algorithms.
 
-    Those are a reduce-scatter and an all-gather, a reduction and a broadcast, each of them the cheapest.
+    Recursive doubling, Rabenseifner's, a ring, a reduce-scatter with an all-gather, a reduction with a broadcast.
 
     Example:
         >>> net = Interconnect(alpha=1.0, beta=1.0, gamma=1.0)

@@ -182,6 +182,10 @@ def _used(code: CodeType) -> Iterator[str]:
             yield from _used(constant)
 
 
+_NO_NUMBERS = (AttributeError, TypeError, ValueError, RuntimeError, NotImplementedError)
+"""Errors of what is a symbol, or of a kind that NumPy has not."""
+
+
 def image(value: Any, depth: int = 4, most: int | None = None) -> Any:
     """The part of a value that can be compared later: bytes of arrays, generators' states, contents of containers.
 
@@ -207,13 +211,7 @@ def image(value: Any, depth: int = 4, most: int | None = None) -> Any:
                 return tuple(value.shape), image(value.reshape(-1)[:: size // most], 0)
             value = value.detach().cpu() if hasattr(value, "detach") else value
             array = np.asarray(value.float() if "bfloat16" in str(value.dtype) and hasattr(value, "float") else value)
-        except (
-            AttributeError,
-            TypeError,
-            ValueError,
-            RuntimeError,
-            NotImplementedError,
-        ):  # a symbol, or of a kind that NumPy has not
+        except _NO_NUMBERS:
             return None
         return array.shape, array.tobytes()
     if isinstance(value, (list, tuple, set, frozenset)) or type(value).__name__ == "deque":

@@ -366,11 +366,10 @@ class _LossPieces:
         return self.op(STOP, source, domain=DOMAIN) if name in self.part.trained else source
 
     def _split(self, value: str, axis: int) -> list[str]:
-        known = self.described[value].shape if value in self.described else None
-        sizes = self.sizes or even_sizes(known[axis] if known else None, self.count)
-        if sizes is None:
-            return self.op.many("Split", value, outputs=self.count, axis=axis, num_outputs=self.count)
-        return self.op.many("Split", value, self.op.ints(*sizes), outputs=self.count, axis=axis)
+        shape = self.described[value].shape if value in self.described else None
+        size = shape[axis] if shape else None
+        sizes = self.op.ints(*self.sizes) if self.sizes else even_sizes(self.op, value, axis, size, self.count)
+        return self.op.many("Split", value, sizes, outputs=self.count, axis=axis)
 
     def _wait(self, names: dict[str, str], gradients: Mapping[str, list[str]]) -> None:
         """Let a piece read its features when the gradients of the piece before it are there.

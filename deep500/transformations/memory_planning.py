@@ -93,9 +93,7 @@ class _Planning:
             self.samples = find_batch_axes(self.network)
         except NetworkError:
             self.samples = BatchAxes()  # no batch to cut: recomputation alone
-        # 50 samples in chunks of 4 are 13 chunks, not 16
-        counts = sorted({-(-self.batch // -(-self.batch // m)) for m in _PIECES if m <= self.batch})
-        self.pieces = {m: 1 + (m - 1) * nodes / self.base for m in counts}
+        self.pieces = {m: 1 + (m - 1) * nodes / self.base for m in _PIECES if m <= self.batch}
         self.peak, self.fits = 0, False
         self.smallest: int | None = None
 

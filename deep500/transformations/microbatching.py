@@ -19,12 +19,12 @@ from typing import Any
 
 from deep500.errors import InputError, NetworkError
 from deep500.networks.emit import Emitter
-from deep500.networks.kernel_sizes import chunks
 from deep500.networks.network import Network
 from deep500.networks.node import Node
 from deep500.tensors import dtype_to_onnx
 from deep500.transformations.batch_axes import LOSSES, BatchAxes, find_batch_axes
 from deep500.transformations.label_means import counted_labels, mean_if_any
+from deep500.transformations.parallel.shardings import pieces as pieces_of
 
 
 def microbatch(
@@ -37,7 +37,7 @@ def microbatch(
 
     Args:
         network: stays as it is.
-        pieces: how many, of equal size but for the last; or the size of each, which must add up to the batch.
+        pieces: how many, whose sizes differ by one at most; or the size of each, which must add up to the batch.
         nodes: names of the nodes that are cut; all that work on samples if None.
         inputs: axis of the samples in each input that has them; the first of every input that is no scalar if None.
 
@@ -97,25 +97,25 @@ def division(pieces: int | Sequence[int]) -> tuple[int, tuple[int, ...] | None]:
     return count, sizes
 
 
-def even_sizes(samples: Any, count: int) -> tuple[int, ...] | None:
-    """Sizes that differ by one where chunks of one size, and a last one, are fewer than ``count``; None elsewhere.
+def even_sizes(op: Emitter, value: str, axis: int, size: Any, count: int) -> str:
+    """The name of the sizes of pieces of a value, which differ by one at most.
 
     Args:
-        samples: how many, if it is known when the network is made.
+        op: adds what computes them.
+        value: to be split.
+        axis: along which.
+        size: of the axis, if it is known when the network is made; nodes compute them for any other.
         count: of pieces.
 
     Raises:
-        InputError: more pieces than samples.
-
-    Example:
-        >>> even_sizes(9, 4), even_sizes(10, 4), even_sizes("N", 4)
-        ((3, 2, 2, 2), None, None)
+        InputError: more pieces than the size.
     """
-    if not isinstance(samples, int) or chunks(samples, count)[-1]:
-        return None
-    if samples < count:
-        raise InputError(f"got {count} pieces of {samples} samples; expected at most as many as samples: take fewer")
-    return tuple(samples // count + (piece < samples % count) for piece in range(count))
+    if not isinstance(size, int):
+        whole = op("Shape", value, start=axis, end=axis + 1)
+        return op("Div", op("Add", whole, op.ints(*reversed(range(count)))), op.ints(count))
+    if size < count:
+        raise InputError(f"got {count} pieces of {size} samples; expected at most as many as samples: take fewer")
+    return op.ints(*pieces_of(size, count))
 
 
 def divide_batch(
@@ -324,22 +324,16 @@ class _Pieces:
         self._join(name)
         part, axis = self.part, self.samples.axes[name]
         pieces, where = [self._named(name, piece) for piece in range(part.count)], f"{part.prefix}pieces/{name}"
-        shape = self.old.descriptors()[name].shape
-        sizes = part.sizes or even_sizes(shape[axis] if shape else None, part.count)
-        if sizes is None and shape and isinstance(shape[axis], int):
-            self.new.add_node("Split", name, pieces, where, axis=axis, num_outputs=part.count)
-        else:
-            even = self.emit.ints(*sizes) if sizes else self._even(name, axis)
-            self.new.add_node("Split", [name, even], pieces, where, axis=axis)
+        sizes = self.emit.ints(*part.sizes) if part.sizes else self._even(name, axis)
+        self.new.add_node("Split", [name, sizes], pieces, where, axis=axis)
         self.split[name] = pieces
 
     def _even(self, name: str, axis: int) -> str:
-        """Sizes of pieces of a batch of any size: they differ by one at most, as no chunks of one size would."""
+        """Sizes of the pieces of a batch, which all values have in common."""
         count = self.part.count
         if count not in self.even:
-            samples = self.emit("Shape", name, start=axis, end=axis + 1)
-            more = self.emit.ints(*reversed(range(count)))
-            self.even[count] = self.emit("Div", self.emit("Add", samples, more), self.emit.ints(count))
+            shape = self.old.descriptors()[name].shape
+            self.even[count] = even_sizes(self.emit, name, axis, shape[axis] if shape else None, count)
         return self.even[count]
 
     def _join(self, name: str) -> None:

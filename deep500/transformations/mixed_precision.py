@@ -9,7 +9,7 @@ outputs. Micikevicius et al. 2018, arXiv 1710.03740; PyTorch's "Autocast Op Refe
 Where this differs from autocast: arrays of the network (a bias, a constant) take the type of the data they meet, where
 autocast lets a float32 tensor widen the result; a constant that 16 bits cannot hold (a mask of -3e38, an epsilon of
 1e-12 in float16) widens it here too; means are taken in float32, whatever a framework's kernel accumulates in. Autocast
-on processors leaves low what the one on GPUs and this table widen: GELU, softmax, attention, exp, log, square roots.
+on the CPU leaves low what the one on GPUs and this table widen: GELU, softmax, attention, exp, log, square roots.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def _plain(backend: str, model: bytes, feeds: Arrays) -> Outcome:
 
 
 def _untrue(network: Network, feeds: Arrays) -> str:
-    """What is known of every value before it is there must be true: gradients are made of it."""
+    """Name the values that are not as they are described before a run: gradients are made of the descriptions."""
     about, wrong = network.descriptors(), []
     for name, value in _values(network, feeds).items():
         shape = value.shape if about[name].shape is None else about[name].shape

@@ -32,7 +32,7 @@ CASES = {"quiet": ["stand-in data"], "busy": ["stand-in data", "busy machine"], 
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
-    """What is written here need not outlive a power failure."""
+    """Files need not outlive a power failure here."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
@@ -101,15 +101,15 @@ def test_tables_and_queries(run, tmp_path):
     columns = ("metric", "unit", "value", "low", "high", "standing", "labels")
     _, rows = query(record.path.parent, f"SELECT {', '.join(columns)} FROM over_seeds")
     for name, unit, value, low, high, standing, labels in rows:
-        got, (wanted, ends) = over[name], expected(TABLE[name], values[name], busy)
-        assert (value, unit, standing) == (wanted, TABLE[name].unit, "result" if ends else "observation")
+        got, (right, ends) = over[name], expected(TABLE[name], values[name], busy)
+        assert (value, unit, standing) == (right, TABLE[name].unit, "result" if ends else "observation")
         assert (low, high) == (ends or (None, None)) and labels == "; ".join(result.labels)
         texts = ["" if each is None else str(each) for each in (value, low, high)]
         assert [got["value"], got["low"], got["high"], got["unit"], got["standing"]] == [*texts, unit, standing]
-    wanted = {n: [(m.unit, value) for value in values[n]] for n, m in TABLE.items() if m.unit_of_seeds is None}
+    right = {n: [(m.unit, value) for value in values[n]] for n, m in TABLE.items() if m.unit_of_seeds is None}
     _, rows = query(record.path.parent, "SELECT metric, unit, value FROM metrics")
     asked = {name: [row[1:] for row in rows if row[0] == name] for name in dict.fromkeys(row[0] for row in rows)}
-    assert by_seed == asked == wanted
+    assert by_seed == asked == right
 
 
 def test_mlflow(run, tmp_path):
@@ -174,11 +174,11 @@ def test_page(run):
     section = page[page.index("<caption>Metrics: median over the seeds") :].partition("</table>")[0]
     rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S) for row in section.split("<tr>")[2:]]
     texts = [[" ".join(html.unescape(re.sub("<[^>]*>", "", cell)).split()) for cell in row] for row in rows]
-    for (name, shown, basis, _, _, by_seed), (known, metric) in zip(texts, TABLE.items(), strict=True):
-        value, ends = expected(metric, values[known], busy)
-        assert name == known and shown == (words_of(value, metric.unit, ends) + f" {metric.unit}" * bool(ends)).rstrip()
+    for (name, shown, basis, _, _, by_seed), (entry, metric) in zip(texts, TABLE.items(), strict=True):
+        value, ends = expected(metric, values[entry], busy)
+        assert name == entry and shown == (words_of(value, metric.unit, ends) + f" {metric.unit}" * bool(ends)).rstrip()
         assert basis.startswith("observation: ") != bool(ends)
-        numbers = ", ".join(map(format_number, values[known]))
+        numbers = ", ".join(map(format_number, values[entry]))
         assert by_seed == (f"{numbers} {metric.unit}".rstrip() if metric.unit_of_seeds is None else "over seeds only")
 
 

@@ -69,12 +69,13 @@ NO_MORE_THAN = [
     (model.all_reduce, in_parts),
     (model.all_reduce, ring),
 ]
-"""What does less costs no more: MPI's self-consistent performance guidelines (Traeff, Gropp and Thakur 2010)."""
+"""Pairs of which the second does more and so costs no less: see Traeff, Gropp and Thakur
+2010, *Self-Consistent MPI Performance Guidelines*."""
 
 
 @given(st.integers(2, 300), st.floats(0, 1e9), st.floats(0, 1e-3), st.floats(1e-12, 1e-6), st.floats(0, 1e-8))
 def test_costs_agree_with_each_other(ranks: int, count: float, a: float, b: float, c: float) -> None:
-    """At least log2 P messages and the bytes that must leave a rank; what does less costs no more."""
+    """At least log2 P messages and the bytes that must leave a rank; to do less costs no more."""
     net = Interconnect(a, b, c)
     least = max(math.log2(ranks) * a * 0.999, 2 * (ranks - 1) / ranks * count * b * 0.499)
     for kind in (model.all_reduce, model.reduce, model.broadcast):

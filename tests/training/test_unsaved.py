@@ -161,7 +161,7 @@ def noisy(classes, shape, seed, own=True):
 
 
 class Cached(Mine):
-    """Properties stay what they are, also of objects that nobody watches."""
+    """Properties still work, also of objects that are not watched."""
 
     way = "tensors1"
 

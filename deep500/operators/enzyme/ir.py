@@ -18,7 +18,7 @@ import struct
 from collections.abc import Collection, Sequence
 
 from deep500.operators.enzyme.functions import reached
-from deep500.operators.enzyme.memory import kinds_of_memory
+from deep500.operators.enzyme.memory import ACCESS, kinds_of_memory
 
 _REDUCE = re.compile(
     r"^(\s*%[-\w.$]+ = )(?:(?:tail|notail|musttail) )?call i32 @__kmpc_reduce(?:_nowait)?\(.*$", re.MULTILINE
@@ -397,7 +397,6 @@ _PLAIN_FILL = re.compile(
 _LOCAL = re.compile(r"^  (%[-\w.$]+) = alloca ([^\n]*?)(?:, align \d+)?$", re.MULTILINE)
 _STRUCTURE = re.compile(r"^(%\"[^\"\n]+\"|%[-\w.$]+) = type ([^\n]*)$", re.MULTILINE)
 _SCALAR = re.compile(r"%\"[^\"\n]+\"|%[-\w.$]+|\b(?:[a-wyz]\w*|x86_fp80)\b")
-_ACCESS = re.compile(r"^  (?:%\S+ = load (\w+)|store (\w+) [^,\n]+), ptr (%[-\w.$]+)", re.MULTILINE)
 _PRIMAL_KINDS = re.compile(r"static void d500_primal\(\w+ \*op, ([^)]*)\)")
 _BESIDE = r"^  {name} = getelementptr [^\n]*?, ptr (%[-\w.$]+),"
 
@@ -464,7 +463,7 @@ def _locals(function: str, structures: dict[str, str]) -> dict[str, str]:
     kinds = {
         name: scalars for name, text in _LOCAL.findall(function) if len(scalars := _scalars(text, structures)) == 1
     }
-    for read, written, place in _ACCESS.findall(function) if kinds else ():
+    for read, written, place in ACCESS.findall(function) if kinds else ():
         kinds.get(_base(function, place), set()).add(read or written)  # as a union may hold something else
     return {
         name: kind for name, scalars in kinds.items() if len(scalars) == 1 and (kind := min(scalars)) in _TYPE_NODES

@@ -167,7 +167,8 @@ def kept_on_one_way(ir: str) -> bool:
 _TYPED_STEP = re.compile(
     rf"^\s+({_VALUE}) = getelementptr (?:inbounds |nuw |nusw )*([^\n]*?), ptr ({_VALUE}), i\d+ ([^\n]*)$", re.MULTILINE
 )
-_ACCESS = re.compile(rf"^\s+(?:\S+ = load (\w+)|store (\w+) [^,\n]+), ptr ({_VALUE})", re.MULTILINE)
+ACCESS = re.compile(rf"^\s+(?:\S+ = load (\w+)|store (\w+) [^,\n]+), ptr ({_VALUE})", re.MULTILINE)
+"""A load or a store: the type that is read, or written, and the pointer."""
 _COPY = re.compile(rf"@llvm\.mem(?:cpy|move)\.[^\n(]*\(ptr [^,\n]*?({_VALUE}), ptr [^,\n]*?({_VALUE}),")
 
 
@@ -198,7 +199,7 @@ def kinds_of_memory(text: str) -> dict[str, str]:
         if other not in ("", "null"):
             leaders[leader(other)] = leader(name)
     kinds: dict[str, set[str]] = {}
-    for read, written, place in _ACCESS.findall(text):
+    for read, written, place in ACCESS.findall(text):
         kinds.setdefault(leader(place), set()).add(read or written)
     for name, kind, _, index in steps:  # a constant number of bytes may be that of a structure's member
         if kind not in ("double", "float") and not (kind == "i8" and index.startswith("%")):

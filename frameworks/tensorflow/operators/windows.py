@@ -174,7 +174,7 @@ def _lowest(x: Tensor) -> Any:
 
 
 def _has_kernel(x: Tensor, window: Window) -> bool:
-    """Whether TensorFlow pools so: in three dimensions not in float64, on processors."""
+    """Whether TensorFlow pools so: in three dimensions not in float64, on the CPU."""
     dtypes = {2: (tf.float32, tf.float64), 3: (tf.float32,)}.get(len(window.kernel), ())
     return x.dtype in dtypes and set(window.dilations) == {1}
 

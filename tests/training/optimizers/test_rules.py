@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -21,6 +22,7 @@ from deep500.distributed.schemes import Pipeline, ShardedOptimizer, ShardedParam
 from deep500.errors import InputError
 from deep500.networks import Network
 from deep500.training import optimizers as d5
+from deep500.training.optimizers.states import arrays_of_training
 from tests.conftest import load_backend
 from tests.tolerances import as_numpy
 from tests.training.linear import CLASSES, FEATURES, linear_network, regression_batches
@@ -355,6 +357,17 @@ def test_it_is_its_oracle_also_from_a_saved_state(rule: Rule) -> None:
         np.testing.assert_allclose(weights(late)[name], array, rtol=0, atol=rule.tolerance, err_msg=name)
         assert np.abs(array - start[name]).max() > 0.05, f"{name} did not move"
     assert set(resumed.state_dict()) == set(state) and int(resumed.state_dict()["step"]) == STEPS
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if vars(rule.kind).get("elementwise")], ids=attrgetter("name"))
+def test_what_training_will_hold_is_what_it_holds(rule: Rule) -> None:
+    """Plans ask before the first step, which leaves no trace."""
+    executor = executor_of(rule)
+    optimizer = rule.kind(executor, **rule.keywords)
+    expected = arrays_of_training(optimizer)
+    assert not optimizer.state and optimizer.steps == 0
+    optimizer.step(next(iter(regression_batches(1))))
+    assert expected == 2 + sum(map(bool, optimizer.state.values()))
 
 
 @pytest.mark.parametrize("rule", RULES, ids=IDS)

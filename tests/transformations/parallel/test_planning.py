@@ -155,6 +155,24 @@ def test_megatron_s_plan_follows_from_the_memory_of_a_half() -> None:
     assert reduced == [rows] * (4 * 4)  # two forward, two backward a layer
 
 
+def test_constants_of_gradients_are_no_parameters() -> None:
+    """The gradient of a Slice by steps brings zeros of its input's size, which grow with the batch."""
+    network = Network("cut")
+    network.add_input("x", ("N", 8))
+    network.add_parameter("w", np.ones((8, 8), np.float32))
+    for name, value in {"starts": [0], "ends": [8], "axes": [1], "steps": [2]}.items():
+        network.add_parameter(name, np.array(value), trainable=False)
+    network.add_node("MatMul", ["x", "w"], ["h"])
+    network.add_node("Slice", ["h", "starts", "ends", "axes", "steps"], ["y"])
+    network.add_node("ReduceMean", ["y"], ["loss"], keepdims=0)
+    network.add_output("loss")
+    trained, fixed = 4 * 8 * 8 * 4, 3 * 8  # Adam's four arrays, and three numbers that the file has
+    for batch in (6, 60):
+        assert (
+            parallelize(network, 2, {"x": (batch, 8)}, wishes=Wishes(memory=trained + fixed)).memory <= trained + fixed
+        )
+
+
 def test_a_batch_is_divided_where_activations_are_large() -> None:
     network = add_loss(create("lenet", shape=(1, 28, 28)))
     shapes = {"input": (256, 1, 28, 28), "label": (256,)}

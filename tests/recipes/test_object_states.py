@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import deep500 as d5
 from deep500.recipe import run_recipe
-from deep500.recipe.carried import Carried, Unstorable, pack, unpack
+from deep500.recipe.object_states import ObjectStates, Unstorable, pack, unpack
 from deep500.results import Record
 from deep500.results.checkpoint import list_checkpoints, load_checkpoint
 from tests.recipes.common import quick
@@ -176,12 +176,12 @@ def test_what_cannot_be_made_anew_is_refused() -> None:
         transform.inner.count += 1
 
     transform.inner = SimpleNamespace(count=0)
-    carried = Carried({"gradient_transform": transform})
+    states = ObjectStates({"gradient_transform": transform})
     transform((), ())
     with pytest.raises(
         d5.errors.ResultsError, match=r"gradient_transform: got function, whose 'inner' the seed before"
     ):
-        carried.begin()
+        states.begin()
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
@@ -192,12 +192,12 @@ def test_large_arrays_are_looked_at_and_not_stored(kind: str) -> None:
     augment.sum = np.zeros((2000, 600))
     if kind == "torch":
         augment.sum = pytest.importorskip("torch").zeros(2000, 600)
-    carried = Carried({"augmentation": [augment]})
-    assert carried.state() == {}
+    states = ObjectStates({"augmentation": [augment]})
+    assert states.state() == {}
     augment(None, None)
-    state = carried.state()
+    state = states.state()
     assert state == {"augmentation[0]": {"sum": {"lost": True}}}
-    (text,) = carried.load(state)
+    (text,) = states.load(state)
     assert text.startswith("augmentation[0]: function begins anew with 'sum', which no checkpoint has")
 
 

@@ -37,7 +37,7 @@ class Unstorable(Exception):
     """A value that no checkpoint takes."""
 
 
-class Carried:
+class ObjectStates:
     """Attributes of objects that are not Deep500's own.
 
     Args:
@@ -45,24 +45,24 @@ class Carried:
 
     Example:
         >>> def count(batch, rng): count.seen += 1; return batch
-        >>> count.seen = 0; carried = Carried({"augmentation": [count]})
-        >>> _ = count({}, None); state = carried.state(); carried.begin(), count.seen
+        >>> count.seen = 0; states = ObjectStates({"augmentation": [count]})
+        >>> _ = count({}, None); state = states.state(); states.begin(), count.seen
         ([], 0)
-        >>> carried.load(state), count.seen
+        >>> states.load(state), count.seen
         ([], 1)
     """
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.objects: dict[str, Any] = {}
         self.first: dict[str, dict[str, Any]] = {}
-        self.passing: set[str] = set()
+        self.of_seed: set[str] = set()
         self.add({key: values[key] for key in ONES if values.get(key) is not None})
         for key in (*LISTS, "events"):
             self.add({f"{key}[{n}]": o for n, o in enumerate(values.get(key, ())) if not isinstance(o, type)})
 
-    def add(self, objects: Mapping[str, Any], passing: bool = False) -> None:
+    def add(self, objects: Mapping[str, Any], of_seed: bool = False) -> None:
         """Look after objects, by their places in the recipe, from now on, or until the next seed begins."""
-        self.passing.update(objects if passing else ())
+        self.of_seed.update(objects if of_seed else ())
         for place, value in objects.items():
             owner = value.__self__ if isinstance(value, types.MethodType) else value
             if not type(owner).__module__.startswith("deep500.") and hasattr(owner, "__dict__"):
@@ -76,9 +76,9 @@ class Carried:
             ResultsError: an attribute has changed, and was no number, text, array, generator or list of these.
         """
         brought = []
-        for place in self.passing:
+        for place in self.of_seed:
             self.objects.pop(place, None)
-        self.passing.clear()
+        self.of_seed.clear()
         for place, owner in self.objects.items():
             changed = self._changed(place)
             if place.startswith("events") and changed:
@@ -107,7 +107,7 @@ class Carried:
                 "train one seed at a time"
             )
         else:
-            vars(owner)[name] = _unpacked(packed)
+            vars(owner)[name] = unpack(packed["value"])
 
     def state(self) -> dict[str, Any]:
         """Changed attributes, for :meth:`load`: by place and name, as JSON."""
@@ -129,7 +129,7 @@ class Carried:
                 continue
             absent = [name for name, packed in attributes.items() if "lost" in packed]
             for name in attributes.keys() - absent:
-                vars(owner)[name] = _unpacked(attributes[name])
+                vars(owner)[name] = unpack(attributes[name]["value"])
             if absent:
                 lost.append(
                     f"{place}: {type(owner).__name__} begins anew with {_listed(absent)}, which no checkpoint has, so "
@@ -152,10 +152,6 @@ def _packed(value: Any) -> dict[str, Any]:
         return {"image": "" if ours else hashlib.sha256(repr(image(value, 2, _SAMPLED)).encode()).hexdigest()}
 
 
-def _unpacked(packed: Mapping[str, Any]) -> Any:
-    return unpack(packed["value"])
-
-
 def pack(value: Any) -> Any:
     """Numbers, texts, arrays and tensors, generators of random numbers, and containers of these, as JSON.
 
@@ -173,10 +169,10 @@ def pack(value: Any) -> Any:
         return value if abs(value) < 2**53 else {"int": str(value)}
     if kind is list:
         return [pack(element) for element in value]
-    if kind in _SEQUENCES:
+    if _SEQUENCES.get(kind.__name__) is kind:
         more, elements = {"most": value.maxlen} if kind is deque else {}, [pack(element) for element in value]
         return {kind.__name__: sorted(elements, key=json.dumps) if kind in (set, frozenset) else elements, **more}
-    if kind in _MAPPINGS:
+    if _MAPPINGS.get(kind.__name__) is kind:
         more = {"factory": _factory(value)} if kind is defaultdict else {}
         return {kind.__name__: [[pack(key), pack(element)] for key, element in value.items()], **more}
     if kind is bytes:
@@ -198,10 +194,10 @@ def pack(value: Any) -> Any:
 _TENSORS = ("ArrayImpl", "EagerTensor", "Tensor")
 _SOURCES = {"torch": "torch", "jax": "jax", "jaxlib": "jax", "tensorflow": "tensorflow"}
 _MAKERS = {"torch": "torch:from_numpy", "jax": "jax.numpy:asarray", "tensorflow": "tensorflow:constant"}
-"""Frameworks' tensors on a processor: by what they are made of an array."""
+"""Frameworks' tensors on the CPU, and what makes one of an array."""
 
-_SEQUENCES = {kind: kind.__name__ for kind in (tuple, set, frozenset, deque)}
-_MAPPINGS = {kind: kind.__name__ for kind in (dict, OrderedDict, Counter, defaultdict)}
+_SEQUENCES: dict[str, Any] = {kind.__name__: kind for kind in (tuple, set, frozenset, deque)}
+_MAPPINGS: dict[str, Any] = {kind.__name__: kind for kind in (dict, OrderedDict, Counter, defaultdict)}
 _FACTORIES = {kind.__name__: kind for kind in (int, float, list, dict, set)}
 
 
@@ -242,8 +238,6 @@ def unpack(packed: Any) -> Any:
         return deque(unpack(content), packed["most"])
     if kind == "defaultdict":
         return defaultdict(_FACTORIES[packed["factory"]], map(unpack, content))
-    if kind in _MAPPINGS.values():
-        mapping: Any = next(mapping for mapping, name in _MAPPINGS.items() if name == kind)
-        return mapping(dict(map(unpack, content)))
-    sequence: Any = next(sequence for sequence, name in _SEQUENCES.items() if name == kind)
-    return sequence(map(unpack, content))
+    if kind in _MAPPINGS:
+        return _MAPPINGS[kind](dict(map(unpack, content)))
+    return _SEQUENCES[kind](map(unpack, content))
